@@ -25,7 +25,7 @@ from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
 from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
-from dyorc.services.stopping import set_on_signals
+from dyorc.services.stopping import StopSignals
 from dyorc.services_cli import gateway, orchestrator
 from dyorc.serving_options import (
     AllowClientShm,
@@ -172,17 +172,14 @@ async def _serve(targets: list[str], settings: Settings, in_process: bool) -> No
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 
-    stop = asyncio.Event()
-    started_s = time.monotonic()
-    set_on_signals(stop)
+    signals, started_s = StopSignals(), time.monotonic()
     if not in_process:
         _console.print("Starting a local Ray ...")
-    async with serve_embedded(targets, settings, without_ray=in_process) as server:
-        set_on_signals(stop)  # again, because Ray installs handlers of its own
+    async with signals.watch(), serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
         _console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}", highlight=False)
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(signals.stop.wait())
         watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():

@@ -3,6 +3,7 @@
 `dyorc serve` starts this. `dyorc.services` has the pieces. Wiring only.
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Sequence
@@ -24,7 +25,12 @@ from dyorc.telemetry.tracing.starting import tracing
 
 @contextlib.asynccontextmanager
 async def serve_embedded(
-    targets: Sequence[str], settings: Settings, *, without_ray: bool = False, place: Place | None = None
+    targets: Sequence[str],
+    settings: Settings,
+    *,
+    without_ray: bool = False,
+    place: Place | None = None,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncGenerator[Served]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
@@ -32,6 +38,7 @@ async def serve_embedded(
         targets: What to serve, e.g. ``app.py:classify``.
         without_ray: Whether all programs run in this process.
         place: Its place among other processes without Ray; None if it serves alone.
+        hurry: When it is set, requests in flight are not waited for at the end.
 
     Raises:
         DefinitionError: If a target cannot be served, the settings have options of a program that is not there, or the store's
@@ -65,7 +72,8 @@ async def serve_embedded(
         quiet = inlet.service.admission.begin_era
         deployer = deploying(what, running, settings, quiet, siblings, keep)
         inlet.service.deployments = await stack.enter_async_context(deployer)
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
+        deploy = await stack.enter_async_context(deployed_beside(running))
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener, hurry))
         settle_garbage_collector()
-        await stack.enter_async_context(deployed_beside(running))
+        deploy()
         yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

@@ -81,16 +81,15 @@ def gateway(
 async def _serve(settings: Settings) -> None:
     from dyorc.progress import show_progress
     from dyorc.services.gateway.main import serve_gateway
-    from dyorc.services.stopping import set_on_signals
+    from dyorc.services.stopping import StopSignals
 
-    stop, started_s = asyncio.Event(), time.monotonic()
-    set_on_signals(stop)
-    async with serve_gateway(settings) as server:
+    signals, started_s = StopSignals(), time.monotonic()
+    async with signals.watch(), serve_gateway(settings, hurry=signals.hurry) as server:
         _console.print(f"Listening on {server.url}")
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}")
         watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(signals.stop.wait())
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()

@@ -1,5 +1,6 @@
 """Where clients reach a server: HTTP and gRPC, with the page, metrics and jobs."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncGenerator
@@ -13,6 +14,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.metrics import Metrics
 from dyorc.services.intake import Intake
+from dyorc.services.stopping import Drainable, drain_all
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 
 
@@ -30,10 +32,14 @@ class Endpoints:
 
 
 @contextlib.asynccontextmanager
-async def endpoints(intake: Intake, jobs: Jobs, listener: socket.socket | None = None) -> AsyncGenerator[Endpoints]:
-    """Listens to clients while entered. At the end, waits for the requests in flight, for as long as the settings say.
+async def endpoints(
+    intake: Intake, jobs: Jobs, listener: socket.socket | None = None, hurry: asyncio.Event | None = None
+) -> AsyncGenerator[Endpoints]:
+    """Listens to clients while entered. At the end, takes nothing new, and waits for the requests in flight, for as long as the
+    settings say.
 
     Args:
+        hurry: When it is set, requests in flight are not waited for.
         listener: A socket that is bound already, on a port that other processes share; None takes the port of the settings.
 
     Raises:
@@ -56,12 +62,15 @@ async def endpoints(intake: Intake, jobs: Jobs, listener: socket.socket | None =
             metrics.add(server.measure)
             if telemetry.metrics_port is not None:
                 await stack.enter_async_context(metrics_server(metrics, telemetry, config))
-        if live is not None:
-            await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
+        parts: list[Drainable] = [server, jobs]
         grpc_address = ""
         if config.grpc:
             from dyorc.gateway.grpc.server import GrpcServer
 
             grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
+            parts.append(grpc)
             grpc_address = grpc.address
+        stack.push_async_callback(drain_all, parts, config.drain_timeout_s, hurry or asyncio.Event())
+        if live is not None:
+            await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
         yield Endpoints(server.url, grpc_address)

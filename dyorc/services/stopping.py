@@ -1,14 +1,90 @@
-"""How the processes of a server are told to stop."""
+"""How the processes of a server are told to stop, and how they let what they have finish."""
 
 import asyncio
+import contextlib
+import os
 import signal
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Protocol
+
+_AGAIN_S = 0.5
+"""How often handlers are installed again: a module of the user's, or a library, may have replaced them at any time."""
+_RAY_FAILURES = "RAY_DISABLE_FAILURE_SIGNAL_HANDLER"
 
 
-def set_on_signals(stop: asyncio.Event) -> None:
-    """Has SIGINT and SIGTERM set an event, from now on. Again, if a library has installed handlers of its own meanwhile."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+class StopSignals:
+    """What SIGINT, SIGTERM and SIGHUP mean for a server's process.
+
+    Args:
+        numbers: The signals. One that is ignored when this is made stays so, as `nohup` wants it.
+        same_s: Signals that follow the first one so soon are the same wish: a terminal and a wrapper may both pass Ctrl-C on.
+
+    Attributes:
+        stop: Set by the first of them: the server takes nothing new, and ends when what it has is finished.
+        hurry: Set by another one: the server waits for nothing any more.
+    """
+
+    def __init__(
+        self, numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), same_s: float = 1.0
+    ) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self._numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        self._same_s = same_s
+        self._began_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def watch(self) -> AsyncGenerator[None]:
+        """Heeds the signals while entered, whatever other code does to their handlers. Enter it before Ray is imported."""
+        # Otherwise Ray would take SIGTERM for a crash: write a native stack trace, and abort the process 3 s later.
+        os.environ.setdefault(_RAY_FAILURES, "1")
+        self.install()
+        installing = asyncio.create_task(self._install_forever())
+        try:
+            yield
+        finally:
+            installing.cancel()
+
+    def install(self) -> None:
+        """Installs the handlers, instead of those that are there now."""
+        loop = asyncio.get_running_loop()
+        for number in self._numbers:
+            loop.add_signal_handler(number, self.receive)
+
+    def receive(self) -> None:
+        """Takes note of a signal."""
+        now_s = asyncio.get_running_loop().time()
+        if not self.stop.is_set():
+            self._began_s = now_s
+            self.stop.set()
+        elif now_s - self._began_s >= self._same_s:
+            self.hurry.set()
+
+    async def _install_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            self.install()
+
+
+class Drainable(Protocol):
+    """Takes something in from outside."""
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes in nothing new, from the first step on, and waits until it has finished what it has; cuts off what takes longer.
+        May be called again, with less time.
+        """
+        ...
+
+
+async def drain_all(parts: Sequence[Drainable], timeout_s: float, hurry: asyncio.Event) -> None:
+    """Has all parts finish what they have, side by side.
+
+    Args:
+        timeout_s: How long they may take together.
+        hurry: When it is set, nothing is waited for any more.
+    """
+    if not await before(hurry, asyncio.gather(*(part.drain(timeout_s) for part in parts))):
+        await asyncio.gather(*(part.drain(0.0) for part in parts))
 
 
 async def before(stop: asyncio.Event, awaited: Awaitable[object]) -> bool:

@@ -1,5 +1,6 @@
 """A gateway's process: serves clients, and has orchestrators run their requests. Wiring only."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -19,11 +20,14 @@ from dyorc.telemetry.tracing.starting import tracing
 
 
 @contextlib.asynccontextmanager
-async def serve_gateway(settings: Settings, place: Place | None = None) -> AsyncGenerator[Served]:
+async def serve_gateway(
+    settings: Settings, place: Place | None = None, hurry: asyncio.Event | None = None
+) -> AsyncGenerator[Served]:
     """Serves clients while entered. There need not be any orchestrator yet.
 
     Args:
         place: Its place among other processes that share its ports; None if it is alone.
+        hurry: When it is set, requests in flight are not waited for at the end.
 
     Raises:
         ConfigurationError: If a file named by the settings cannot be used, keys are missing, the store cannot be opened, or the
@@ -43,7 +47,7 @@ async def serve_gateway(settings: Settings, place: Place | None = None) -> Async
         inlet.service.deployments = deployments
         listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store_of(settings.store), settings.jobs))
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener, hurry))
         settle_garbage_collector()
         yield Served(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)
 

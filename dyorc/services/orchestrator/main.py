@@ -1,6 +1,5 @@
 """An orchestrator's process: stands by until it leads its group, then serves gateways until it is told to stop. Wiring only."""
 
-import asyncio
 import contextlib
 import os
 import time
@@ -18,22 +17,22 @@ from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
 from dyorc.services.programs import connect_ahead, deployed_beside, head_start, loaded, run_programs
 from dyorc.services.served import until_ready
-from dyorc.services.stopping import before, set_on_signals
+from dyorc.services.stopping import StopSignals, before, drain_all
 from dyorc.telemetry.tracing.starting import tracing
 
 
 async def serve_group(targets: Sequence[str], settings: Settings, console: Console) -> None:
-    """Serves until SIGINT or SIGTERM.
+    """Serves until it is told to stop by a signal.
 
     Raises:
         DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
         LeadLostError: If another orchestrator leads the group now.
     """
-    cluster, without_ray, stop = settings.cluster, settings.in_process, asyncio.Event()
+    cluster, without_ray, signals = settings.cluster, settings.in_process, StopSignals()
     network = network_of(cluster)
-    set_on_signals(stop)
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(signals.watch())
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
@@ -44,7 +43,7 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
             console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
         await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
-        if not await before(stop, leadership.win()):
+        if not await before(signals.stop, leadership.win()):
             return
         began_s = time.monotonic()
         found = await inherited(store, cluster.group)
@@ -52,7 +51,6 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         running = await stack.enter_async_context(
             run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
-        set_on_signals(stop)  # again, because Ray installs handlers of its own
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
         desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
@@ -60,7 +58,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         await stack.enter_async_context(changes)
         leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
-        await stack.enter_async_context(deployed_beside(running))
+        deploy = await stack.enter_async_context(deployed_beside(running))
+        deploy()
         console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {desk.address}")
 
         async def serve() -> str:
@@ -69,8 +68,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
             console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models}. Ctrl-C stops.")
             return await leadership.lost()
 
-        if not await before(stop, serve()):
+        if not await before(signals.stop, serve()):
             console.print("Stopping ...")
-            await desk.drain(settings.gateway.drain_timeout_s)
+            await drain_all([desk], settings.gateway.drain_timeout_s, signals.hurry)
             return
     raise LeadLostError(await leadership.lost())

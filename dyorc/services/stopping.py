@@ -16,7 +16,7 @@ class StopSignals:
     """What SIGINT, SIGTERM and SIGHUP mean for a server's process.
 
     Args:
-        numbers: The signals. One that is ignored when this is made stays so, as `nohup` wants it.
+        numbers: The signals. If SIGHUP is ignored when this is made, it stays so: that is what `nohup` is for.
         same_s: Signals that follow the first one so soon are the same wish: a terminal and a wrapper may both pass Ctrl-C on.
 
     Attributes:
@@ -29,7 +29,8 @@ class StopSignals:
     ) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
-        self._numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._numbers = [number for number in numbers if number is not signal.SIGHUP or not is_ignored]
         self._same_s = same_s
         self._began_s = 0.0
 

@@ -86,22 +86,24 @@ class Clients:
             thread.join()
 
     def _send_all(self, chance: random.Random, has_grpc: bool) -> None:
-        with httpx.Client(base_url=self._url, timeout=TIMEOUT_S, trust_env=False) as client:
-            with grpc.insecure_channel(self._grpc_address) as channel:
-                stub = GRPCInferenceServiceStub(channel)
-                while not self._is_over.is_set():
-                    (kind,) = chance.choices(list(_KINDS), list(_KINDS.values()))
-                    number, began_s, rest_s = next(self._ledger.numbers), time.monotonic(), chance.choice(RESTS_S)
-                    try:
-                        if has_grpc and "job" not in kind:
-                            refusal = self._call(stub, kind, number, rest_s)
-                        else:
-                            refusal = self._post(client, kind, number, rest_s)
-                    except (httpx.TransportError, ConnectionError) as error:
-                        self._ledger.sent.append(Sent(kind, number, began_s, repr(error), is_cut=True))
-                        return
-                    self._ledger.sent.append(Sent(kind, number, began_s, refusal))
-                    time.sleep(chance.uniform(0, _MAX_PAUSE_S))
+        with (
+            httpx.Client(base_url=self._url, timeout=TIMEOUT_S, trust_env=False) as client,
+            grpc.insecure_channel(self._grpc_address) as channel,
+        ):
+            stub = GRPCInferenceServiceStub(channel)
+            while not self._is_over.is_set():
+                (kind,) = chance.choices(list(_KINDS), list(_KINDS.values()))
+                number, began_s, rest_s = next(self._ledger.numbers), time.monotonic(), chance.choice(RESTS_S)
+                try:
+                    if has_grpc and "job" not in kind:
+                        refusal = self._call(stub, kind, number, rest_s)
+                    else:
+                        refusal = self._post(client, kind, number, rest_s)
+                except (httpx.TransportError, ConnectionError) as error:
+                    self._ledger.sent.append(Sent(kind, number, began_s, repr(error), is_cut=True))
+                    return
+                self._ledger.sent.append(Sent(kind, number, began_s, refusal))
+                time.sleep(chance.uniform(0, _MAX_PAUSE_S))
 
     def _post(self, client: httpx.Client, kind: str, number: int, rest_s: float) -> str:
         model, inputs, parameters = self._request(kind, number, rest_s)

@@ -24,6 +24,8 @@ _KINDS = {"plain": 4, "noted": 3, "once": 2, "noted job": 1, "once job": 1}
 """What a client asks for: a workflow without effects, with one that may be repeated, with one that may not; at once or as a
 job."""
 _MAX_PAUSE_S = 0.03
+_REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""What gRPC itself says to calls that a server which stops has not begun; the second, if they had come to its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Clients:
         try:
             response = stub.ModelInfer(oip_grpc.request(model, inputs, **parameters), timeout=TIMEOUT_S)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
+            if error.code() in _REFUSED:
                 raise ConnectionError(f"gRPC: {error.details()}") from error
             return f"gRPC {error.code()} {error.details()}"
         self._check(kind, number, oip_grpc.outputs_of(response)["output"])

@@ -11,7 +11,7 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
-from dyorc import heap
+from dyorc import heap, standard_streams
 from dyorc.cluster_cli import app as cluster
 from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
@@ -70,6 +70,7 @@ _console = Console(soft_wrap=True)
 
 def main() -> None:
     """Runs the command line. Our errors are printed as one line; for those of the user's module, the user's lines are shown."""
+    standard_streams.repair()
     try:
         _app()
     except (DyOrcError, OSError) as error:
@@ -143,6 +144,7 @@ def serve(
     if print_settings:
         print_in_force(reading)
         return
+    standard_streams.outlive_readers()
     found = workflows_of(reading, _console)
     if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)

@@ -7,12 +7,14 @@ Each component takes its own section, frozen. `Settings` composes them. They are
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
 """In a configuration file, relative to that file."""
 Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
 """Not shown anywhere."""
+Host: TypeAlias = Annotated[str, AfterValidator(lambda host: host.removeprefix("[").removesuffix("]"))]
+"""A name or an address to listen on; one of IPv6 may stand in brackets, as in a URL."""
 
 
 class _Section(BaseModel):
@@ -140,7 +142,7 @@ class OrchestratorConfig(_Section):
 class LinkConfig(_Section):
     """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
-    host: str = ""
+    host: Host = ""
     """Address of this machine for replicas on other nodes; empty without other nodes. The traffic is encrypted (CURVE)."""
     port: int = Field(default=0, ge=0, le=65535)
     """Port for replicas on other nodes; 0 takes a free one."""
@@ -240,7 +242,7 @@ class DeploymentConfig(_Section):
 class GatewayConfig(_Section):
     """The gateway: HTTP and gRPC."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
     grpc: bool = True
@@ -362,7 +364,7 @@ class ClusterConfig(_Section):
     num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Processes of a gateway that share its ports, under a supervisor that starts them again if they end; "auto": one for each
     core; None: one, without a supervisor."""
-    host: str = ""
+    host: Host = ""
     """Address of this machine for gateways and orchestrators on other machines; empty: all are on this one."""
     port: int = Field(default=0, ge=0, le=65535)
     """An orchestrator's port for gateways on other machines; 0 takes a free one."""
@@ -382,7 +384,7 @@ class TelemetryConfig(_Section):
     """Whether there is a ``GET /metrics``."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """A port of its own for ``/metrics``, where no key is needed; None: none, the route is beside the others only."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     """Address of that port. Whoever reaches it sees the names of workflows, programs and tenants, and all figures."""
     page: bool = True
     """Whether there is a live page, ``/ui``."""

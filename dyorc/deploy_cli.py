@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.whole_table import WholeTable
 
 _console = Console(soft_wrap=True)
 
@@ -97,7 +97,7 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
-    table = Table("workflow", "version", "requests", "programs", "loaded from", box=None, padding=(0, 2))
+    table = WholeTable("workflow", "version", "requests", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
         for version, one in line["versions"].items():

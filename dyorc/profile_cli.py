@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.whole_table import WholeTable
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -157,7 +158,7 @@ def _show(stages: Counter[str]) -> None:
     if not stages["requests"]:
         _console.print("No request came and ended meanwhile, or none is recorded (`telemetry.records`).")
         return
-    table = Table("stage", Column("ms per request", justify="right"), Column("share", justify="right"), box=None, padding=(0, 2))
+    table = WholeTable("stage", Column("ms per request", justify="right"), Column("share", justify="right"))
     for row in _rows(stages):
         table.add_row(*row)
     _console.print(f"{stages['requests']} requests:")

@@ -1,14 +1,16 @@
 """``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.whole_table import WholeTable
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -23,6 +25,7 @@ def scale(
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    as_json: AsJson = False,
 ) -> None:
     """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
     if program is not None and not auto and warm is None and parked is None:
@@ -35,12 +38,15 @@ def scale(
 
     with Client(url, api_key=key_or_default(key)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
-    _show(state)
+    if as_json:
+        print(json.dumps(state, indent=2))
+    else:
+        _show(state)
 
 
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
-    table = Table("program", *(Column(name, justify="right") for name in numbers), "wanted", "why", box=None, padding=(0, 2))
+    table = WholeTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
     for name, one in state["programs"].items():
         wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
         table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])

@@ -8,6 +8,7 @@ import typer
 import uvloop
 from rich.console import Console
 
+from dyorc import standard_streams
 from dyorc.config import Settings
 from dyorc.serving_options import (
     AllowClientShm,
@@ -38,6 +39,7 @@ def orchestrator(
 ) -> None:
     """Runs workflows for gateways; one orchestrator of a group leads, the others stand by. Ctrl-C stops."""
     reading = read_flags(config, {"workflows": targets or None, "cluster.group": group, "in_process": in_process}, verbose)
+    standard_streams.outlive_readers()
     found, settings = workflows_of(reading, _console), reading.settings
     logs.set_up(settings.telemetry.logs, group=settings.cluster.group)
     uvloop.run(_orchestrate(found, settings))
@@ -70,6 +72,7 @@ def gateway(
         "cluster.num_gateways": None if processes is None else num_cells_of(processes),
     }  # fmt: skip
     reading = read_flags(config, flags, verbose)
+    standard_streams.outlive_readers()
     say_file(reading, _console)
     settings = reading.settings
     if settings.cluster.num_gateways is not None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping
 from functools import reduce
 from types import TracebackType
@@ -132,6 +133,7 @@ class Live:
             tenants=tenants,
             batches=together([batches, self._inherited.batches]),
             jobs={} if self._jobs is None else self._jobs.report(),
+            refused=dict(self._service.origins.num_refused + Counter(self._inherited.refused)),
         )
 
     # Every second

@@ -13,7 +13,7 @@ import sys
 
 import uvloop
 
-from dyorc import heap
+from dyorc import heap, standard_streams
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
@@ -40,6 +40,7 @@ def main() -> None:
     """Runs one."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
+    standard_streams.outlive_readers()
     heap.keep_freed()
     faulthandler.enable()  # a program that crashes the interpreter, or hangs in it, shows where
     signal.signal(signal.SIGINT, signal.SIG_IGN)

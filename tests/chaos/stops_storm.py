@@ -24,7 +24,6 @@ import numpy as np
 from tests.chaos.stops_storm_clients import Clients, Ledger, Sent, expected
 from tests.chaos.stops_storm_shapes import SHAPES, started
 from tests.deadlines import TIMEOUT_S
-from tests.leaks import no_leaks
 
 _AT_ONCE_S, _MAX_AFTER_S = 0.3, {"cell": 2.0, "cells": 2.0, "ray": 8.0, "parted": 2.0}
 """How long after it is ready a server is stopped: at most so, half the time; or the second, by shape."""
@@ -143,7 +142,7 @@ class StopsStorm:
 
 def run(shape: str, num_stops: int, seed: int, num_clients: int) -> tuple[dict[str, Any], list[str]]:
     """Runs a whole storm over one shape. Returns figures, and what went wrong."""
-    with no_leaks(), tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
         storm = StopsStorm(shape, Path(folder), num_clients, seed)
         for _ in range(num_stops):
             for number in (signal.SIGTERM, signal.SIGINT):

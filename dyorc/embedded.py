@@ -14,6 +14,7 @@ from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.deployments import deploying
+from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
 from dyorc.services.intake import intake
 from dyorc.services.place import Place
@@ -49,6 +50,7 @@ async def serve_embedded(
     """
     refuse_open_address(settings.gateway)  # before anything starts
     siblings = None if place is None else place.siblings
+    drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
@@ -73,7 +75,9 @@ async def serve_embedded(
         deployer = deploying(what, running, settings, quiet, siblings, keep)
         inlet.service.deployments = await stack.enter_async_context(deployer)
         deploy = await stack.enter_async_context(deployed_beside(running))
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener, hurry))
+        stack.push_async_callback(drain.finish, orchestrator.finish_effects)
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
         settle_garbage_collector()
         deploy()
-        yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)
+        with drain:
+            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

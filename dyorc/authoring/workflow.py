@@ -26,12 +26,14 @@ class Workflow:
     Attributes:
         function: The user's coroutine function, or async generator function.
         declared_programs: Programs that the reader of its code cannot find (see `programs`).
+        wait_for_effects: Whether a request is answered only when all its effects have happened.
     """
 
     name: str
     function: WorkflowFunction
     signature: Signature
     declared_programs: tuple[Program, ...] = ()
+    wait_for_effects: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Starts it as a task of the running workflow; does not wait."""
@@ -85,8 +87,17 @@ def of_program(program: Program) -> Workflow:
 @overload
 def workflow(function: WorkflowFunction, /) -> Workflow: ...
 @overload
-def workflow(*, name: str | None = None, programs: Sequence[Program] = ()) -> Callable[[WorkflowFunction], Workflow]: ...
-def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = None, programs: Sequence[Program] = ()) -> Any:
+def workflow(
+    *, name: str | None = None, programs: Sequence[Program] = (), wait_for_effects: bool = False
+) -> Callable[[WorkflowFunction], Workflow]: ...
+def workflow(
+    function: WorkflowFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    programs: Sequence[Program] = (),
+    wait_for_effects: bool = False,
+) -> Any:
     """Declares a workflow.
 
     The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
@@ -96,6 +107,10 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
     Args:
         name: Its name as a model; the function's by default.
         programs: Programs it calls that cannot be found by reading its code.
+        wait_for_effects: Whether a request is answered only when all programs with an effect have run that it called, also those
+            that the workflow does not await; if one of these fails, so does the request. Otherwise the answer does not wait, and
+            what fails afterwards is only logged and counted. What holds is the option of the workflow that a client asks for,
+            not of those that it calls.
 
     Raises:
         DefinitionError: If it is not an ``async def``, or an annotation is missing.
@@ -106,10 +121,12 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
         if not is_streaming and not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
         chosen = name or function.__name__
+        if not isinstance(wait_for_effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"workflow {chosen!r}: wait_for_effects is {wait_for_effects!r}, expected True or False")
         if not NAME.fullmatch(chosen):
             raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
-        return Workflow(chosen, function, signature, tuple(programs))
+        return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)
 
     return decorate if function is None else decorate(function)
 

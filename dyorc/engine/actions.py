@@ -79,6 +79,20 @@ class FailRequest(msgspec.Struct, frozen=True):
     error: DyOrcError
 
 
+class EffectFailed(msgspec.Struct, frozen=True):
+    """An effect of a request has failed, and neither its client nor its workflow was told. The request has ended.
+
+    Attributes:
+        workflow: The request's.
+        callee: The program, or the workflow that the request's called.
+    """
+
+    request_id: int
+    workflow: str
+    callee: str
+    error: DyOrcError
+
+
 class SetTimer(msgspec.Struct, frozen=True):
     """Send `TimerFired` at this time; it replaces the timer that was set before."""
 
@@ -125,6 +139,7 @@ Action: TypeAlias = (
     | AnswerRequest
     | AnswerPart
     | FailRequest
+    | EffectFailed
     | SetTimer
     | FetchValue
     | StageTensors

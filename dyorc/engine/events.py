@@ -121,6 +121,13 @@ class TensorsLost(msgspec.Struct, frozen=True):
     blocks: Sequence[BlockId]
 
 
+class BatchUnsent(msgspec.Struct, frozen=True):
+    """A batch was held back before it was sent to its replica, and will not be sent. Nothing of it has run."""
+
+    replica_id: str
+    batch_id: int
+
+
 class ReplicaJoined(msgspec.Struct, frozen=True):
     """A replica has loaded its program and is ready.
 
@@ -215,6 +222,7 @@ Event: TypeAlias = (
     | BatchDone
     | BatchFailed
     | TensorsLost
+    | BatchUnsent
     | ReplicaJoined
     | ReplicaLeft
     | ReplicaLeaving

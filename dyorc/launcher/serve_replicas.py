@@ -132,10 +132,11 @@ class ServeReplicas:
     def _nums_running(self) -> dict[str, int]:
         """Returns how many replicas Serve runs of each program."""
         from ray import serve
+        from ray.serve._private.common import ReplicaState
 
         programs = {self._application(program.name): program.name for program in list(self._plans.programs)}
         return {
-            programs[name]: sum(each.replica_states.get("RUNNING", 0) for each in application.deployments.values())
+            programs[name]: sum(each.replica_states.get(ReplicaState.RUNNING, 0) for each in application.deployments.values())
             for name, application in serve.status().applications.items()
             if name in programs
         }

@@ -13,6 +13,7 @@ from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchUnsent,
     Event,
     LoadFailed,
     ReplicaJoined,
@@ -165,6 +166,7 @@ class LinkFleet:
             self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
             return
         if not is_sent:
+            self._post(BatchUnsent(action.replica_id, action.batch_id))
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
         elif action.replica_id in self._stagers:
             self._note_kept(action)

@@ -148,6 +148,13 @@ class RemoteBackend:
         if self._connection is not None:
             self._connection.close()
 
+    async def finish_reading(self, timeout_s: float) -> None:
+        """Waits until nobody reads the inputs of answered requests, which lie here, for so long at most: effects may still need
+        them. Call it when no more requests come."""
+        give_up_s = time.monotonic() + timeout_s
+        while self.is_connected and self._keeping.is_read and time.monotonic() < give_up_s:  # noqa: ASYNC110 (once, at the end)
+            await asyncio.sleep(_REDIAL_S)
+
     @property
     def is_connected(self) -> bool:
         """Whether an orchestrator is there now."""

@@ -1,11 +1,10 @@
-"""How the processes of a server are told to stop, and how they let what they have finish."""
+"""How the processes of a server are told to stop."""
 
 import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from typing import Protocol
 
 _AGAIN_S = 0.5
 """How often handlers are installed again: a module of the user's, or a library, may have replaced them at any time."""
@@ -65,27 +64,6 @@ class StopSignals:
         while True:
             await asyncio.sleep(_AGAIN_S)
             self.install()
-
-
-class Drainable(Protocol):
-    """Takes something in from outside."""
-
-    async def drain(self, timeout_s: float) -> None:
-        """Takes in nothing new, from the first step on, and waits until it has finished what it has; cuts off what takes longer.
-        May be called again, with less time.
-        """
-        ...
-
-
-async def drain_all(parts: Sequence[Drainable], timeout_s: float, hurry: asyncio.Event) -> None:
-    """Has all parts finish what they have, side by side.
-
-    Args:
-        timeout_s: How long they may take together.
-        hurry: When it is set, nothing is waited for any more.
-    """
-    if not await before(hurry, asyncio.gather(*(part.drain(timeout_s) for part in parts))):
-        await asyncio.gather(*(part.drain(0.0) for part in parts))
 
 
 async def before(stop: asyncio.Event, awaited: Awaitable[object]) -> bool:

@@ -13,6 +13,7 @@ from dyorc.engine.actions import ReplaceReplica
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchUnsent,
     LoadFailed,
     ProgramAdded,
     ProgramRemoved,
@@ -84,6 +85,8 @@ class Scheduler:
                 self._batch_failed(event)
             case TensorsLost():
                 self._tensors_lost(event)
+            case BatchUnsent():
+                self._batch_unsent(event)
             case ReplicaJoined():
                 self._replica_joined(event)
             case ReplicaLeft():
@@ -301,6 +304,13 @@ class Scheduler:
         tell_ended(batch, "lost", self._turn.now_ns)
         self.lose(event.blocks)
         self._retrying.inputs_lost(batch)
+
+    def _batch_unsent(self, event: BatchUnsent) -> None:
+        """Handles a batch that never reached its replica: its calls wait again, and nothing counts against them."""
+        batch = self._take_back(event.replica_id, event.batch_id)
+        if batch is not None:
+            tell_ended(batch, "lost", self._turn.now_ns)
+            self._turn.ended.extend([Unready(call) for call in batch.calls if call.state is CallState.RUNNING])
 
     def _load_failed(self, event: LoadFailed) -> None:
         """Handles a replica that could not load its program. After a few such failures in a row, waiting calls fail with the

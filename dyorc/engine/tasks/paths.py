@@ -150,6 +150,9 @@ class Path:
                 if isinstance(reply, _WAITS):
                     return reply
                 if isinstance(reply, DyOrcError):
+                    task = self.segment.task
+                    if task.request.has_effects:
+                        task.request.raised.append((reply, task))
                     try:
                         self._wanted = self._coroutine.throw(reply.with_traceback(None))
                     finally:

@@ -98,7 +98,7 @@ class Attempts:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
                 return Body(joined(parts), json_bytes)
 
-            return await self._service.infer(ticket, model, request, memory, origin=origin, take=take)
+            return await self._service.infer(ticket, model, request, memory, origin=origin, waits_for_effects=True, take=take)
 
 
 def effect_lost(claim: Claim, num_attempts: int) -> Outcome:

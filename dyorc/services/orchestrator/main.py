@@ -10,6 +10,7 @@ from rich.console import Console
 from dyorc.config import Settings
 from dyorc.errors import LeadLostError
 from dyorc.progress import show_progress
+from dyorc.services.drain import Drain
 from dyorc.services.joining import network_of, shared_store, steady_leadership
 from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed_so_far, inherited
 from dyorc.services.orchestrator.duty import Duty
@@ -17,7 +18,7 @@ from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
 from dyorc.services.programs import connect_ahead, deployed_beside, head_start, loaded, run_programs
 from dyorc.services.served import until_ready
-from dyorc.services.stopping import StopSignals, before, drain_all
+from dyorc.services.stopping import StopSignals, before
 from dyorc.telemetry.tracing.starting import tracing
 
 
@@ -70,6 +71,6 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
 
         if not await before(signals.stop, serve()):
             console.print("Stopping ...")
-            await drain_all([desk], settings.gateway.drain_timeout_s, signals.hurry)
+            await Drain(settings.gateway.drain_timeout_s, signals.hurry).finish(desk.drain)
             return
     raise LeadLostError(await leadership.lost())

@@ -6,7 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from dyorc.services.stopping import StopSignals, drain_all
+from dyorc.services.drain import Drain
+from dyorc.services.stopping import StopSignals
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -86,7 +87,7 @@ class _Part:
 def test_all_parts_drain_side_by_side_and_not_one_after_another() -> None:
     async def run() -> None:
         parts = [_Part(), _Part()]
-        draining = asyncio.create_task(drain_all(parts, 10.0, asyncio.Event()))
+        draining = asyncio.create_task(Drain(10.0, asyncio.Event()).finish(*(part.drain for part in parts)))
         for _ in range(5):
             await asyncio.sleep(0)
         assert [part.asked for part in parts] == [[10.0], [10.0]]
@@ -101,7 +102,7 @@ def test_all_parts_drain_side_by_side_and_not_one_after_another() -> None:
 def test_who_hurries_waits_for_none_of_them() -> None:
     async def run() -> None:
         parts, hurry = [_Part(), _Part()], asyncio.Event()
-        draining = asyncio.create_task(drain_all(parts, 10.0, hurry))
+        draining = asyncio.create_task(Drain(10.0, hurry).finish(*(part.drain for part in parts)))
         await asyncio.sleep(0)
         parts[0].is_empty.set()
         hurry.set()

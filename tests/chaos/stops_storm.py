@@ -83,13 +83,13 @@ class StopsStorm:
             num_runs = 1 if one.kind == "plain" else runs[one.number]
             if not one.refusal:
                 self.counts["answered"] += 1
-                if "job" not in one.kind and (num_runs < 1 or (one.kind == "once" and num_runs > 1)):
+                if "job" not in one.kind and (num_runs < 1 or (one.kind != "noted" and num_runs > 1)):
                     faults.append(f"{what}: answered, and had its effect {num_runs} times")
             elif one.began_s < told_s - _UNSEEN_S:
                 faults.append(f"{what}: {one.refusal}")
             elif one.is_cut or one.refusal.startswith("503"):
                 self.counts["refused"] += 1
-                if one.kind in ("noted", "once") and num_runs:
+                if one.kind in ("noted", "once", "aside") and num_runs:
                     faults.append(f"{what}: had its effect, and no answer: {one.refusal}")
             else:
                 faults.append(f"{what}: {one.refusal}")
@@ -119,7 +119,7 @@ class StopsStorm:
         num_runs = self._runs()[number]
         if output != expected(kind, number):
             return f"{output}, expected {expected(kind, number)}"
-        if num_runs < 1 or (kind == "once job" and num_runs > 1):
+        if num_runs < 1 or (kind != "noted job" and num_runs > 1):
             return f"succeeded, and had its effect {num_runs} times"
         return ""
 

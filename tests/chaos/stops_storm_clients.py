@@ -20,9 +20,9 @@ from tests.deadlines import TIMEOUT_S
 
 RESTS_S = (0.0, 0.02, 0.6)
 """How long a program with effects takes."""
-_KINDS = {"plain": 4, "noted": 3, "once": 2, "noted job": 1, "once job": 1}
-"""What a client asks for: a workflow without effects, with one that may be repeated, with one that may not; at once or as a
-job."""
+_KINDS = {"plain": 4, "noted": 3, "once": 2, "aside": 2, "noted job": 1, "once job": 1, "aside job": 1}
+"""What a client asks for: a workflow without effects, with one that may be repeated, with one that may not, with one that it does
+not wait for; at once or as a job."""
 _MAX_PAUSE_S = 0.03
 _REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 """What gRPC itself says to calls that a server which stops has not begun; the second, if they had come to its queue."""
@@ -146,8 +146,8 @@ class Clients:
                 return "quadruple", {"x": np.full(4, number, np.float32)}, {}
             case "noted":
                 return "noted", {"x": np.array(number, np.int64)}, {"folder": folder, "rest_s": rest_s}
-            case _:
-                return "once", {"x": np.full(4, number, np.float32)}, {"folder": folder}
+            case model:
+                return model, {"x": np.full(4, number, np.float32)}, {"folder": folder}
 
     def _check(self, kind: str, number: int, output: oip.Array) -> None:
         right = expected(kind, number)
@@ -162,5 +162,7 @@ def expected(kind: str, number: int) -> Any:
             return [4.0 * number] * 4
         case "noted":
             return number * number + 1
+        case "aside":
+            return [2.0 * number] * 4
         case _:
             return [number + 1.0] * 4

@@ -14,7 +14,7 @@ from tests.parted import Cluster
 from tests.server_process import target
 from tests.shared_folders import shared_folder
 
-TARGETS = (target("arithmetic", "quadruple"), target("effects", "noted"), target("effects", "once"))
+TARGETS = (target("arithmetic", "quadruple"), target("effects", "noted"), target("effects", "once"), target("effects", "aside"))
 SHAPES = ("cell", "cells", "ray", "parted")
 _MAX_PAUSE_S = 1.5
 _BAD_LINES = ("Traceback (most recent call last)", "SIGTERM received", "Fatal Python error", "is ended")

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -171,13 +172,22 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
+    signals = StopSignals()
+    await signals.run(lambda has_started: _serve_until_told(targets, settings, in_process, signals, has_started))
+    _console.print("Stopped.")
+
+
+async def _serve_until_told(
+    targets: list[str], settings: Settings, in_process: bool, signals: StopSignals, has_started: Callable[[], None]
+) -> None:
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 
-    signals, started_s = StopSignals(), time.monotonic()
+    started_s = time.monotonic()
     if not in_process:
         _console.print("Starting a local Ray ...")
-    async with signals.watch(), serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
+    async with serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
+        has_started()
         _console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}", highlight=False)
@@ -193,7 +203,6 @@ async def _serve(targets: list[str], settings: Settings, in_process: bool) -> No
         watching.cancel()
         await stopping
         _console.print("Stopping ...")
-    _console.print("Stopped.")
 
 
 @_app.command()

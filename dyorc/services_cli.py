@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from dyorc import standard_streams
 from dyorc.config import Settings
+from dyorc.services.stopping import StopSignals
 from dyorc.serving_options import (
     AllowClientShm,
     Config,
@@ -48,7 +50,8 @@ def orchestrator(
 async def _orchestrate(targets: list[str], settings: Settings) -> None:
     from dyorc.services.orchestrator.main import serve_group  # here, because `dyorc --help` does not need it
 
-    await serve_group(targets, settings, _console)
+    signals = StopSignals()
+    await signals.run(lambda has_started: serve_group(targets, settings, _console, signals, has_started))
 
 
 def gateway(
@@ -82,12 +85,18 @@ def gateway(
 
 
 async def _serve(settings: Settings) -> None:
+    signals = StopSignals()
+    await signals.run(lambda has_started: _serve_until_told(settings, signals, has_started))
+    _console.print("Stopped.")
+
+
+async def _serve_until_told(settings: Settings, signals: StopSignals, has_started: Callable[[], None]) -> None:
     from dyorc.progress import show_progress
     from dyorc.services.gateway.main import serve_gateway
-    from dyorc.services.stopping import StopSignals
 
-    signals, started_s = StopSignals(), time.monotonic()
-    async with signals.watch(), serve_gateway(settings, hurry=signals.hurry) as server:
+    started_s = time.monotonic()
+    async with serve_gateway(settings, hurry=signals.hurry) as server:
+        has_started()
         _console.print(f"Listening on {server.url}")
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}")
@@ -101,4 +110,3 @@ async def _serve(settings: Settings) -> None:
         watching.cancel()
         await stopping
         _console.print("Stopping ...")
-    _console.print("Stopped.")

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 _AGAIN_S = 0.5
 """How often handlers are installed again: a module of the user's, or a library, may have replaced them at any time."""
@@ -44,6 +45,24 @@ class StopSignals:
             yield
         finally:
             installing.cancel()
+
+    async def run(self, serve: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
+        """Runs a server, which looks at `stop` once it has started; one that is told to stop before that is cancelled.
+
+        Args:
+            serve: Gets what it has to call when it has started.
+        """
+        has_started = asyncio.Event()
+        async with self.watch():
+            serving = asyncio.create_task(serve(has_started.set))
+            stopping = asyncio.create_task(self.stop.wait())
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not has_started.is_set():
+                serving.cancel()
+            await asyncio.wait((serving,))
+            if not serving.cancelled():
+                serving.result()
 
     def install(self) -> None:
         """Installs the handlers, instead of those that are there now."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -22,18 +22,22 @@ from dyorc.services.stopping import StopSignals, before
 from dyorc.telemetry.tracing.starting import tracing
 
 
-async def serve_group(targets: Sequence[str], settings: Settings, console: Console) -> None:
-    """Serves until it is told to stop by a signal.
+async def serve_group(
+    targets: Sequence[str], settings: Settings, console: Console, signals: StopSignals, has_started: Callable[[], None]
+) -> None:
+    """Serves until it is told to stop. Until it leads its group and has started all it needs for that, it has to be cancelled.
+
+    Args:
+        has_started: Called then.
 
     Raises:
         DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
         LeadLostError: If another orchestrator leads the group now.
     """
-    cluster, without_ray, signals = settings.cluster, settings.in_process, StopSignals()
+    cluster, without_ray = settings.cluster, settings.in_process
     network = network_of(cluster)
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(signals.watch())
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
@@ -44,8 +48,7 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
             console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
         await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
-        if not await before(signals.stop, leadership.win()):
-            return
+        await leadership.win()
         began_s = time.monotonic()
         found = await inherited(store, cluster.group)
         what = stack.enter_context(as_deployed(what, found, settings))
@@ -60,6 +63,7 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
         deploy = await stack.enter_async_context(deployed_beside(running))
+        has_started()
         deploy()
         console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {desk.address}")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
@@ -110,3 +110,48 @@ def test_who_hurries_waits_for_none_of_them() -> None:
         assert [part.asked for part in parts] == [[10.0, 0.0], [10.0, 0.0]]
 
     asyncio.run(run())
+
+
+def test_a_server_that_is_told_to_stop_while_it_starts_is_cancelled() -> None:
+    async def run() -> None:
+        signals, ended = StopSignals(), list[str]()
+
+        async def serve(has_started: Callable[[], None]) -> None:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.Event().wait()  # as for a store that is away
+            finally:
+                ended.append("start")
+
+        await signals.run(serve)
+        assert ended == ["start"]
+
+    asyncio.run(run())
+
+
+def test_a_server_that_has_started_looks_itself() -> None:
+    async def run() -> None:
+        signals, ended = StopSignals(), list[str]()
+
+        async def serve(has_started: Callable[[], None]) -> None:
+            has_started()
+            signal.raise_signal(signal.SIGTERM)
+            await signals.stop.wait()
+            await asyncio.sleep(0.01)
+            ended.append("drain")
+
+        await signals.run(serve)
+        assert ended == ["drain"]
+
+    asyncio.run(run())
+
+
+def test_an_error_of_a_server_is_raised() -> None:
+    async def serve(has_started: Callable[[], None]) -> None:
+        raise OSError("the port is taken")
+
+    async def run() -> None:
+        await StopSignals().run(serve)
+
+    with pytest.raises(OSError, match="taken"):
+        asyncio.run(run())

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
 from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
-from dyorc.services.stopping import set_on_signals
+from dyorc.services.stopping import StopSignals
 from dyorc.services_cli import gateway, orchestrator
 from dyorc.serving_options import (
     AllowClientShm,
@@ -171,33 +172,43 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
-    _console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
+    console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
+    signals = StopSignals()
+    await signals.run(lambda has_started: _serve_until_told(targets, settings, in_process, console, signals, has_started))
+    console.print("Stopped.")
+
+
+async def _serve_until_told(
+    targets: list[str],
+    settings: Settings,
+    in_process: bool,
+    console: Console,
+    signals: StopSignals,
+    has_started: Callable[[], None],
+) -> None:
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 
-    stop = asyncio.Event()
     started_s = time.monotonic()
-    set_on_signals(stop)
     if not in_process:
-        _console.print("Starting a local Ray ...")
-    async with serve_embedded(targets, settings, without_ray=in_process) as server:
-        set_on_signals(stop)  # again, because Ray installs handlers of its own
-        _console.print(f"Listening on {server.url}", highlight=False)
+        console.print("Starting a local Ray ...")
+    async with serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
+        has_started()
+        console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:
-            _console.print(f"gRPC on {server.grpc_address}", highlight=False)
-        stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
+            console.print(f"gRPC on {server.grpc_address}", highlight=False)
+        stopping = asyncio.create_task(signals.stop.wait())
+        watching = asyncio.create_task(show_progress(console, server.status, server.wait_until_ready()))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-            _console.print(
+            console.print(
                 f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. "
                 "Ctrl-C stops."
             )
         watching.cancel()
         await stopping
-        _console.print("Stopping ...")
-    _console.print("Stopped.")
+        console.print("Stopping ...")
 
 
 @_app.command()

@@ -1,7 +1,5 @@
 """The folder of a Ray of our own, and what Ray finds in the environment. No import of Ray here: entering comes before that."""
 
-import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -11,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.errors import ConfigurationError
+from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
 
 _FOLDER_PREFIX = "dyorc-"
 _MAX_SOCKET_PATH = 107
@@ -40,7 +39,7 @@ class RayHome:
         _remove_orphans()
         self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         try:
-            self._lock = _lock(self.folder)
+            self._lock = lock(self.folder)
             self._set_environment()
         except BaseException:
             self.__exit__(None, None, None)
@@ -58,7 +57,7 @@ class RayHome:
 
     def _set_environment(self) -> None:
         """Sets what Ray and its processes read from the environment; the user's own settings are kept."""
-        token = os.path.join(self.folder, "token")
+        token = token_path(self.folder)
         with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
         for name, value in (
@@ -71,7 +70,7 @@ class RayHome:
             ("GRPC_ENABLE_FORK_SUPPORT", "0"),
             # Without a path of our own, Ray leaves its token in the user's home.
             ("RAY_AUTH_MODE", "token"),
-            ("RAY_AUTH_TOKEN_PATH", token),
+            (TOKEN_VARIABLE, token),
         ):
             if name not in os.environ:
                 os.environ[name] = value
@@ -89,22 +88,7 @@ def _check_length(folder: str) -> None:
         )
 
 
-def _lock(folder: str) -> int:
-    """Marks a folder as owned for as long as this process lives; returns the lock's descriptor."""
-    path = os.path.join(folder, "lock")
-    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.rename(f"{path}.new", path)  # from here on others may check whether it is locked
-    return descriptor
-
-
 def _remove_orphans() -> None:
-    """Removes the folders of servers that were killed before they could do so."""
+    """Removes what is left of servers that were killed before they could do so."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
-            descriptor = os.open(folder / "lock", os.O_WRONLY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
+        clear_up(str(folder))

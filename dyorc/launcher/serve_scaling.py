@@ -60,6 +60,10 @@ class ServeScaling:
         self._tell()
         return num_more
 
+    def num_wanted(self, program: str) -> int:
+        """Returns how many replicas of a program Serve should have by now. There is always one: Serve takes no 0."""
+        return max(self._wanted.get(program, 0), 1)
+
     def add(self, program: str, asked: int) -> None:
         """Another program, of which Serve is asked for so many replicas when it gets it."""
         self._asked[program] = self._wanted[program] = asked

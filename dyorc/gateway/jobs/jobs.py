@@ -66,6 +66,7 @@ class Jobs:
         self._store = store
         self._is_store_open = is_store_open
         self._closed: str | None = "the server takes no jobs yet"
+        self._is_draining = False
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._runner = Runner(service, store, config, self._on_end)
         self._webhooks = Webhooks(store, config)
@@ -89,6 +90,15 @@ class Jobs:
     async def __aexit__(self, *_: object) -> None:
         self._closed = self._closed or "the server is stopping"
         await self._stack.aclose()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Begins no more jobs, and gives back those that may be repeated; waits for the others, for `timeout_s` at most. Whoever
+        waits for a job's end is told how it is now."""
+        self._is_draining = True
+        for ended in [one for waiting in self._ends.values() for one in waiting]:
+            ended.set()
+        if self.is_open:
+            await self._runner.drain(timeout_s)
 
     @property
     def is_open(self) -> bool:
@@ -158,7 +168,7 @@ class Jobs:
         self._runner.measure(readings)
 
     async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
-        """Returns a job once it has ended, or after `wait_s` seconds.
+        """Returns a job once it has ended, or after `wait_s` seconds, or when the server stops.
 
         Raises:
             UnknownJobError: If the tenant has no job of this id.
@@ -171,7 +181,7 @@ class Jobs:
             while True:
                 job = await self._open_store().get(tenant.name, job_id)
                 left_s = until_s - loop.time()
-                if job.state.is_final or left_s <= 0:
+                if job.state.is_final or left_s <= 0 or self._is_draining:
                     return job
                 await _wait(ended, min(left_s, _POLL_S))
                 ended.clear()

@@ -33,6 +33,8 @@ _BLOCKED_POLL_S = 0.25
 """When to look for other lanes while the known ones may have no more slots."""
 _RETRY_S = 0.5
 """When to try again to reach a store that failed."""
+_WRITE_S = 3.0
+"""How long the store may take to write how the last jobs ended."""
 _EXPIRE_PERIOD_S = 5.0
 _MAX_EXPIRED = 1000
 
@@ -120,24 +122,28 @@ class Runner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Gives jobs back at once. Waits for those that must not be repeated, as long as for requests in flight."""
-        self._is_stopping.set()
-        await self._claiming
-        for run in self._runs.values():
-            if self.attempts.is_repeatable(run.claim):
-                run.drop()
-        await self._settle()
-        for run in self._runs.values():
-            run.drop()
-        await self._settle()
+        """Drains, and writes down how the jobs ended."""
+        await self.drain(self._service.config.drain_timeout_s)
         self._is_over.set()
         for task in self._tasks:  # what the store does not accept now runs again at its next claim
             task.cancel()
         await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
 
-    async def _settle(self) -> None:
+    async def drain(self, timeout_s: float) -> None:
+        """Claims no more jobs, and gives jobs back at once. Those that must not be repeated may take `timeout_s`."""
+        self._is_stopping.set()
+        await asyncio.wait((self._claiming,))
+        for run in self._runs.values():
+            if self.attempts.is_repeatable(run.claim):
+                run.drop()
+        await self._settle(timeout_s)
+        for run in self._runs.values():
+            run.drop()
+        await self._settle(_WRITE_S)
+
+    async def _settle(self, timeout_s: float) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
+            await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def wake(self) -> None:
         """Notes that a job was submitted here; its lane may have a free slot."""

@@ -1,5 +1,6 @@
 """A gateway's process: serves clients, and has orchestrators run their requests. Wiring only."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -19,11 +20,14 @@ from dyorc.telemetry.tracing.starting import tracing
 
 
 @contextlib.asynccontextmanager
-async def serve_gateway(settings: Settings, place: Place | None = None) -> AsyncGenerator[Served]:
+async def serve_gateway(
+    settings: Settings, place: Place | None = None, hurry: asyncio.Event | None = None
+) -> AsyncGenerator[Served]:
     """Serves clients while entered. There need not be any orchestrator yet.
 
     Args:
         place: Its place among other processes that share its ports; None if it is alone.
+        hurry: When it is set, requests in flight are not waited for at the end.
 
     Raises:
         ConfigurationError: If a file named by the settings cannot be used, keys are missing, the store cannot be opened, or the
@@ -33,19 +37,19 @@ async def serve_gateway(settings: Settings, place: Place | None = None) -> Async
     """
     refuse_open_address(settings.gateway)  # before anything starts
     network = network_of(settings.cluster)
+    drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
         backend, deployments, finish_reading = await stack.enter_async_context(orchestrators(settings, store, network))
-        drain = Drain(settings.gateway.drain_timeout_s)
-        stack.push_async_callback(lambda: finish_reading(drain.left_s))
+        stack.push_async_callback(drain.finish, finish_reading)
         siblings = None if place is None else place.siblings
         inlet = stack.enter_context(intake(backend, settings, siblings, traces))
         deployments.settle_by(inlet.service.admission.begin_era)
         inlet.service.deployments = deployments
         listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs, is_store_open=True))
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
         settle_garbage_collector()
         with drain:
             yield Served(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)

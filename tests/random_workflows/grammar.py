@@ -7,13 +7,13 @@ seed writes the same case.
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tests.random_workflows.cases import Case, Request
-from tests.random_workflows.expressions import VALUES, Expressions
+from tests.random_workflows.expressions import TEXTS, Expressions
 
 _HEAD = "import numpy as np\n\nimport dyorc\nfrom programs import *\n"
 _CATCHES = ("dyorc.ProgramError", "dyorc.DyOrcError", "Exception")
@@ -31,8 +31,10 @@ def generate(seed: int, num_requests: int = 8) -> Case:
     """Writes the workflow of a seed, and its requests."""
     rng = random.Random(seed)
     name = f"flow{seed}"
-    parts = [_Writer(rng, name, f"{name}_part{at}", at) for at in range(rng.choice([0, 0, 1, 1, 2]))]
-    main = _Writer(rng, name, name, len(parts))
+    parts: list[_Writer] = []
+    for at in range(rng.choice([0, 0, 1, 1, 2])):
+        parts.append(_Writer(rng, name, f"{name}_part{at}", parts))
+    main = _Writer(rng, name, name, parts)
     statics = main.statics
     source = "\n\n".join([_HEAD, *[part.write() for part in parts], main.write()])
     pool = [_vector(rng, size) for size in (rng.choice([1, 3, 3, 4, 17, 5000 if rng.random() < 0.2 else 2]),) for _ in range(5)]
@@ -56,23 +58,23 @@ class _Writer:
     Args:
         case: Name of the case.
         name: Of the workflow.
-        num_parts: Workflows before this one, which it may call.
+        parts: Those of the workflows before this one, which it may call.
     """
 
-    def __init__(self, rng: random.Random, case: str, name: str, num_parts: int) -> None:
+    def __init__(self, rng: random.Random, case: str, name: str, parts: "Sequence[_Writer]") -> None:
         self._rng = rng
         self._some = Expressions(rng)
         self._case = case
-        self._name = name
-        self._num_parts = num_parts
+        self.name = name
+        self._parts = tuple(parts)
         self._budget = rng.randrange(5, 22)
         self._num_places = 0
         self._depth = 0
         self._lines: list[str] = []
         self._has_helper = False
         self._is_in_helper = False
-        self.is_pair = num_parts == 0 and rng.random() < 0.3 and name == case
-        self.statics = [each for each in _STATICS if rng.random() < 0.4] if name == case else []
+        self.is_pair = not parts and rng.random() < 0.3 and name == case
+        self.statics = [each for each in _STATICS if rng.random() < 0.4]
 
     def write(self) -> str:
         """Returns the source of the workflow, and of a function that it awaits."""
@@ -80,7 +82,7 @@ class _Writer:
         parameters = [f"{each}: {_STATICS[each][0]}" for each in self.statics]
         returned = "tuple[V, V]" if self.is_pair else "V"
         self._lines, self._depth = [], 0
-        self._say(f"async def {self._name}({', '.join(['x: V', 'ticket: Ticket', *parameters])}) -> {returned}:")
+        self._say(f"async def {self.name}({', '.join(['x: V', 'ticket: Ticket', *parameters])}) -> {returned}:")
         self._depth = 1
         self._write_start(set(self.statics))
         self._block()
@@ -89,13 +91,13 @@ class _Writer:
 
     def _write_helper(self) -> str:
         self._lines, self._depth, self._is_in_helper = [], 0, True
-        self._say(f"async def {self._name}_helper(x, ticket):")
+        self._say(f"async def {self.name}_helper(x, ticket):")
         self._depth, budget, pair = 1, self._budget, self.is_pair
-        self._budget, self.is_pair, parts, self._num_parts = 4, False, self._num_parts, 0
+        self._budget, self.is_pair, parts, self._num_parts = 4, False, self._parts, ()
         self._write_start(set())
         self._block()
         self._say(f"return {self._some.ref()}")
-        self._budget, self.is_pair, self._num_parts = budget, pair, parts
+        self._budget, self.is_pair, self._parts = budget, pair, parts
         self._has_helper, self._is_in_helper = True, False
         return "\n".join(self._lines) + "\n\n\n"
 
@@ -107,6 +109,7 @@ class _Writer:
                 self._say(f"{each} = {value}")
         self._say("v = w = await first(x)" if self._rng.random() < 0.1 else "v = w = await x")
         self._say("v = w = await scale(x, by=1.0)")
+        self._say("memory, spelled = np.array(v), []")
 
     def _say(self, line: str) -> None:
         self._lines.append("    " * self._depth + line)
@@ -144,12 +147,18 @@ class _Writer:
         self._say(f"{self._some.ref()} = {self._some.call()}")
 
     def _write_await(self) -> None:
-        self._say(f"{self._rng.choice(VALUES)} = await {self._some.call()}")
+        self._say(f"{self._rng.choice(('v', 'w'))} = await {self._some.call()}")
 
     def _write_view(self) -> None:
         self._say(
             self._rng.choice(
-                [f"a = {self._some.ref()}[::-1]", f"b = {self._some.ref()}[::-1]", "v = v[::-1]", "w = np.negative(v)"]
+                [
+                    f"a = {self._some.ref()}[::-1]",
+                    f"b = {self._some.ref()}[::-1]",
+                    "v = v[::-1]",
+                    "w = np.negative(v)",
+                    "memory[:] = v",
+                ]
             )
         )
 
@@ -160,13 +169,14 @@ class _Writer:
             return
         self._say(f"k = {self._some.choose()}")
         self._say("k_float = k if type(k) is float else 0.5")
+        self._say("spelled.append(spell(k))")
         self._say(self._rng.choice(["a = tag(b, text=spell(k))", "c = angle(b, k_float)", "b = signed(b, k_float)"]))
 
     def _write_gather(self) -> None:
         if self._rng.random() < 0.5:
             self._say(f"v, w = await dyorc.gather({self._some.call()}, {self._some.call()})")
             return
-        size = self._rng.choice(["3", "4", "2 + flag", "1 + pick(v, 3)"])
+        size = self._rng.choice(["3", "4", "2 + flag", "pick(v, 3)"])
         call = self._rng.choice([f"tag({self._some.any()}, number=i)", f"scale({self._some.any()}, by=float(i))"])
         self._say(f"for y in await dyorc.gather(*[{call} for i in range({size})]):")
         self._say(f"    {self._some.ref()} = mix({self._some.any()}, y)")
@@ -174,7 +184,7 @@ class _Writer:
     def _write_effect(self) -> None:
         self._num_places += 1
         place = self._num_places
-        text = f"{self._name[len(self._case) :]}{place}"
+        text = f"{self.name[len(self._case) :]}{place}"
         call = self._rng.choice(
             [f"record({self._some.any()}, ticket, place={place})", f"record({self._some.any()}, ticket)",
              f"pay({self._some.any()}, ticket, text={text!r})"]
@@ -183,9 +193,12 @@ class _Writer:
 
     def _write_callee(self) -> None:
         if self._has_helper and not self._is_in_helper:
-            self._say(f"{self._some.ref()} = await {self._name}_helper({self._some.ref()}, ticket)")
-        elif self._num_parts:
-            call = f"{self._case}_part{self._rng.randrange(self._num_parts)}({self._some.any()}, ticket)"
+            self._say(f"{self._some.ref()} = await {self.name}_helper({self._some.ref()}, ticket)")
+        elif self._parts:
+            part = self._rng.choice(self._parts)
+            given = {"by": self._some.number(), "text": self._rng.choice(TEXTS), "number": "number", "flag": "flag"}
+            statics = "".join([f", {each}={given[each]}" for each in part.statics])
+            call = f"{part.name}({self._some.any()}, ticket{statics})"
             self._say(self._rng.choice([f"{self._some.ref()} = {call}", f"v = await {call}"]))
         else:
             self._write_call()
@@ -263,7 +276,7 @@ class _Writer:
     def _write_end(self) -> None:
         if self._rng.random() < 0.3:
             self._say(f"if {self._some.when()}:")
-            self._say(f"    raise KeyError({self._name!r})")
+            self._say(f"    raise KeyError({self.name!r})")
         else:
             self._say(f"if {self._some.when()}:")
             self._say(f"    {f'return {self._some.ref()}' if self._is_in_helper else self._return()}")

@@ -112,9 +112,11 @@ def workflow(function: Callable[..., Coroutine[Any, Any, Any]] | None = None, *,
     """Stands for `dyorc.workflow`: a call runs to its end at once."""
     if function is None:
         return lambda function: workflow(function, name=name)
+    hints = typing.get_type_hints(function)
 
     def call(*args: Any, **kwargs: Any) -> Ref:
         counts["calls"] += 1
+        kwargs = {name: float(value) if hints[name] is float else value for name, value in kwargs.items()}
         try:
             returned = _run(function(*args, **kwargs))
             if isinstance(returned, tuple):

@@ -6,6 +6,7 @@ by side: there, each version's modules lie below a package of its own, and their
 
 import builtins
 import importlib
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader, MetaPathFinder
@@ -20,6 +21,14 @@ from dyorc.authoring.loading import name_in, put_on_path
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
+
+_PACKAGE = "_dyorc_version_"
+_numbers = itertools.count(1)
+
+
+def new_package() -> str:
+    """Returns the name of a package that no other bundle has."""
+    return f"{_PACKAGE}{next(_numbers)}"
 
 
 class BundleImporter(MetaPathFinder, InspectLoader):
@@ -46,13 +55,27 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         bundle = self._bundle
         place = bundle.target.rpartition(":")[0]
         put_on_path(place)
-        if self._package:
-            package = sys.modules[self._package] = ModuleType(self._package)
-            package.__path__ = []
-        sys.meta_path.insert(0, self)
+        module = self.import_main(bundle.main, place)
         try:
-            module = importlib.import_module(self._start + bundle.main)
             return name_in(module, place, bundle.name)
+        except DyOrcError:
+            if self._package:
+                self.unload()
+            raise
+
+    def import_main(self, name: str, place: str) -> ModuleType:
+        """Imports the module of a file or module that the user has named.
+
+        Raises:
+            ModuleImportError: If it raises.
+        """
+        if self not in sys.meta_path:
+            if self._package:
+                package = sys.modules[self._package] = ModuleType(self._package)
+                package.__path__ = []
+            sys.meta_path.insert(0, self)
+        try:
+            return importlib.import_module(self._start + name)
         except BaseException as error:
             if self._package:
                 self.unload()

@@ -46,15 +46,19 @@ class Bundle:
     modules: Mapping[str, ModuleSource] = field(default_factory=dict[str, ModuleSource])
 
     @classmethod
-    def of(cls, target: str, main: str) -> "Bundle":
-        """Reads the files of a target whose module is imported."""
+    def of(cls, target: str, main: str, folder: str | None = None) -> "Bundle":
+        """Reads the files of a target.
+
+        Args:
+            folder: Where its neighbours are, if its module is not imported yet.
+        """
         folders = folders_of([target])
         modules: dict[str, ModuleSource] = {}
         waiting = [main]
         is_dynamic = False
         while waiting and len(modules) < _MAX_FILES:
             name = waiting.pop()
-            if name in modules or (source := _read(name, folders)) is None:
+            if name in modules or (source := _read(name, folders, folder)) is None:
                 continue
             modules[name] = source
             found = scan(source.text, name, is_package=source.is_package)
@@ -78,13 +82,13 @@ class Bundle:
         return digest.hexdigest()
 
 
-def _read(name: str, folders: Iterable[Path]) -> ModuleSource | None:
+def _read(name: str, folders: Iterable[Path], folder: str | None) -> ModuleSource | None:
     """Returns the source of a module, if it is the user's own."""
     first = name.partition(".")[0]
     top = _path_of(first) if first in sys.modules else None
     if first == _OURS or (top is not None and not is_below(top, folders)):
         return None  # a library's
-    path = _path_of(name)
+    path = _path_of(name, folder)
     if path is None or not path.endswith(".py") or not is_below(path, folders):
         return None
     try:
@@ -94,12 +98,16 @@ def _read(name: str, folders: Iterable[Path]) -> ModuleSource | None:
     return ModuleSource(path, text, is_package=path.endswith("/__init__.py"))
 
 
-def _path_of(name: str) -> str | None:
-    """Returns the file of a module that is imported, or would be; None if it is no module, or has none. Imports nothing."""
+def _path_of(name: str, folder: str | None = None) -> str | None:
+    """Returns the file of a module that is imported, or would be; None if it is no module, or has none. Imports nothing.
+
+    Args:
+        folder: Where it is looked for first.
+    """
     if (module := sys.modules.get(name)) is not None:
         file = getattr(module, "__file__", None)
         return str(Path(file).resolve()) if isinstance(file, str) else None
-    path: list[str] | None = None
+    path = None if folder is None else [folder, *sys.path]
     spec = None
     for number in range(1, name.count(".") + 2):
         try:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 _IMPORTERS = frozenset({"import_module", "run_path", "run_module", "spec_from_file_location"})
 _RUNNERS = _IMPORTERS | {"__import__", "exec", "eval"}
@@ -23,6 +24,7 @@ class Scan:
     texts: frozenset[str]
 
 
+@lru_cache(maxsize=4096)  # a server's targets have most modules in common
 def scan(text: str, module: str, *, is_package: bool) -> Scan:
     """Reads the code of a module. Code that cannot be parsed imports nothing."""
     try:

@@ -13,7 +13,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import ProgramOverrides
 from dyorc.deploying.record import Record, Version
-from dyorc.deploying.versions import Loaded, codes_for, load, named, names_for, prints_of
+from dyorc.deploying.versions import Loaded, codes_for, fingerprints_of, load, named, names_for, prints_of
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError
 from dyorc.offers import ModelKey
 from dyorc.repertoire import Part, Repertoire
@@ -152,7 +152,7 @@ class Stage:
                 found, importer = load(bundle, self._overrides)
             except DyOrcError as error:
                 raise refusal(error) from error
-            return found, importer, prints_of(found, bundle, importer)
+            return found, importer, prints_of(found, fingerprints_of(bundle, importer))
 
     def _take_in(self, loaded: Loaded) -> None:
         self.loaded[loaded.key] = loaded

@@ -3,18 +3,20 @@
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.loading import absolute, import_place, name_in, parts_of, programs_of, put_on_path
+from dyorc.authoring.loading import absolute, name_in, parts_of, programs_of
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
+from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
 from dyorc.deploying.record import Line, Record, Version
-from dyorc.deploying.versions import Loaded, named, names_for, plain, prints_of
+from dyorc.deploying.versions import Loaded, fingerprints_of, named, names_for, plain, prints_of
 from dyorc.deploying.versions import load as load_bundle
 from dyorc.errors import DefinitionError, DyOrcError
 from dyorc.repertoire import Repertoire
@@ -52,11 +54,9 @@ def begun(
     served = {line.origin for line in lines.values()}
     with importing():
         places = {target: parts_of(target)[0] for target in wanted if target not in served}
-        for place in places.values():
-            put_on_path(place)  # before one of them changes the current folder
-        modules = {target: import_outside_of_loop(partial(import_place, place)) for target, place in places.items()}
+        imported = import_outside_of_loop(partial(import_places, list(dict.fromkeys(places.values()))))
         restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
-    fresh = [(target, name_in(module, *parts_of(target))) for target, module in modules.items()]
+    fresh = [(target, name_in(imported[place].module, *parts_of(target))) for target, place in places.items()]
     Repertoire.of(found for _, found in fresh)  # which checks their names
     mine = {program.name for _, found in fresh for program in programs_of(found)}
     others = {own for loaded in restored for own in loaded.programs}
@@ -64,8 +64,10 @@ def begun(
     chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
     with overridden(programs, chosen):
         record = Record(noted.number, lines)
+        fingerprints = {place: fingerprints_of(one.bundle, one.importer) for place, one in imported.items()}
         for target, found in fresh:
-            loaded = _first(Bundle.of(target, modules[target].__name__), found, restored, record)
+            bundle = replace(imported[places[target]].bundle, target=target)
+            loaded = _first(bundle, found, prints_of(found, fingerprints[places[target]]), restored, record)
             restored.append(loaded)
             record = Record(record.number, {**record.lines, loaded.model: Line.begun(loaded.noted, origin=target)})
         _tell(lines)
@@ -85,14 +87,15 @@ def _lingering(versions: Iterable[Version], options: Options) -> list[Loaded]:
 
 def _restored(version: Version, options: Options) -> Loaded:
     found, importer = load_bundle(version.bundle, options)
-    return named(found, version, prints_of(found, version.bundle, importer), importer)
+    return named(found, version, prints_of(found, fingerprints_of(version.bundle, importer)), importer)
 
 
-def _first(bundle: Bundle, found: Workflow | Program, known: Iterable[Loaded], record: Record) -> Loaded:
+def _first(
+    bundle: Bundle, found: Workflow | Program, prints: Mapping[str, str | None], known: Iterable[Loaded], record: Record
+) -> Loaded:
     """Returns what lies on the disk as a first version."""
     if found.name in record.lines:
         raise DefinitionError(f"{bundle.target} is {found.name!r}, and something else was deployed as that; undeploy it first")
-    prints = prints_of(found, bundle, None)
     known = list(known)
     objects = {program: loaded for loaded in known for program in loaded.programs.values()}
     same = {program.name: program.name for program in programs_of(found) if program in objects}

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Any
 
-from dyorc.authoring.bundle_imports import BundleImporter
+from dyorc.authoring.bundle_imports import BundleImporter, new_package
 from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.fingerprints import Fingerprints
 from dyorc.authoring.loading import programs_of
@@ -19,9 +19,6 @@ from dyorc.offers import FIRST_VERSION, ModelKey
 from dyorc.repertoire import Part
 from dyorc.replica.assignment import Source
 from dyorc.user_code import import_outside_of_loop, start_folder
-
-_PACKAGE = "_dyorc_version_"
-_numbers = count(1)
 
 
 @dataclass(eq=False)
@@ -107,7 +104,7 @@ def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Wo
     Raises:
         DefinitionError: If it cannot be imported, or cannot have such options.
     """
-    importer = BundleImporter(bundle, f"{_PACKAGE}{next(_numbers)}")
+    importer = BundleImporter(bundle, new_package())
     found = import_outside_of_loop(importer.load)
     try:
         for program in programs_of(found):
@@ -119,12 +116,15 @@ def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Wo
     return found, importer
 
 
-def prints_of(found: Workflow | Program, bundle: Bundle, importer: BundleImporter | None) -> dict[str, str | None]:
-    """Returns what programs that are equal to these have in common."""
+def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerprints:
+    """Returns the fingerprints of imported code."""
     if importer is None:
-        fingerprints = Fingerprints(bundle, sys.modules.get, str)
-    else:
-        fingerprints = Fingerprints(bundle, importer.module, importer.own_name)
+        return Fingerprints(bundle, sys.modules.get, str)
+    return Fingerprints(bundle, importer.module, importer.own_name)
+
+
+def prints_of(found: Workflow | Program, fingerprints: Fingerprints) -> dict[str, str | None]:
+    """Returns what programs that are equal to these have in common."""
     return {program.name: fingerprints.of(program, program.name) for program in programs_of(found)}
 
 

@@ -199,7 +199,10 @@ class DirectRequest:
         """Writes the answer."""
         self._close()
         exchange, desk = self.exchange, self._desk
-        if exchange.is_lost or desk.transport.is_closing():  # the loop may call this before it tells the connection of its end
+        if exchange.is_lost:
+            return
+        if desk.transport.is_closing():  # the loop has not told the connection of its end yet
+            desk.on_answered()
             return
         try:
             self._write_answer(taken)

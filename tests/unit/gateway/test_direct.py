@@ -45,7 +45,7 @@ def request_of(desk: Desk, *, is_lost: bool = False) -> DirectRequest:
     ("desk", "expected"),
     [
         (Desk(is_closed=False), ["write", "answered"]),
-        (Desk(is_closed=True), []),
+        (Desk(is_closed=True), ["answered"]),
         (Desk(is_closed=False, is_broken=True), ["give up"]),
     ],
 )

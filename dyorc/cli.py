@@ -148,6 +148,7 @@ def serve(
         logs.set_up(settings.telemetry.logs)
         if settings.in_process:
             heap.keep_freed()
+        _console.file = sys.stdout  # users' modules may put something else there
         uvloop.run(_serve(found, settings, settings.in_process))
     else:
         if not settings.in_process:
@@ -169,7 +170,6 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
-    _console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 

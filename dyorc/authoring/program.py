@@ -112,13 +112,13 @@ class ProgramOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
-        if self.thread not in ("auto", "own"):
-            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.execution_timeout_s <= 0:
             raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
         if self.plan is not None and self.in_process:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
+        if self.thread not in ("auto", "own"):
+            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from dyorc.replica.executor import Executor
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.replica import executor
+from dyorc.telemetry.tracing import programs
 from dyorc.user_code import put_back
 
 _SIGNAL = signal.SIGURG
@@ -25,7 +25,8 @@ _NUM_POLLS = 5
 """A batch that is seen so often in a row is interrupted: counted, not timed, since the whole machine may stand still."""
 _IDLE_POLLS = 4
 """The thread sleeps this many times longer while no batch runs."""
-_CALLERS = frozenset((Executor.run.__code__, Executor._call_under.__code__, ProgramSpans.run.__code__))  # pyright: ignore[reportPrivateUsage] (who calls programs)
+_CALLERS = (executor.__file__, programs.__file__)
+"""Who calls programs, and keeps whatever they raise."""
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -82,7 +83,7 @@ class LoopWatch:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
             frame = frame.f_back
-        if self._is_running and frame is not None and frame.f_code in _CALLERS:
+        if self._is_running and frame is not None and frame.f_code.co_filename in _CALLERS:
             self._was_interrupted = True
             raise BatchInterrupted
 

@@ -6,7 +6,7 @@ an exception that is set from outside, a signal also ends sleeping, and waiting 
 that neither returns nor looks for signals is not interrupted.
 """
 
-import _signal
+import _signal  # pyright: ignore[reportMissingImports] (no stubs know it)
 import signal
 import threading
 from collections.abc import Callable

@@ -20,8 +20,8 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: equality train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
-.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services clean conformance bench bench-full bench-loadgen peers
+.PHONY: equality random-workflows train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -123,6 +123,9 @@ bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator it
 equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
 
+random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a guess at every decision, beside plain Python (25 minutes); the last line is JSON
+	$(BIN)/python -m tests.random_workflows --number 1000
+
 reproduce: $(VENV)/.dev ## What papers on planners published, beside what comes out here (an hour), and docs/planners.md
 	$(PIP_INSTALL) 'torch-geometric==2.8.*'  # a peer of graph networks
 	$(BIN)/dyorc reproduce all --output benchmarks/results/planners
@@ -212,6 +215,9 @@ chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.y
 
 chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store: all end, each once; the last line is JSON
 	$(BIN)/python -m tests.chaos.jobs_storm
+
+chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 40 by SIGINT under load: all answered, nothing left (an hour); the last line is JSON
+	$(BIN)/python -m tests.chaos.stops_storm
 
 schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values again, after a change of the settings
 	$(BIN)/dyorc config schema > docs/dyorc.schema.json

@@ -60,35 +60,74 @@ def as_array(value: Any, dtype: DType, what: str) -> Array:
     Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own, in little-endian byte order.
 
     Raises:
-        InvalidInputError: If it cannot be converted; names `what`.
+        InvalidInputError: If it cannot be converted; names `what`. Exceptions that NumPy does not raise, as those of a signal
+            handler, pass.
     """
     try:
         return _as_array(value, dtype, what)
     except InvalidInputError:
         raise
-    except Exception as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
 
 
 def _as_array(value: Any, dtype: DType, what: str) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return torch_to_numpy(value)
+        return _sendable(_dense_to_numpy(value, what), what)
     if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise InvalidInputError(f"{what}: a masked array has masked elements, which have no value; use its filled()")
         array: Array = np.asarray(value)
-        if array.dtype.kind in "SUO":
+        if array.dtype.kind in "SUOT":
             return _as_bytes(array, what)
         if array.dtype.byteorder == _BIG_ENDIAN:
             array = array.astype(array.dtype.newbyteorder("<"))
-        dtype_of(array)
-        return array
+        return _sendable(array, what)
+    if torch is not None and isinstance(value, list | tuple):
+        items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        value = [_dense_to_numpy(item, what) if isinstance(item, torch.Tensor) else item for item in items]
     if dtype is DType.BYTES:
         return _as_bytes(np.asarray(value, dtype=object), what)
+    return _as_declared(value, dtype, what)
+
+
+def _sendable(array: Array, what: str) -> Array:
+    try:
+        dtype_of(array)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{what}: {error}") from None
+    return array
+
+
+def _as_declared(value: Any, dtype: DType, what: str) -> Array:
+    """Converts numbers, which may be nested in lists, to exactly `dtype`."""
     target = _NUMPY[dtype]
-    found = np.asarray(value)
-    if found.size and found.dtype.kind not in {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf"):
-        raise InvalidInputError(f"{what}: {value!r} holds {found.dtype} numbers or texts, expected {dtype}")
-    return np.asarray(value, dtype=target)
+    array = np.asarray(value)
+    is_float = target.kind not in "biu"
+    if array.size == 0:
+        return array.astype(target)
+    kinds = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
+    if array.dtype.kind not in kinds and not (target.kind != "b" and are_numbers(array, with_floats=is_float)):
+        raise InvalidInputError(f"{what}: {value!r} holds {array.dtype} numbers or texts, expected {dtype}")
+    if target.kind in "iu":
+        limits = np.iinfo(target)
+        is_outside = bool(array.min() < limits.min or array.max() > limits.max)
+        converted = array if is_outside else array.astype(target)
+    else:
+        with np.errstate(all="ignore"):
+            array = array.astype(np.float64) if array.dtype == object else array
+            converted = array.astype(target)
+            is_outside = is_float and bool((np.isinf(converted) & np.isfinite(array)).any())
+    if is_outside:
+        raise InvalidInputError(f"{what}: it holds a number outside the range of {dtype}: {array.min()} to {array.max()}")
+    return converted
+
+
+def are_numbers(array: Array, *, with_floats: bool) -> bool:
+    """Returns whether an object array holds nothing but integers, and floats if `with_floats`: some are beyond 64 bits, then."""
+    kinds = (int, float) if with_floats else (int,)
+    return array.dtype == object and all(type(item) in kinds for item in array.reshape(-1).tolist())
 
 
 def _as_bytes(array: Array, what: str) -> Array:
@@ -105,10 +144,21 @@ def _as_bytes(array: Array, what: str) -> Array:
     return result
 
 
+def _dense_to_numpy(tensor: Any, what: str) -> Array:
+    torch = sys.modules["torch"]
+    if tensor.is_quantized:
+        raise InvalidInputError(f"{what}: a quantized tensor cannot be sent; use its dequantize() or int_repr()")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise InvalidInputError(f"{what}: a tensor of layout {tensor.layout} cannot be sent; use its to_dense()")
+    if tensor.is_meta:
+        raise InvalidInputError(f"{what}: a tensor on the device 'meta' has no values")
+    return torch_to_numpy(tensor)
+
+
 def torch_to_numpy(tensor: Any) -> Array:
     """Returns a torch tensor's values on the host; shares memory where possible."""
     torch = sys.modules["torch"]
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import uvloop
 from rich.console import Console
 from rich.markup import escape
 
-from dyorc import heap
+from dyorc import heap, standard_streams
 from dyorc.cluster_cli import app as cluster
 from dyorc.cluster_keys_cli import cluster_keys
 from dyorc.config import Settings
@@ -25,7 +26,7 @@ from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
 from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
-from dyorc.services.stopping import set_on_signals
+from dyorc.services.stopping import StopSignals
 from dyorc.services_cli import gateway, orchestrator
 from dyorc.serving_options import (
     AllowClientShm,
@@ -70,6 +71,7 @@ _console = Console(soft_wrap=True)
 
 def main() -> None:
     """Runs the command line. Our errors are printed as one line; for those of the user's module, the user's lines are shown."""
+    standard_streams.repair()
     try:
         _app()
     except (DyOrcError, OSError) as error:
@@ -143,12 +145,12 @@ def serve(
     if print_settings:
         print_in_force(reading)
         return
+    standard_streams.outlive_readers()
     found = workflows_of(reading, _console)
     if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)
         if settings.in_process:
             heap.keep_freed()
-        _console.file = sys.stdout  # users' modules may put something else there
         uvloop.run(_serve(found, settings, settings.in_process))
     else:
         if not settings.in_process:
@@ -170,32 +172,43 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
+    console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
+    signals = StopSignals()
+    await signals.run(lambda has_started: _serve_until_told(targets, settings, in_process, console, signals, has_started))
+    console.print("Stopped.")
+
+
+async def _serve_until_told(
+    targets: list[str],
+    settings: Settings,
+    in_process: bool,
+    console: Console,
+    signals: StopSignals,
+    has_started: Callable[[], None],
+) -> None:
     from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
     from dyorc.progress import show_progress
 
-    stop = asyncio.Event()
     started_s = time.monotonic()
-    set_on_signals(stop)
     if not in_process:
-        _console.print("Starting a local Ray ...")
-    async with serve_embedded(targets, settings, without_ray=in_process) as server:
-        set_on_signals(stop)  # again, because Ray installs handlers of its own
-        _console.print(f"Listening on {server.url}", highlight=False)
+        console.print("Starting a local Ray ...")
+    async with serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
+        has_started()
+        console.print(f"Listening on {server.url}", highlight=False)
         if server.grpc_address:
-            _console.print(f"gRPC on {server.grpc_address}", highlight=False)
-        stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
+            console.print(f"gRPC on {server.grpc_address}", highlight=False)
+        stopping = asyncio.create_task(signals.stop.wait())
+        watching = asyncio.create_task(show_progress(console, server.status, server.wait_until_ready()))
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-            _console.print(
+            console.print(
                 f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. "
                 "Ctrl-C stops."
             )
         watching.cancel()
         await stopping
-        _console.print("Stopping ...")
-    _console.print("Stopped.")
+        console.print("Stopping ...")
 
 
 @_app.command()

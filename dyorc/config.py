@@ -5,14 +5,18 @@ Each component takes its own section, frozen. `Settings` composes them. They are
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
 """In a configuration file, relative to that file."""
 Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
 """Not shown anywhere."""
+Host: TypeAlias = Annotated[str, AfterValidator(lambda host: host.removeprefix("[").removesuffix("]"))]
+"""A name or an address to listen on; one of IPv6 may stand in brackets, as in a URL."""
+Origin: TypeAlias = Annotated[str, Field(pattern=r"^(\*|https?://[a-z0-9.\-\[\]:]+)$")]
+"""Of a page, as browsers write it: scheme, host and port in lower case, nothing else; or all of them."""
 
 
 class _Section(BaseModel):
@@ -140,7 +144,7 @@ class OrchestratorConfig(_Section):
 class LinkConfig(_Section):
     """The link between the orchestrator and its replicas: a Unix socket, or ZeroMQ if there are other nodes."""
 
-    host: str = ""
+    host: Host = ""
     """Address of this machine for replicas on other nodes; empty without other nodes. The traffic is encrypted (CURVE)."""
     port: int = Field(default=0, ge=0, le=65535)
     """Port for replicas on other nodes; 0 takes a free one."""
@@ -240,7 +244,7 @@ class DeploymentConfig(_Section):
 class GatewayConfig(_Section):
     """The gateway: HTTP and gRPC."""
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
     grpc: bool = True
@@ -282,9 +286,19 @@ class GatewayConfig(_Section):
     """How long a connection may stay open without a request."""
     drain_timeout_s: float = Field(default=10.0, ge=0)
     """Time that requests in flight are given when the server stops."""
+    cors_origins: tuple[Origin, ...] = ()
+    """Origins of pages that may call it from browsers, such as `https://app.example.com`; `*` for all; none by default."""
+    cors_credentials: bool = False
+    """Whether browsers may send cookies and client certificates from those pages. API keys in headers do not need that."""
     allow_client_shm: bool = False
     """Whether clients of this machine may have tensors read from and written to their own shared memory. Anyone who can reach the
     server can then read and write every object in /dev/shm that its user may open."""
+
+    @model_validator(mode="after")
+    def _check_cors(self) -> Self:
+        if self.cors_credentials and "*" in self.cors_origins:
+            raise ValueError("cors_credentials needs the origins by name: cors_origins is '*', any page of the web")
+        return self
 
 
 class JobsConfig(_Section):
@@ -362,7 +376,7 @@ class ClusterConfig(_Section):
     num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Processes of a gateway that share its ports, under a supervisor that starts them again if they end; "auto": one for each
     core; None: one, without a supervisor."""
-    host: str = ""
+    host: Host = ""
     """Address of this machine for gateways and orchestrators on other machines; empty: all are on this one."""
     port: int = Field(default=0, ge=0, le=65535)
     """An orchestrator's port for gateways on other machines; 0 takes a free one."""
@@ -382,7 +396,7 @@ class TelemetryConfig(_Section):
     """Whether there is a ``GET /metrics``."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """A port of its own for ``/metrics``, where no key is needed; None: none, the route is beside the others only."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     """Address of that port. Whoever reaches it sees the names of workflows, programs and tenants, and all figures."""
     page: bool = True
     """Whether there is a live page, ``/ui``."""

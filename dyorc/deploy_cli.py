@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.whole_table import WholeTable
 
 _console = Console(soft_wrap=True)
 
@@ -37,12 +37,13 @@ def deploy(
     ] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
     from dyorc.client import Client  # here, because no other command needs it
 
-    with Client(url, api_key=key_or_default(key), timeout_s=_TIMEOUT_S) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
         if target is None:
             if version or group or share != 1 or fresh:
                 raise ConfigurationError("name what to load, such as app.py:classify")
@@ -66,20 +67,21 @@ def undeploy(
     version: Annotated[str | None, typer.Option(help="Which version; without it, all: nobody is served any more.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Takes a version of a workflow out of service. What was asked for before is answered."""
     from dyorc.client import Client
 
-    with Client(url, api_key=key_or_default(key), timeout_s=_TIMEOUT_S) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
         _show(client.undeploy(name, version), as_json)
 
 
-def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
     """Takes the last deploy or undeploy of a workflow back. Again, and the one before that is taken back."""
     from dyorc.client import Client
 
-    with Client(url, api_key=key_or_default(key), timeout_s=_TIMEOUT_S) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
         _show(client.rollback(name), as_json)
 
 
@@ -97,7 +99,7 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
-    table = Table("workflow", "version", "requests", "programs", "loaded from", box=None, padding=(0, 2))
+    table = WholeTable("workflow", "version", "requests", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
         for version, one in line["versions"].items():

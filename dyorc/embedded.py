@@ -3,6 +3,7 @@
 `dyorc serve` starts this. `dyorc.services` has the pieces. Wiring only.
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Sequence
@@ -13,6 +14,7 @@ from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.deployments import deploying
+from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
 from dyorc.services.intake import intake
 from dyorc.services.place import Place
@@ -24,7 +26,12 @@ from dyorc.telemetry.tracing.starting import tracing
 
 @contextlib.asynccontextmanager
 async def serve_embedded(
-    targets: Sequence[str], settings: Settings, *, without_ray: bool = False, place: Place | None = None
+    targets: Sequence[str],
+    settings: Settings,
+    *,
+    without_ray: bool = False,
+    place: Place | None = None,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncGenerator[Served]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
@@ -32,6 +39,7 @@ async def serve_embedded(
         targets: What to serve, e.g. ``app.py:classify``.
         without_ray: Whether all programs run in this process.
         place: Its place among other processes without Ray; None if it serves alone.
+        hurry: When it is set, requests in flight are not waited for at the end.
 
     Raises:
         DefinitionError: If a target cannot be served, the settings have options of a program that is not there, or the store's
@@ -42,6 +50,7 @@ async def serve_embedded(
     """
     refuse_open_address(settings.gateway)  # before anything starts
     siblings = None if place is None else place.siblings
+    drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
@@ -65,7 +74,10 @@ async def serve_embedded(
         quiet = inlet.service.admission.begin_era
         deployer = deploying(what, running, settings, quiet, siblings, keep)
         inlet.service.deployments = await stack.enter_async_context(deployer)
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
+        deploy = await stack.enter_async_context(deployed_beside(running))
+        stack.push_async_callback(drain.finish, orchestrator.finish_effects)
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
         settle_garbage_collector()
-        await stack.enter_async_context(deployed_beside(running))
-        yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)
+        deploy()
+        with drain:
+            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

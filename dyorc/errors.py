@@ -32,6 +32,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- OverloadedError           ... because the server is too busy to answer within the request's limit
     |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
+    |     `- ScaledToZeroError      ... because somebody has taken all replicas of a program away (never sent again by itself)
     |- JobNotEndedError           the job has no result yet; ask again later
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
@@ -52,7 +53,7 @@ The class says what happened; the attributes say what to do about it:
     `- InternalError              a bug of ours
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 _MAX_TEXT = 8192
 """Characters of a foreign exception's text that our errors quote."""
@@ -77,6 +78,10 @@ class DyOrcError(Exception):
     request_id: str = ""
     trace_id: str = ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Serves pickle and copy, which would otherwise call `__init__` with the text alone."""
+        return _restore, (type(self), self.args, vars(self))
+
 
 class DefinitionError(DyOrcError, TypeError):
     """A program or workflow is declared wrongly. Raised where it is declared, never by a request."""
@@ -92,6 +97,7 @@ class ModuleImportError(DefinitionError):
     """
 
     code = "module_import"
+    user_traceback: str = ""
 
     def __init__(self, message: str, user_traceback: str = "") -> None:
         super().__init__(message)
@@ -125,6 +131,8 @@ class PlanRunError(DyOrcError, RuntimeError):
     """
 
     code = "plan_run"
+    rank: int | None = None
+    step: int | None = None
 
     def __init__(self, message: str, *, rank: int | None = None, step: int | None = None) -> None:
         super().__init__(message)
@@ -170,6 +178,7 @@ class SizeLimitError(InvalidInputError):
     """
 
     code = "size_limit"
+    input_at: int = 0
 
     def __init__(self, message: str, input_at: int = 0) -> None:
         super().__init__(message)
@@ -292,6 +301,20 @@ class NotReadyError(CapacityError):
     code = "not_ready"
 
 
+class ScaledToZeroError(NotReadyError):
+    """A program that is needed has no replica, by order of a person, and gets none by itself."""
+
+    code = "scaled_to_zero"
+    retryable = False
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"program {program!r} is scaled to 0 replicas by hand; `dyorc scale {program} 1` gives it one, "
+            f"`dyorc scale {program} --auto` leaves it to the server again"
+        )
+        self.program = program
+
+
 class JobNotEndedError(DyOrcError):
     """The job has no result yet, since it has not ended. Asking again later may help."""
 
@@ -342,6 +365,10 @@ class ProgramError(ExecutionError):
     """
 
     code = "program"
+    program: str = ""
+    error_type: str = ""
+    message: str = ""
+    remote_traceback: str = ""
 
     def __init__(self, program: str, error_type: str, message: str, remote_traceback: str = "") -> None:
         super().__init__(f"program {program!r} failed: {error_type}: {message}")
@@ -349,10 +376,6 @@ class ProgramError(ExecutionError):
         self.error_type = error_type
         self.message = message
         self.remote_traceback = remote_traceback
-
-    def __reduce__(self) -> tuple[type["ProgramError"], tuple[str, str, str, str]]:
-        """Serves Ray, which pickles what a replica raises on start; by default, `__init__` would get only the text."""
-        return type(self), (self.program, self.error_type, self.message, self.remote_traceback)
 
 
 class ProgramLoadError(ProgramError):
@@ -420,6 +443,14 @@ class InternalError(DyOrcError):
     """A bug of DyOrc."""
 
     code = "internal"
+
+
+def _restore(kind: type[DyOrcError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DyOrcError:
+    """Returns an error as it was pickled. Constructors are not called: some write the text anew."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
 
 
 def text_of(error: BaseException) -> str:

@@ -9,7 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.whole_table import WholeTable
 
 _NUM_LISTED = 20
 _BAR_WIDTH = 60
@@ -26,12 +27,13 @@ def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
     from dyorc.client import Client  # here, because few commands need it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         if request_id is None:
             found: Any = client.requests(order="slowest", limit=_NUM_LISTED)
             shown = [_listed(_printable(found))]
@@ -60,7 +62,7 @@ def _printable(value: Any) -> Any:
 
 
 def _listed(requests: list[dict[str, Any]]) -> Table:
-    table = Table("request", "workflow", Column("ms", justify="right"), "arrived", "outcome", "mostly", box=None, padding=(0, 2))
+    table = WholeTable("request", "workflow", Column("ms", justify="right"), "arrived", "outcome", "mostly")
     for one in requests:
         duration, at = f"{one['duration_ms']:.1f}", _time_of_day(one["arrived_s"])
         table.add_row(*map(Text, (one["request_id"], one["workflow"], duration, at, one["outcome"], one["cause"])))
@@ -190,7 +192,7 @@ def _decisions(found: dict[str, Any]) -> list[Text]:
 
 def _batches(found: dict[str, Any]) -> Table:
     numbers = [Column(name, justify="right") for name in ("sent", "began", "ended", "gather", "infer", "publish")]
-    table = Table("batch", "replica", "calls", *numbers, "why, and for whom else", box=None, padding=(0, 1))
+    table = WholeTable("batch", "replica", "calls", *numbers, "why, and for whom else")
     for name, one in sorted(found["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
         times = [one["sent_ms"], one["started_ms"], one["ended_ms"], one["gather_ms"], one["infer_ms"], one["publish_ms"]]
         size = f"{one['size']}, {one['num_guesses']} guessed" if one["num_guesses"] else str(one["size"])

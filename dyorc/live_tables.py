@@ -5,12 +5,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
+
+from dyorc.whole_table import WholeTable
 
 Snapshot = Mapping[str, Any]
 
-_STATES = {"ready": "green", "parked": "green", "cold": "green", "loading": "cyan", "starting": "yellow", "failing": "red"}
+_STATES = {
+    "ready": "green",
+    "parked": "green",
+    "cold": "green",
+    "off": "yellow",
+    "starved": "red",
+    "loading": "cyan",
+    "starting": "yellow",
+    "failing": "red",
+}
 _WARM, _PARKED = "ready", "parked"
 
 
@@ -20,7 +31,7 @@ def tables(now: Snapshot, before: Snapshot | None) -> Group:
     Args:
         before: An earlier moment: batches are those that have run since then; None: those since the server's start.
     """
-    return Group(_headline(now), Text(), _workflows(now), Text(), _programs(now, before))
+    return Group(_headline(now), Text(), _workflows(now), Text(), _programs(now, before), *_failures(now))
 
 
 def _headline(now: Snapshot) -> Text:
@@ -40,9 +51,9 @@ def _headline(now: Snapshot) -> Text:
     return line
 
 
-def _workflows(now: Snapshot) -> Table:
+def _workflows(now: Snapshot) -> WholeTable:
     numbers = [Column(name, justify="right") for name in ("requests/s", "failed/s", "p50 ms", "p99 ms", "in flight", "answered")]
-    table = Table("workflow", *numbers, box=None, padding=(0, 2))
+    table = WholeTable("workflow", *numbers)
     for name, one in now["workflows"].items():
         times = (_ms(one["p50_ms"]), _ms(one["p99_ms"]))
         failed = Text(f"{one['failed_per_s']:.1f}", style="red" if one["failed_per_s"] else "")
@@ -52,12 +63,12 @@ def _workflows(now: Snapshot) -> Table:
     return table
 
 
-def _programs(now: Snapshot, before: Snapshot | None) -> Table:
+def _programs(now: Snapshot, before: Snapshot | None) -> WholeTable:
     counts = ("warm", "parked", "wanted", "queued", "running", "calls/s")
     numbers = [Column(name, justify="right") for name in counts]
     batches = Column("batch: mean/most", justify="right")
     guesses = Column("guesses: right/wrong/made", justify="right")
-    table = Table("program", "state", *numbers, batches, "T(n) ms", guesses, box=None, padding=(0, 2))
+    table = WholeTable("program", "state", *numbers, batches, "T(n) ms", guesses)
     for name, one in now["programs"].items():
         earlier = None if before is None else before["programs"].get(name)
         states = [replica["state"] for replica in one["replicas"]]
@@ -69,6 +80,11 @@ def _programs(now: Snapshot, before: Snapshot | None) -> Table:
             f"{one['num_committed']}/{one['num_squashed']}/{one['num_guesses']}",
         )  # fmt: skip
     return table
+
+
+def _failures(now: Snapshot) -> list[Text]:
+    """Returns why programs fail, a line each."""
+    return [Text(f"  {name}: {program['error']}", style="red") for name, program in now["programs"].items() if program["error"]]
 
 
 def _batch_of(program: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> str:

@@ -6,6 +6,7 @@ The same engine decides; programs run here, one batch at a time. For notebooks, 
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, FailRequest, SetTimer
+from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, EffectFailed, FailRequest, SetTimer
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     BatchDone,
@@ -44,7 +45,8 @@ _loading = threading.RLock()  # a program may run another one while it loads
 def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     """Runs a workflow (or a single program on one item) and returns its result.
 
-    Programs are loaded when they are first called, and kept for the next `run`.
+    Programs are loaded when they are first called, and kept for the next `run`. When this returns, programs with an effect have
+    run, also those that the workflow does not await; if one of these fails, there is a RuntimeWarning where a server logs it.
 
     Args:
         args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for static parameters.
@@ -74,7 +76,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
 
 
 def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
-    """Yields the request's parts on demand, or its one answer, grouped as the user declared."""
+    """Yields the request's parts on demand, or its one answer, grouped as the user declared, once its effects have happened."""
 
     def build(tensors: tuple[TensorRef, ...]) -> Any:
         return workflow.signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
@@ -82,6 +84,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     engine = Engine(_CONFIG, workflow.programs)
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
     events.append(request)
+    answer: AnswerRequest | FailRequest | None = None
     try:
         while events:
             batch = list(events)
@@ -95,19 +98,24 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                     case AnswerPart(index=index, tensors=tensors):
                         yield build(tensors)
                         events.append(PartTaken(request.request_id, index))
-                    case AnswerRequest(tensors=tensors):
-                        if not workflow.is_streaming:
-                            yield build(tensors)
-                        return
-                    case FailRequest(error=error):
-                        raise error
+                    case AnswerRequest() | FailRequest():
+                        answer = action
+                    case EffectFailed(callee=callee, error=error):
+                        warnings.warn(f"an effect of {callee!r} failed: {error}", RuntimeWarning, stacklevel=3)
                     case SetTimer(at_ns=at_ns) if at_ns <= time.monotonic_ns():
                         events.append(TimerFired())
                     case _:
                         pass
     finally:
         engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
-    raise InternalError("the engine went to sleep with a request in flight")
+    match answer:
+        case AnswerRequest(tensors=tensors):
+            if not workflow.is_streaming:
+                yield build(tensors)
+        case FailRequest(error=error):
+            raise error
+        case None:
+            raise InternalError("the engine went to sleep with a request in flight")
 
 
 def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import PlanError
 from dyorc.planned_module import module_of, program_of_plan, sources_of
+from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
     from dyorc.offline.planners.crossover.merge import Merged
@@ -47,7 +48,7 @@ def show_merged(path: Path) -> None:
 
     found = read_merged(path)
     _console.print(f"{len(found.jobs)} jobs on {found.num_ranks} ranks: {_gain(found)}", "")
-    grid = Table("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"), box=None)
+    grid = WholeTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
     for number, job in enumerate(found.jobs):
         for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):
             times = [f"{time_s * 1e3:,.4g}" for time_s in (phase.seconds, start * found.unit_s)]

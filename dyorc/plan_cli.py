@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 from typer.core import TyperGroup
 
 from dyorc.errors import PlanError
 from dyorc.merged_plans import DEFAULT_STEPS, check_writable, merge, run_merged, show_merged
 from dyorc.planned_module import module_of, program_of, program_of_plan
+from dyorc.server_options import AsJson
+from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,25 +107,51 @@ def show(
         Path | None, typer.Option(help="Draw devices over time, memory and layouts into this .svg or .png; needs --cluster.")
     ] = None,
     model: Target = None,
+    as_json: AsJson = False,
 ) -> None:
     """Prints a plan: meshes, communication, and what each rank computes and holds; on a cluster, also how long that takes.
 
     Of merged plans: the phases of each job, and whose turn it is when.
     """
     from dyorc.offline.plan.codec import read_plan
-    from dyorc.offline.plan.show import summary_of
     from dyorc.offline.planners.crossover.file import is_merged
 
     if is_merged(plan):
-        _refuse(plan, {"--cluster": cluster, "--picture": picture, "--model": model})
+        _refuse(plan, {"--cluster": cluster, "--picture": picture, "--model": model, "--json": as_json or None})
         show_merged(plan)
         return
 
-    found, summary = read_plan(plan), None
+    found = read_plan(plan)
     simulation = None if cluster is None else _simulated(found, cluster, model)[0]
     if picture is not None and simulation is None:
         raise PlanError("--picture shows a simulation: name the cluster with --cluster")
-    summary = summary_of(found)
+    if as_json:
+        _print_json(found, simulation)
+    else:
+        _print_plan(found, simulation)
+    if picture is not None and simulation is not None:
+        from dyorc.offline.simulate.picture import draw_picture
+
+        draw_picture(simulation, program_of_plan(found, model), picture)
+        _note(f"drawn into {picture}", as_json)
+
+
+def _print_json(plan: "Plan", simulation: "Simulation | None") -> None:
+    import json
+
+    from dyorc.offline.plan.show import values_of
+
+    print(json.dumps(values_of(plan) | ({} if simulation is None else {"simulation": simulation.as_values()}), indent=2))
+
+
+def _note(text: str, as_json: bool) -> None:
+    """Says what else was done, beside JSON on standard error."""
+    (Console(stderr=True, soft_wrap=True, highlight=False) if as_json else _console).print(text)
+
+
+def _print_plan(found: "Plan", simulation: "Simulation | None") -> None:
+    from dyorc.offline.plan.show import summary_of
+
     origin = found.provenance
     cost = "" if origin.cost_s is None else f", {_ms(origin.cost_s)} a step"
     _console.print(f"plan by {origin.planner} for {found.target or 'a program'} ({found.program[:12]}){cost}")
@@ -136,18 +164,11 @@ def show(
         proof = "proved" if answers.is_proved else "not proved"
         _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
     _print_meshes(found)
-    steps = Table(
-        "communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"), box=None
-    )
-    for one in summary.communications:
+    steps = WholeTable("communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"))
+    for one in summary_of(found).communications:
         steps.add_row(one.kind, f"{one.num_steps:,}", f"{one.num_bytes:,}")
     _console.print(steps, "")
     _print_ranks(found, simulation)
-    if picture is not None and simulation is not None:
-        from dyorc.offline.simulate.picture import draw_picture
-
-        draw_picture(simulation, program_of_plan(found, model), picture)
-        _console.print(f"drawn into {picture}")
 
 
 @app.command()
@@ -166,6 +187,7 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace here, which Perfetto shows.")] = None,
     overlap: Annotated[bool, typer.Option(help="Whether ranks compute while they communicate.")] = True,
     model: Target = None,
+    as_json: AsJson = False,
 ) -> None:
     """Simulates a plan: how long a step takes, what each rank does, and how much memory it needs; refuses what does not fit."""
     import json
@@ -175,11 +197,14 @@ def simulate(
 
     found = read_plan(plan)
     simulation, where = _simulated(found, cluster, model, overlap=overlap)
-    _console.print(f"{_ms(simulation.total_s)} a step on {where.name}")
-    _print_ranks(found, simulation)
+    if as_json:
+        _print_json(found, simulation)
+    else:
+        _console.print(f"{_ms(simulation.total_s)} a step on {where.name}")
+        _print_ranks(found, simulation)
     if trace is not None:
         trace.write_text(json.dumps(to_chrome_trace(simulation, where)))
-        _console.print(f"trace in {trace}")
+        _note(f"trace in {trace}", as_json)
     check_memory(simulation, where)
 
 
@@ -236,7 +261,7 @@ def fuse(
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
     program = program_of_plan(found, model)
     tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
-    table = Table("schedule", Column("simulated", justify="right"), Column("measured", justify="right"), box=None)
+    table = WholeTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for one in tried:
         table.add_row(one.name, _ms(one.simulated_s), "" if one.measured_s is None else _ms(one.measured_s))
     _console.print(table, "")
@@ -350,7 +375,7 @@ def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
 
 
 def _print_meshes(plan: "Plan") -> None:
-    table = Table("mesh", "axes", "ranks", Column("tensors", justify="right"), box=None)
+    table = WholeTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
     for mesh in plan.meshes.values():
         axes = " x ".join(f"{axis.name} {axis.size}{' (time)' if axis.is_time else ''}" for axis in mesh.axes)
         ranks = f"{mesh.ranks[0]} to {mesh.ranks[-1]}" if len(mesh.ranks) > 8 else ", ".join(map(str, mesh.ranks))
@@ -363,7 +388,7 @@ def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
 
     names = ["rank", "operations", "Gflop", "MB at the start"]
     names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
-    table = Table(*(Column(name, justify="right") for name in names), box=None)
+    table = WholeTable(*(Column(name, justify="right") for name in names))
     for one in summary_of(plan).ranks:
         row = [str(one.rank), f"{one.num_operations:,}", f"{one.flops / 1e9:,.4g}", f"{one.source_bytes / 1e6:,.4g}"]
         if simulation:

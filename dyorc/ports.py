@@ -1,7 +1,6 @@
 """Sockets bound to an address: for one process, or for several that share a port. Only the standard library."""
 
 import contextlib
-import os
 import socket
 
 
@@ -23,7 +22,8 @@ def bound(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
         found.bind((host, port))
     except OSError as error:
         found.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OSError(error.errno, f"cannot listen on {at}: {error.strerror}") from error
     return found
 
 

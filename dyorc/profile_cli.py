@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
+from dyorc.whole_table import WholeTable
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -36,6 +37,7 @@ def profile(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to look.")] = 10.0,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the graphs.")] = Path("dyorc-profile"),
     form: Annotated[
         Literal["flamegraph", "speedscope"], typer.Option("--format", help="SVG, or for https://www.speedscope.app.")
@@ -45,7 +47,7 @@ def profile(
     from dyorc.client import Client  # here, because few commands need it
 
     tool = _py_spy()
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         processes = processes_of(client.status())
         output.mkdir(parents=True, exist_ok=True)
         began_s = time.time()
@@ -157,7 +159,7 @@ def _show(stages: Counter[str]) -> None:
     if not stages["requests"]:
         _console.print("No request came and ended meanwhile, or none is recorded (`telemetry.records`).")
         return
-    table = Table("stage", Column("ms per request", justify="right"), Column("share", justify="right"), box=None, padding=(0, 2))
+    table = WholeTable("stage", Column("ms per request", justify="right"), Column("share", justify="right"))
     for row in _rows(stages):
         table.add_row(*row)
     _console.print(f"{stages['requests']} requests:")

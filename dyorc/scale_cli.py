@@ -1,14 +1,16 @@
 """``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from dyorc.errors import ConfigurationError
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.whole_table import WholeTable
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -18,13 +20,19 @@ _console = Console(soft_wrap=True)
 
 def scale(
     program: Annotated[str | None, typer.Argument(help="The program to set; without it, all are shown.")] = None,
+    number: Annotated[int | None, typer.Argument(min=0, help="The same as --warm.")] = None,
     warm: Annotated[int | None, typer.Option(min=0, help="Replicas that take batches.")] = None,
     parked: Annotated[int | None, typer.Option(min=0, help="Replicas whose processes wait, without weights.")] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
+    as_json: AsJson = False,
+    ca: Ca = None,
 ) -> None:
-    """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
+    """Shows how many replicas programs have, or sets it: `dyorc scale large 2`. Setting it needs a key that may manage."""
+    if number is not None and warm is not None:
+        raise ConfigurationError(f"{number} and --warm {warm} are two numbers of replicas; give one")
+    warm = number if warm is None else warm
     if program is not None and not auto and warm is None and parked is None:
         raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
     if auto and (warm is not None or parked is not None):
@@ -33,14 +41,17 @@ def scale(
         raise ConfigurationError("name the program that should be scaled")
     from dyorc.client import Client  # here, because no other command needs it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
-    _show(state)
+    if as_json:
+        print(json.dumps(state, indent=2))
+    else:
+        _show(state)
 
 
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
-    table = Table("program", *(Column(name, justify="right") for name in numbers), "wanted", "why", box=None, padding=(0, 2))
+    table = WholeTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
     for name, one in state["programs"].items():
         wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
         table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])

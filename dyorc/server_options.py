@@ -1,6 +1,7 @@
 """Options of commands that talk to a running server."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,9 +11,22 @@ _KEY_VARIABLE = "DYORC_API_KEY"
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(help="The server.")]
 Key = Annotated[str | None, typer.Option(help=f"An API key; by default ${_KEY_VARIABLE}.")]
+Ca = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="DYORC_CA",
+        exists=True,
+        help="For https: file or folder of the authorities to trust instead of the system's.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def key_or_default(key: str | None) -> str | None:
     """Returns the key that was given, or that of the environment."""
     return key or os.environ.get(_KEY_VARIABLE)
+
+
+def verify_of(ca: Path | None) -> Path | bool:
+    """Returns how a client checks the server's certificate."""
+    return True if ca is None else ca

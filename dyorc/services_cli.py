@@ -1,14 +1,18 @@
 """``dyorc orchestrator`` and ``dyorc gateway``: the processes of a server that is more than one."""
 
 import asyncio
+import sys
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 import uvloop
 from rich.console import Console
 
+from dyorc import standard_streams
 from dyorc.config import Settings
+from dyorc.services.stopping import StopSignals
 from dyorc.serving_options import (
     AllowClientShm,
     Config,
@@ -38,6 +42,7 @@ def orchestrator(
 ) -> None:
     """Runs workflows for gateways; one orchestrator of a group leads, the others stand by. Ctrl-C stops."""
     reading = read_flags(config, {"workflows": targets or None, "cluster.group": group, "in_process": in_process}, verbose)
+    standard_streams.outlive_readers()
     found, settings = workflows_of(reading, _console), reading.settings
     logs.set_up(settings.telemetry.logs, group=settings.cluster.group)
     uvloop.run(_orchestrate(found, settings))
@@ -46,7 +51,9 @@ def orchestrator(
 async def _orchestrate(targets: list[str], settings: Settings) -> None:
     from dyorc.services.orchestrator.main import serve_group  # here, because `dyorc --help` does not need it
 
-    await serve_group(targets, settings, _console)
+    console = Console(soft_wrap=True, highlight=False, file=sys.stdout)  # users' modules may put something else there
+    signals = StopSignals()
+    await signals.run(lambda has_started: serve_group(targets, settings, console, signals, has_started))
 
 
 def gateway(
@@ -70,6 +77,7 @@ def gateway(
         "cluster.num_gateways": None if processes is None else num_cells_of(processes),
     }  # fmt: skip
     reading = read_flags(config, flags, verbose)
+    standard_streams.outlive_readers()
     say_file(reading, _console)
     settings = reading.settings
     if settings.cluster.num_gateways is not None:
@@ -79,18 +87,23 @@ def gateway(
 
 
 async def _serve(settings: Settings) -> None:
+    signals = StopSignals()
+    await signals.run(lambda has_started: _serve_until_told(settings, signals, has_started))
+    _console.print("Stopped.")
+
+
+async def _serve_until_told(settings: Settings, signals: StopSignals, has_started: Callable[[], None]) -> None:
     from dyorc.progress import show_progress
     from dyorc.services.gateway.main import serve_gateway
-    from dyorc.services.stopping import set_on_signals
 
-    stop, started_s = asyncio.Event(), time.monotonic()
-    set_on_signals(stop)
-    async with serve_gateway(settings) as server:
+    started_s = time.monotonic()
+    async with serve_gateway(settings, hurry=signals.hurry) as server:
+        has_started()
         _console.print(f"Listening on {server.url}")
         if server.grpc_address:
             _console.print(f"gRPC on {server.grpc_address}")
         watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(signals.stop.wait())
         await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
@@ -99,4 +112,3 @@ async def _serve(settings: Settings) -> None:
         watching.cancel()
         await stopping
         _console.print("Stopping ...")
-    _console.print("Stopped.")

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from dyorc.authoring.program import Program
+from dyorc.offers import ModelKey
 from dyorc.scaling.model import LeadTimes, ReplicaCounts
 
 
@@ -23,6 +24,10 @@ class ProgramState(Enum):
     """No replica should take batches now; some wait in processes without weights."""
     COLD = "cold"
     """No replica should take batches now, and there is no process."""
+    STARVED = "starved"
+    """A replica takes batches, but the last calls all failed for want of memory."""
+    OFF = "off"
+    """No replica takes batches, by order of a person (`dyorc scale`): requests that need the program fail."""
     FAILING = "failing"
     """The last attempt to load it failed, and no replica is left."""
 
@@ -31,11 +36,14 @@ BEST_FIRST = (
     ProgramState.READY,
     ProgramState.PARKED,
     ProgramState.COLD,
+    ProgramState.STARVED,
+    ProgramState.OFF,
     ProgramState.LOADING,
     ProgramState.STARTING,
     ProgramState.FAILING,
 )
-_AS_WANTED = BEST_FIRST[:3]
+_AS_WANTED = BEST_FIRST[:5]
+_NONE: Mapping[str, str] = {}
 
 
 class ReplicaState(Enum):
@@ -123,7 +131,10 @@ class ProgramStatus:
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
         most_on: How many replicas may hold it on the devices where others need room.
+        is_off: Whether it has none by order of a person.
+        is_starved: Whether the last calls all failed for want of memory.
         is_awaited: Whether the server is not ready without it. Nobody waits for a program of a version that is not served yet.
+        unreachable: Why its replicas cannot be reached now, whatever they are doing; empty: they can be.
     """
 
     name: str
@@ -139,6 +150,9 @@ class ProgramStatus:
     lead: LeadTimes | None = None
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
     is_awaited: bool = True
+    is_off: bool = False
+    is_starved: bool = False
+    unreachable: str = ""
 
     @property
     def replica_pids(self) -> dict[str, int]:
@@ -147,8 +161,14 @@ class ProgramStatus:
 
     @property
     def is_as_wanted(self) -> bool:
-        """Whether a replica takes batches, or none should."""
-        return self.state in _AS_WANTED
+        """Whether a replica can be reached that takes batches, or none should. A server is ready by this: large tensors of one
+        client take none from others."""
+        return not self.unreachable and self.state in _AS_WANTED
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether its calls run, now or once a replica that comes by itself is ready."""
+        return self.is_as_wanted and self.state not in (ProgramState.OFF, ProgramState.STARVED)
 
     def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
         """Returns the replicas in a state that stay, those first that have been in it for longest."""
@@ -193,28 +213,45 @@ class ProgramStatus:
             "num_replicas": len(self.replica_pids),
             "num_wanted": self.num_wanted,
             "replicas": {name: one.as_report() for name, one in self.replicas.items()},
-            "error": self.error or None,
+            "error": self.unreachable or self.error or None,
         }
 
 
 class StatusBoard:
     """Every program's status; signals changes.
 
+    Args:
+        stays_ready: Whether the server, once it was ready, stays so as long as some program is: a gateway, behind which groups of
+            orchestrators come and go.
+
     Attributes:
         lacking: What is missing besides programs, as sentences by name.
+        board_of: Returns the board that has the programs of a model: another one if it belongs to one of several groups.
     """
 
-    def __init__(self, programs: Iterable[Program]) -> None:
+    def __init__(self, programs: Iterable[Program], *, stays_ready: bool = False) -> None:
         self.programs: dict[str, ProgramStatus] = {}
         self.lacking: dict[str, str] = {}
+        self.board_of: Callable[[ModelKey], StatusBoard] = lambda model: self
         self._changed = asyncio.Event()
+        self._stays_ready = stays_ready
+        self._was_complete = False
         for program in programs:
             self.add(program)
 
     @property
     def is_ready(self) -> bool:
         """Whether every program has a replica, except those that should have none, and nothing else is missing."""
+        if self._stays_ready and self._was_complete:
+            return not self.programs or any(status.is_as_wanted for status in self.programs.values())
+        return self._is_complete()
+
+    def _is_complete(self) -> bool:
         return not self.lacking and all(status.is_as_wanted for status in self.programs.values() if status.is_awaited)
+
+    def _signal(self) -> None:
+        self._was_complete = self._was_complete or (self._stays_ready and self._is_complete())
+        self._changed.set()
 
     @property
     def is_failing(self) -> bool:
@@ -225,12 +262,12 @@ class StatusBoard:
         """Notes a program that has no replica yet."""
         name, number = program.name, program.options.bounds.num_at_start
         self.programs[name] = ProgramStatus(name, number, number, num_gpus=program.options.num_gpus, is_awaited=is_awaited)
-        self._changed.set()
+        self._signal()
 
     def remove(self, program: str) -> None:
         """Forgets a program."""
         del self.programs[program]
-        self._changed.set()
+        self._signal()
 
     def twin(self) -> "StatusBoard":
         """Returns a board of the same programs that knows nothing of them yet."""
@@ -252,7 +289,7 @@ class StatusBoard:
             self.lacking[name] = sentence
         else:
             self.lacking.pop(name, None)
-        self._changed.set()
+        self._signal()
 
     def want(self, program: str, num_warm: int, num_parked: int = 0) -> None:
         """Sets how many replicas a program should have that take batches, and how many more without weights."""
@@ -273,7 +310,7 @@ class StatusBoard:
         if known is not None and known.state is replica.state:
             return False
         status.replicas[replica.replica_id] = replica
-        if replica.state is ReplicaState.READY:
+        if replica.state is ReplicaState.READY and not status.is_starved:
             status.error = ""
         self._settle(status)
         return True
@@ -314,6 +351,13 @@ class StatusBoard:
         if not status.replica_pids:
             self._set(status, ProgramState.FAILING)
 
+    def starve(self, program: str, error: str) -> None:
+        """Notes that the last calls of a program all failed for want of memory; without an error, that one has run again."""
+        status = self.programs.get(program)
+        if status is not None and (error or status.is_starved):
+            status.error, status.is_starved = error, bool(error)
+            self._settle(status)
+
     def as_values(self) -> dict[str, Any]:
         """As plain values, by program, for `show`."""
         return {
@@ -350,14 +394,39 @@ class StatusBoard:
             status.error = next((one[3] for one in ones.values() if one[3]), "")
             self._set(status, pick((ProgramState(one[0]) for one in ones.values()), key=BEST_FIRST.index))
 
-    def mirror(self, values: Mapping[str, Any]) -> None:
-        """Becomes what another board said of its programs (`as_values`), whichever these are."""
+    def lose(self, reason: str) -> None:
+        """Notes that no program can be reached, until `mirror` is called."""
+        for status in self.programs.values():
+            status.unreachable = reason
+        self._signal()
+
+    def unite(self, boards: Sequence["StatusBoard"]) -> None:
+        """Becomes what several boards say together; of programs with one name, the first counts."""
+        values: dict[str, Any] = {}
+        unreachable: dict[str, str] = {}
+        for board in reversed(boards):
+            values |= board.as_values()
+            unreachable |= board.unreachable()
+        if (values, unreachable) != (self.as_values(), self.unreachable()):
+            self.mirror(values, unreachable)
+
+    def unreachable(self) -> dict[str, str]:
+        """Returns why programs cannot be reached, by name; an empty text if they can be."""
+        return {name: status.unreachable for name, status in self.programs.items()}
+
+    def mirror(self, values: Mapping[str, Any], unreachable: Mapping[str, str] = _NONE) -> None:
+        """Becomes what another board said of its programs (`as_values`), whichever these are.
+
+        Args:
+            unreachable: See `unreachable`; those that are not in it can be reached.
+        """
         for name in self.programs.keys() - values.keys():
             self.remove(name)
         for name in values.keys() - self.programs.keys():
             self.programs[name] = ProgramStatus(name, values[name][1])
         for name, status in self.programs.items():
             state, status.num_wanted, replicas, status.error = values[name]
+            status.unreachable = unreachable.get(name, "")
             status.replicas = {key: ReplicaStatus.of_report(key, one) for key, one in replicas.items()}
             self._set(status, ProgramState(state))
 
@@ -365,7 +434,9 @@ class StatusBoard:
         """Finds out the state of a program from those of its replicas."""
         states = {one.state for one in status.replicas.values()}
         if ReplicaState.READY in states:
-            state = ProgramState.READY
+            state = ProgramState.STARVED if status.is_starved else ProgramState.READY
+        elif not status.num_wanted and status.is_off:
+            state = ProgramState.OFF
         elif not status.num_wanted:
             state = ProgramState.PARKED if states else ProgramState.COLD
         elif ReplicaState.LOADING in states:
@@ -380,4 +451,4 @@ class StatusBoard:
         if status.state is not state:
             status.state = state
             status.since_s = time.monotonic()
-        self._changed.set()
+        self._signal()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dyorc.errors import CapacityError, DeadlineError, TransportError
 from dyorc.live_tables import tables
-from dyorc.server_options import DEFAULT_URL, AsJson, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
 
 if TYPE_CHECKING:
     from dyorc.client import Client
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def top(
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once, as when the output is not a terminal.")] = False,
     interval_s: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between updates.")] = 1.0,
 ) -> None:
@@ -28,7 +29,7 @@ def top(
     from dyorc.client import Client  # here, because few commands need it
 
     console = Console(highlight=False)
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         if once or not console.is_terminal:
             console.print(tables(client.live(), None), soft_wrap=True)
             return
@@ -49,11 +50,11 @@ def _follow(client: "Client", console: Console, url: str, interval_s: float) -> 
                 shown.update(tables(now, before), refresh=True)
 
 
-def status(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+def status(url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
     """Says whether a server is ready, and what it is doing now. The exit code is 1 if it is not ready."""
     from dyorc.client import Client
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         is_ready, now = client.is_ready(), client.live()
     if as_json:
         print(json.dumps({"is_ready": is_ready, **now}, indent=2))

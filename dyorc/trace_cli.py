@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dyorc.server_options import DEFAULT_URL, Key, Url, key_or_default
+from dyorc.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
 
 _console = Console(soft_wrap=True, highlight=False)
 
@@ -17,11 +17,12 @@ def trace(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("trace.json"),
     url: Url = DEFAULT_URL,
     key: Key = None,
+    ca: Ca = None,
 ) -> None:
     """Writes the last seconds' requests and batches in Chrome's trace format; open the file in https://ui.perfetto.dev."""
     from dyorc.client import Client  # here, because few commands need it
 
-    with Client(url, api_key=key_or_default(key)) as client:
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
         found = client.trace(seconds)
     output.write_text(json.dumps(found))
     facts = found["otherData"]

@@ -1,9 +1,11 @@
 """Requests read from a file, or drawn at random to fit the model's metadata."""
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+from zipfile import BadZipFile, is_zipfile
 
 import httpx
 import msgspec
@@ -45,12 +47,15 @@ def read_pool(path: Path) -> Pool:
     Raises:
         ValueError: If it is neither.
     """
-    with np.load(path, allow_pickle=False) as stored:
-        if not hasattr(stored, "files"):
-            raise ValueError(f"{path} holds a single array, expected an .npz with one for each input, or a pool")
-        if "about" in stored.files:
-            return Pool.load(path)
-        inputs = {name: _as_texts(stored[name]) for name in stored.files}
+    if path.is_file() and not is_zipfile(path):  # NumPy would take it for a pickle, or for one array
+        raise ValueError(f"{path} is no archive, expected an .npz with one array for each input, or a pool")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if "about" in stored.files:
+                return Pool.load(path)
+            inputs = {name: _as_texts(stored[name]) for name in stored.files}
+    except (BadZipFile, EOFError, KeyError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
     if not inputs:
         raise ValueError(f"{path} is empty, expected an .npz with one array for each input, or a pool")
     return Pool(inputs=[inputs])

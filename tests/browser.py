@@ -100,9 +100,11 @@ def tab(
     height: int = 900,
     scheme: Literal["light", "dark"] = "light",
     allowed: Sequence[str] = (),
+    device_scale_factor: float = 1,
 ) -> Generator[Watched]:
     """Opens a tab. At its end, nothing may have gone wrong in it except what contains one of the `allowed` texts."""
-    with browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme) as context:
+    size: Any = {"width": width, "height": height}
+    with browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=device_scale_factor) as context:
         page = context.new_page()
         page.set_default_timeout(TIMEOUT_MS)
         found = Watched(page)

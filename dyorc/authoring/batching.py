@@ -1,7 +1,7 @@
 """Which calls of a program may share a batch, when their shapes differ.
 
 Without padding, only calls of equal shapes share one. With padding, a named dimension is always filled up to the next bucket,
-even for a single call: so a result never depends on what else was in the batch.
+even for a single call: so the shape that a call is computed in never depends on what else was in the batch.
 """
 
 import bisect

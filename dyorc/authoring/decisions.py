@@ -8,6 +8,7 @@ from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
+from dyorc.authoring.closures import freeze
 from dyorc.authoring.pending import refuses_use
 from dyorc.authoring.ref import Ref
 from dyorc.errors import WorkflowError
@@ -66,6 +67,10 @@ class Decision:
 
     def __repr__(self) -> str:
         return f"dyorc.{self.kind.value} ({self.site})"
+
+    def freeze(self) -> None:
+        """Keeps the function as it is now, for a run that may go on before the decision is taken."""
+        self.function = freeze(self.function)
 
     def decide(self, value: Any) -> Hashable:
         """Returns the outcome for a value.

@@ -44,6 +44,8 @@ class ProgramOptions:
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for what the
             first batch of a library costs. If that fails, it is ignored.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
+        batch_invariant: Whether the code is called for each call of a batch by itself, so that no bit of a result depends on the
+            others. It then computes no faster in batches; only messages are shared.
         max_queued_calls: While more than these wait, requests that need the program are refused.
         plan: A file that ``dyorc plan --inference`` wrote. A replica is a group of processes then, which split the first module
             that the program loads by `dyorc.load_module`; `ray_actor_options` say what each of them takes.
@@ -61,6 +63,7 @@ class ProgramOptions:
     idempotent: bool = False
     warmup: bool = True
     execution_timeout_s: float = 60.0
+    batch_invariant: bool = False
     max_queued_calls: int = 16_384
     plan: str | None = None
 
@@ -112,13 +115,15 @@ class ProgramOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
+        if self.thread not in ("auto", "own"):
+            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
+        if not isinstance(self.batch_invariant, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"{owner}: batch_invariant is {self.batch_invariant!r}, expected True or False")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.execution_timeout_s <= 0:
             raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
         if self.plan is not None and self.in_process:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
-        if self.thread not in ("auto", "own"):
-            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
 

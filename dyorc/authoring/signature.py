@@ -4,6 +4,7 @@
 """
 
 import inspect
+import sys
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -20,6 +21,7 @@ from dyorc.tensor import FLOATS, TensorRef
 
 StaticValue: TypeAlias = bool | int | float | str
 STATIC_TYPES = (bool, int, float, str)
+_MAX_FLOAT = int(sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class StaticSpec:
         Raises:
             InvalidInputError: If it has another type.
         """
-        if self.type is float and type(value) is int and abs(value) < 2**63:
+        if self.type is float and type(value) is int and abs(value) <= _MAX_FLOAT:
             return float(value)
         if type(value) is not self.type:
             raise InvalidInputError(

@@ -13,6 +13,7 @@ from dyorc.authoring.program import NAME, Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
+from dyorc.reserved_names import find_conflict
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 
@@ -26,12 +27,14 @@ class Workflow:
     Attributes:
         function: The user's coroutine function, or async generator function.
         declared_programs: Programs that the reader of its code cannot find (see `programs`).
+        wait_for_effects: Whether a request is answered only when all its effects have happened.
     """
 
     name: str
     function: WorkflowFunction
     signature: Signature
     declared_programs: tuple[Program, ...] = ()
+    wait_for_effects: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Starts it as a task of the running workflow; does not wait."""
@@ -76,6 +79,8 @@ class Workflow:
 def of_program(program: Program) -> Workflow:
     """Returns the workflow that makes one call of `program`: this is how a single program is served as a model."""
 
+    _check_names(program.signature)
+
     async def call(*tensors: Ref, **statics: Any) -> Ref:
         return program(*tensors, **statics)
 
@@ -85,8 +90,17 @@ def of_program(program: Program) -> Workflow:
 @overload
 def workflow(function: WorkflowFunction, /) -> Workflow: ...
 @overload
-def workflow(*, name: str | None = None, programs: Sequence[Program] = ()) -> Callable[[WorkflowFunction], Workflow]: ...
-def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = None, programs: Sequence[Program] = ()) -> Any:
+def workflow(
+    *, name: str | None = None, programs: Sequence[Program] = (), wait_for_effects: bool = False
+) -> Callable[[WorkflowFunction], Workflow]: ...
+def workflow(
+    function: WorkflowFunction | None = None,
+    /,
+    *,
+    name: str | None = None,
+    programs: Sequence[Program] = (),
+    wait_for_effects: bool = False,
+) -> Any:
     """Declares a workflow.
 
     The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
@@ -96,9 +110,13 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
     Args:
         name: Its name as a model; the function's by default.
         programs: Programs it calls that cannot be found by reading its code.
+        wait_for_effects: Whether a request is answered only when all programs with an effect have run that it called, also those
+            that the workflow does not await; if one of these fails, so does the request. Otherwise the answer does not wait, and
+            what fails afterwards is only logged and counted. What holds is the option of the workflow that a client asks for,
+            not of those that it calls.
 
     Raises:
-        DefinitionError: If it is not an ``async def``, or an annotation is missing.
+        DefinitionError: If it is not an ``async def``, an annotation is missing, or a name is the protocol's.
     """
 
     def decorate(function: WorkflowFunction) -> Workflow:
@@ -106,12 +124,28 @@ def workflow(function: WorkflowFunction | None = None, /, *, name: str | None = 
         if not is_streaming and not inspect.iscoroutinefunction(function):
             raise DefinitionError(f"@dyorc.workflow decorates an `async def`, got {function!r}")
         chosen = name or function.__name__
+        if not isinstance(wait_for_effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"workflow {chosen!r}: wait_for_effects is {wait_for_effects!r}, expected True or False")
         if not NAME.fullmatch(chosen):
             raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
-        return Workflow(chosen, function, signature, tuple(programs))
+        _check_names(signature)
+        return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)
 
     return decorate if function is None else decorate(function)
+
+
+def _check_names(signature: Signature) -> None:
+    """Refuses names that requests and answers use for something else.
+
+    Raises:
+        DefinitionError: If there is one.
+    """
+    kinds: dict[str, Sequence[str]] = {"parameter": signature.names(), "output": signature.outputs.names}
+    for kind, names in kinds.items():
+        for name in names:
+            if reason := find_conflict(name):
+                raise DefinitionError(f"{signature.owner}: no {kind} can be called {name!r}: {reason}; choose another name")
 
 
 def _reachable_programs(root: Workflow) -> Iterator[Program]:

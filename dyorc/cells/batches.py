@@ -16,7 +16,7 @@ from dyorc.tensor import BlockId, TensorRef
 from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.outbox import NoRoomError
+from dyorc.transport.outbox import NoRoomError, TooLargeError
 
 _INTERVALS_OF_WAIT = 2.0
 """A thread is scheduled a little later than it asked for."""
@@ -157,7 +157,11 @@ def _kept(batch: LocalBatch, result: BatchResult, results: Results) -> BatchDone
     started_s = time.perf_counter()
     try:
         outputs = results.keep(result.outputs)
-    except NoRoomError:
+    except NoRoomError as error:
+        try:
+            results.check_beside(error.num_bytes, batch.stored)
+        except TooLargeError as never:
+            return BatchFailed(batch.replica_id, batch.batch_id, type(never).__name__, str(never))
         return None
     except DyOrcError as error:
         return BatchFailed(batch.replica_id, batch.batch_id, type(error).__name__, str(error))

@@ -49,6 +49,14 @@ class Results:
         ]
         return list(zip(*columns, strict=True))
 
+    def check_beside(self, num_bytes: int, inputs: Sequence[TensorRef]) -> None:
+        """Checks that results of this size can lie in shared memory beside inputs that lie there.
+
+        Raises:
+            TooLargeError: If not.
+        """
+        self._outbox.check_beside(num_bytes, sum(tensor.num_bytes for tensor in inputs if tensor.node == self._node))
+
     def done(self) -> None:
         """The batch has ended: forgets memory that was reserved for results and did not become one."""
         self._outbox.drop_reserved()

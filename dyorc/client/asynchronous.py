@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.connections import async_transport
 from dyorc.client.effects import Flow
@@ -12,6 +12,7 @@ from dyorc.client.http import Cert, Connection, Verify, ssl_context
 from dyorc.client.inputs import Inputs, merged
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.pools import AsyncTransportPool
 from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
 from dyorc.client.runners import AsyncRunner
 from dyorc.protocol.answers import Answer
@@ -54,10 +55,16 @@ class AsyncClient:
         max_answer_bytes: int = 2**30,
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
-        transport = async_transport(ssl_context(url, verify, cert), proxy, max_connections)
-        self._runner = AsyncRunner(transport, connection)
+        context = ssl_context(url, verify, cert)
+        pool = AsyncTransportPool(lambda: async_transport(context, proxy), max_connections)
+        self._runner = AsyncRunner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "AsyncClient cannot be pickled or copied: it holds connections; make another AsyncClient from the same address"
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -267,6 +274,11 @@ class AsyncJob:
         self._runner = runner
         self._jobs = jobs
         self.record = record
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "AsyncJob cannot be pickled or copied: it holds connections; pass on its `id`, and ask a client for `job(id)`"
+        )
 
     @property
     def id(self) -> str:

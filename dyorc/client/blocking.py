@@ -3,7 +3,7 @@
 import random
 from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.connections import transport
 from dyorc.client.effects import Flow
@@ -71,10 +71,13 @@ class Client:
     ) -> None:
         connection = Connection.to(url, api_key, max_answer_bytes)
         context = ssl_context(url, verify, cert)
-        pool = TransportPool(lambda: transport(context, proxy, 1), max_connections)
+        pool = TransportPool(lambda: transport(context, proxy), max_connections)
         self._runner = Runner(pool, connection)
         self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Client cannot be pickled or copied: it holds connections; make another Client from the same address")
 
     def __enter__(self) -> Self:
         return self
@@ -308,6 +311,9 @@ class Job:
         self._runner = runner
         self._jobs = jobs
         self.record = record
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Job cannot be pickled or copied: it holds connections; pass on its `id`, and ask a client for `job(id)`")
 
     @property
     def id(self) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -11,12 +12,13 @@ import httpx
 
 from dyorc.client.effects import Broken, Read, Reply, Send, Sleep
 from dyorc.client.http import AnswerBody, Connection, broken, headers_of, timeouts
-from dyorc.client.pools import TransportPool
+from dyorc.client.pools import AsyncTransport, AsyncTransportPool, Loan, Transport, TransportPool
 from dyorc.errors import DeadlineError, TransportError
 
 clock_s = time.monotonic
 _FAILURES = (httpx.HTTPError, TimeoutError, ssl.SSLError, DeadlineError, TransportError)
 """What an exchange may raise. On an event loop, httpx does not wrap TLS alerts."""
+_FORKED = "this stream belongs to the process that began it, before a fork; begin another here"
 
 
 class Exchange:
@@ -25,14 +27,17 @@ class Exchange:
     httpx limits only each single wait. So the limits shrink with each phase of the exchange, and the clock is checked after each
     part of an answer: a server that sends its answer drop by drop is given up at the deadline; one that falls silent in the
     middle, once it was silent for as long as was left when the answer began.
+
+    A transport is used again only after an answer that was read to its end: what has been interrupted, by whatever exception at
+    whatever place, may be in any state.
     """
 
     def __init__(self, pool: TransportPool, connection: Connection) -> None:
         self._pool = pool
-        self._transport: httpx.BaseTransport | None = None
+        self._loan: Loan[Transport] | None = None
         self._connection = connection
-        self._response: httpx.Response | None = None
         self._chunks: Iterator[bytes] | None = None
+        self._pid = os.getpid()
 
     def perform(self, effect: Send | Read | Sleep) -> Any:
         """Returns the outcome of an effect."""
@@ -53,14 +58,15 @@ class Exchange:
         if left_s < math.inf:
             extensions["trace"] = _shrinking(limits, effect.deadline_s)
         try:
-            transport = self._transport = self._pool.lend(limits["pool"])
-            response = self._response = transport.handle_request(self._connection.request(effect.request, extensions))
+            loan = self._loan = self._pool.lend(limits["pool"])
+            response = loan.transport.handle_request(self._connection.request(effect.request, extensions))
             if effect.is_streamed and response.status_code == 200:
                 self._chunks = response.iter_bytes()
                 return Reply(200, headers_of(response))
             body = AnswerBody(response, self._connection.max_answer_bytes, effect.deadline_s, clock_s)
             for chunk in response.iter_bytes():
                 body.feed(chunk)
+            self._take_back()
             return body.reply()
         except _FAILURES as error:
             return broken(error, self._connection.base_url)
@@ -70,34 +76,39 @@ class Exchange:
 
     def _read(self, effect: Read) -> bytes | Broken:
         assert self._chunks is not None
+        if self._pid != os.getpid():
+            return broken(TransportError(_FORKED), self._connection.base_url)
         try:
             chunk = next(self._chunks, b"")
         except _FAILURES as error:
             return broken(error, self._connection.base_url)
+        if not chunk:
+            self._take_back()
         if clock_s() >= effect.deadline_s:
             return broken(DeadlineError("the time was up before the stream ended"), self._connection.base_url)
         return chunk
 
+    def _take_back(self) -> None:
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            self._pool.take_back(loan)
+
     def close(self) -> None:
-        """Closes the rest of an answer unread."""
-        try:
-            if self._response is not None:
-                self._response.close()
-        finally:
-            self._response = None
-            if self._transport is not None:
-                transport, self._transport = self._transport, None
-                self._pool.take_back(transport)
+        """Closes the connection, unless the answer was read to its end."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            self._pool.discard(loan)
 
 
 class AsyncExchange:
     """Carries out the effects of one operation on an event loop. Close it, also in the middle of a streamed answer."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, connection: Connection) -> None:
-        self._transport = transport
+    def __init__(self, pool: AsyncTransportPool, connection: Connection) -> None:
+        self._pool = pool
+        self._loan: Loan[AsyncTransport] | None = None
         self._connection = connection
-        self._response: httpx.Response | None = None
         self._chunks: AsyncGenerator[bytes] | None = None
+        self._pid = os.getpid()
 
     async def perform(self, effect: Send | Read | Sleep) -> Any:
         """Returns the outcome of an effect."""
@@ -113,14 +124,16 @@ class AsyncExchange:
         request = self._connection.request(effect.request, {})
         try:
             async with asyncio.timeout(_left_s(effect.deadline_s)):
-                response = self._response = await self._transport.handle_async_request(request)
+                loan = self._loan = await self._pool.lend()
+                response = await loan.transport.handle_async_request(request)
                 if effect.is_streamed and response.status_code == 200:
                     self._chunks = cast(AsyncGenerator[bytes], response.aiter_bytes())
                     return Reply(200, headers_of(response))
                 body = AnswerBody(response, self._connection.max_answer_bytes, effect.deadline_s, clock_s)
                 async for chunk in response.aiter_bytes():
                     body.feed(chunk)
-                return body.reply()
+            await self._take_back()
+            return body.reply()
         except _FAILURES as error:
             return broken(error, self._connection.base_url)
         finally:
@@ -129,18 +142,31 @@ class AsyncExchange:
 
     async def _read(self, effect: Read) -> bytes | Broken:
         assert self._chunks is not None
+        if self._pid != os.getpid():
+            return broken(TransportError(_FORKED), self._connection.base_url)
         try:
             async with asyncio.timeout(_left_s(effect.deadline_s)):
-                return await anext(self._chunks, b"")
+                chunk = await anext(self._chunks, b"")
         except _FAILURES as error:
             return broken(error, self._connection.base_url)
+        if not chunk:
+            await self._take_back()
+        return chunk
+
+    async def _take_back(self) -> None:
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            await self._pool.take_back(loan)
 
     async def aclose(self) -> None:
-        """Closes the rest of an answer unread."""
-        if self._chunks is not None:
-            await self._chunks.aclose()
-        if self._response is not None:
-            await self._response.aclose()
+        """Closes the connection, unless the answer was read to its end."""
+        loan, self._loan = self._loan, None
+        try:
+            if loan is not None:
+                await self._pool.discard(loan)
+        finally:
+            if self._chunks is not None and self._pid == os.getpid():
+                await self._chunks.aclose()
 
 
 def _shrinking(limits: dict[str, float | None], deadline_s: float) -> Callable[[str, object], None]:

@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.client.effects import Broken, Reply
 from dyorc.client.operations import json_bytes_of
 from dyorc.client.tracing import current_trace
-from dyorc.errors import DeadlineError, InvalidInputError, TransportError
+from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError
 from dyorc.protocol.answers import padding
 from dyorc.protocol.headers import AUTHORIZATION
 from dyorc.protocol.refusals import malformed
@@ -196,22 +196,34 @@ def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLCont
     Args:
         verify: True for the system's authorities; a file or folder of others; False for no check.
         cert: File with our certificate and key, or one of each.
+
+    Raises:
+        ConfigurationError: If a file cannot be used.
     """
     if not base_url.startswith("https:"):
         return False  # making a context takes longer than a hundred requests
-    if isinstance(verify, ssl.SSLContext):
-        context = verify
-    elif verify is False:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    elif verify is True:
-        context = ssl.create_default_context()
-    else:
-        is_folder = Path(verify).is_dir()
-        context = ssl.create_default_context(cafile=None if is_folder else str(verify), capath=str(verify) if is_folder else None)
+    context = _verifying(verify)
     if cert is not None:
-        context.load_cert_chain(*(str(path) for path in (cert if isinstance(cert, tuple) else (cert,))))
+        try:
+            context.load_cert_chain(*(str(path) for path in (cert if isinstance(cert, tuple) else (cert,))))
+        except OSError as error:
+            raise ConfigurationError(f"cert is {cert!r}, expected PEM files of a certificate and its key: {error}") from error
     return context
+
+
+def _verifying(verify: Verify) -> ssl.SSLContext:
+    if isinstance(verify, ssl.SSLContext):
+        return verify
+    if isinstance(verify, bool):
+        context = ssl.create_default_context()
+        if not verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    is_folder = Path(verify).is_dir()
+    try:
+        return ssl.create_default_context(cafile=None if is_folder else str(verify), capath=str(verify) if is_folder else None)
+    except OSError as error:
+        raise ConfigurationError(f"{verify} is no PEM file of authorities' certificates: {error}") from error
 
 
 def limits(max_connections: int) -> httpx.Limits:

@@ -1,20 +1,125 @@
-"""The connections of a client that several threads use."""
+"""The connections of a client: each is lent to one exchange at a time, and belongs to the process that opened it."""
 
+import asyncio
 import queue
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import httpx
 
 from dyorc.client.http import KEEP_ALIVE_S
 
 
+class Transport(Protocol):
+    """One connection for code that waits."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response: ...
+
+    def abort(self) -> None:
+        """Closes its socket, whatever state it is in. Waits for no lock, since an interrupted exchange may hold it for ever."""
+        ...
+
+
+class AsyncTransport(Protocol):
+    """One connection for an event loop."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response: ...
+
+    async def abort(self) -> None:
+        """Closes its socket, whatever state it is in."""
+        ...
+
+
+T = TypeVar("T")
+
+
+class _Queue(Protocol):
+    def put_nowait(self, item: "_Place", /) -> None: ...
+
+
+class _Places:
+    """How many transports may be lent at a time, as a queue of places, in one process."""
+
+    def __init__(self, free: _Queue, max_size: int) -> None:
+        self.free = free
+        for _ in range(max_size):
+            free.put_nowait(_Place(weakref.ref(self)))
+
+
+class _Place:
+    """A right to hold one transport, which comes free when nothing refers to it any longer.
+
+    So none is lost where an exception of a signal handler comes between taking and giving back.
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: "weakref.ref[_Places]") -> None:
+        self._places = places
+
+    def __del__(self) -> None:
+        if (places := self._places()) is not None:
+            places.free.put_nowait(type(self)(self._places))
+
+    def is_of(self, places: _Places) -> bool:
+        """Returns whether it is one of these: others are of a process that was forked."""
+        return self._places() is places
+
+
+class Loan(Generic[T]):
+    """A transport that is one exchange's until it is taken back."""
+
+    __slots__ = ("_place", "transport")
+
+    def __init__(self, place: _Place, transport: T) -> None:
+        self._place: _Place | None = place
+        self.transport = transport
+
+    def end(self, places: _Places) -> bool:
+        """Frees its place. Returns whether the transport is of this process."""
+        place, self._place = self._place, None
+        return place is not None and place.is_of(places)
+
+
 @dataclass(frozen=True, slots=True)
-class _Idle:
-    transport: httpx.BaseTransport
+class _Idle(Generic[T]):
+    transport: T
     since_s: float
+
+
+class _Shelf(Generic[T]):
+    """Transports that nobody uses. The last used is at the right, and is lent first."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
+        self._idle = deque[_Idle[T]]()
+
+    def put(self, transport: T) -> None:
+        self._idle.append(_Idle(transport, self._clock_s()))
+
+    def take(self) -> T | None:
+        try:
+            return self._idle.pop().transport
+        except IndexError:
+            return None
+
+    def take_old(self) -> Iterator[T]:
+        """Takes those that were idle for as long as servers keep connections."""
+        return self._take_until(self._clock_s() - KEEP_ALIVE_S)
+
+    def take_all(self) -> Iterator[T]:
+        return self._take_until(float("inf"))
+
+    def _take_until(self, until_s: float) -> Iterator[T]:
+        try:
+            while self._idle[0].since_s < until_s:
+                yield self._idle.popleft().transport
+        except IndexError:
+            pass
 
 
 class TransportPool:
@@ -25,7 +130,9 @@ class TransportPool:
     threads do not share a pool of httpx's: each transport has one connection.
 
     There are no locks, because the garbage collector may end an abandoned stream, which returns its transport, at any moment in
-    the same thread; methods here may be re-entered.
+    the same thread; methods here may be re-entered, by signal handlers too.
+
+    In a process that was forked the pool is empty again; `connections` sees to that.
 
     Args:
         make: Makes a transport for one connection. Called once immediately, so that wrong settings are reported early.
@@ -33,19 +140,23 @@ class TransportPool:
         clock_s: In seconds, from any origin.
     """
 
-    def __init__(
-        self, make: Callable[[], httpx.BaseTransport], max_size: int, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, make: Callable[[], Transport], max_size: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._make = make
+        self._max_size = max_size
         self._clock_s = clock_s
-        self._places = queue.SimpleQueue[None]()
-        for _ in range(max_size):
-            self._places.put(None)
-        self._idle = deque([_Idle(make(), clock_s())])  # the last used is at the right, and is lent first
         self._is_closed = False
+        self.renew()
+        self._idle.put(make())
+        _pools.add(self)
 
-    def lend(self, timeout_s: float | None) -> httpx.BaseTransport:
-        """Returns a transport that is this caller's until it is taken back.
+    def renew(self) -> None:
+        """Forgets all transports, lent ones too."""
+        self._free = queue.SimpleQueue[_Place]()  # a new one: a thread that is not in this process may hold the other's lock
+        self._places = _Places(self._free, self._max_size)
+        self._idle = _Shelf[Transport](self._clock_s)
+
+    def lend(self, timeout_s: float | None) -> Loan[Transport]:
+        """Returns a transport that is this caller's until it is taken back or discarded.
 
         Args:
             timeout_s: How long to wait for one; None for as long as it takes.
@@ -54,38 +165,88 @@ class TransportPool:
             httpx.PoolTimeout: If none was returned in time.
         """
         try:
-            self._places.get(timeout=timeout_s)
+            place = self._free.get(timeout=timeout_s)
         except queue.Empty:
             raise httpx.PoolTimeout(f"no connection came free within {timeout_s} s") from None
         try:
-            self._close_idle(until_s=self._clock_s() - KEEP_ALIVE_S)
-            return self._take_idle() or self._make()
-        except BaseException:
-            self._places.put(None)
-            raise
+            for old in self._idle.take_old():
+                old.abort()
+            return Loan(place, self._idle.take() or self._make())
+        finally:
+            del place  # which a traceback would hold
 
-    def take_back(self, transport: httpx.BaseTransport) -> None:
-        """Takes back what `lend` returned. Its answer must have been read or closed."""
-        self._idle.append(_Idle(transport, self._clock_s()))
+    def take_back(self, loan: Loan[Transport]) -> None:
+        """Takes back what `lend` returned. Its answer must have been read to the end."""
+        if loan.end(self._places):
+            self._idle.put(loan.transport)
         if self._is_closed:
-            self._close_idle()
-        self._places.put(None)
+            self.close()
+
+    def discard(self, loan: Loan[Transport]) -> None:
+        """Closes what `lend` returned: nobody knows what would come next on it."""
+        loan.transport.abort()
+        loan.end(self._places)
 
     def close(self) -> None:
         """Closes all connections; lent ones when they come back."""
         self._is_closed = True
-        self._close_idle()
+        for transport in self._idle.take_all():
+            transport.abort()
 
-    def _take_idle(self) -> httpx.BaseTransport | None:
-        try:
-            return self._idle.pop().transport
-        except IndexError:
-            return None
 
-    def _close_idle(self, until_s: float = float("inf")) -> None:
-        """Closes connections that were last used before a given time."""
+class AsyncTransportPool:
+    """The same on an event loop."""
+
+    def __init__(self, make: Callable[[], AsyncTransport], max_size: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._make = make
+        self._max_size = max_size
+        self._clock_s = clock_s
+        self._is_closed = False
+        self.renew()
+        self._idle.put(make())
+        _pools.add(self)
+
+    def renew(self) -> None:
+        """Forgets all transports, lent ones too."""
+        self._free = asyncio.LifoQueue[_Place]()
+        self._places = _Places(self._free, self._max_size)
+        self._idle = _Shelf[AsyncTransport](self._clock_s)
+
+    async def lend(self) -> Loan[AsyncTransport]:
+        """Returns a transport that is this caller's until it is taken back or discarded."""
+        place = await self._free.get()
         try:
-            while self._idle[0].since_s < until_s:
-                self._idle.popleft().transport.close()
-        except IndexError:
-            pass
+            for old in self._idle.take_old():
+                await old.abort()
+            return Loan(place, self._idle.take() or self._make())
+        finally:
+            del place  # which a traceback would hold
+
+    async def take_back(self, loan: Loan[AsyncTransport]) -> None:
+        """Takes back what `lend` returned. Its answer must have been read to the end."""
+        if loan.end(self._places):
+            self._idle.put(loan.transport)
+        if self._is_closed:
+            await self.aclose()
+
+    async def discard(self, loan: Loan[AsyncTransport]) -> None:
+        """Closes what `lend` returned: nobody knows what would come next on it."""
+        try:
+            await loan.transport.abort()
+        finally:
+            loan.end(self._places)
+
+    async def aclose(self) -> None:
+        """Closes all connections; lent ones when they come back."""
+        self._is_closed = True
+        for transport in self._idle.take_all():
+            await transport.abort()
+
+
+_pools: "weakref.WeakSet[TransportPool | AsyncTransportPool]" = weakref.WeakSet()
+
+
+def renew_pools() -> None:
+    """Empties all pools, in a process that was forked."""
+    for pool in _pools:
+        pool.renew()

@@ -4,12 +4,10 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from typing import Any, TypeVar
 
-import httpx
-
 from dyorc.client.effects import Emit, Flow, Parts
 from dyorc.client.exchanges import AsyncExchange, Exchange
 from dyorc.client.http import Connection
-from dyorc.client.pools import TransportPool
+from dyorc.client.pools import AsyncTransportPool, TransportPool
 
 T = TypeVar("T")
 
@@ -51,17 +49,17 @@ class Runner:
 class AsyncRunner:
     """Runs operations on an event loop."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, connection: Connection) -> None:
-        self._transport = transport
+    def __init__(self, pool: AsyncTransportPool, connection: Connection) -> None:
+        self._pool = pool
         self._connection = connection
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        await self._transport.aclose()
+        await self._pool.aclose()
 
     async def run(self, flow: Flow[T]) -> T:
         """Returns what an operation returns."""
-        async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
+        async with aclosing(AsyncExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:
@@ -72,7 +70,7 @@ class AsyncRunner:
 
     async def parts(self, flow: Parts) -> AsyncGenerator[Any]:
         """Yields what an operation emits."""
-        async with aclosing(AsyncExchange(self._transport, self._connection)) as exchange:
+        async with aclosing(AsyncExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:

@@ -79,6 +79,20 @@ class FailRequest(msgspec.Struct, frozen=True):
     error: DyOrcError
 
 
+class EffectFailed(msgspec.Struct, frozen=True):
+    """An effect of a request has failed, and neither its client nor its workflow was told. The request has ended.
+
+    Attributes:
+        workflow: The request's.
+        callee: The program, or the workflow that the request's called.
+    """
+
+    request_id: int
+    workflow: str
+    callee: str
+    error: DyOrcError
+
+
 class SetTimer(msgspec.Struct, frozen=True):
     """Send `TimerFired` at this time; it replaces the timer that was set before."""
 
@@ -105,6 +119,13 @@ class StageTensors(msgspec.Struct, frozen=True):
     tensors: Sequence[TensorRef]
 
 
+class ProgramStarved(msgspec.Struct, frozen=True):
+    """The last calls of a program all failed for want of memory, the latest with this error. Without an error: one has run."""
+
+    program: str
+    error: str
+
+
 class ReplaceReplica(msgspec.Struct, frozen=True):
     """A replica hangs: replace it. The engine has already forgotten it."""
 
@@ -125,10 +146,12 @@ Action: TypeAlias = (
     | AnswerRequest
     | AnswerPart
     | FailRequest
+    | EffectFailed
     | SetTimer
     | FetchValue
     | StageTensors
     | ReleaseTensors
     | ReplaceReplica
     | ParkReplica
+    | ProgramStarved
 )

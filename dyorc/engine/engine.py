@@ -15,6 +15,7 @@ from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
     BatchFailed,
+    BatchUnsent,
     Event,
     HolderJoined,
     LoadFailed,
@@ -139,8 +140,12 @@ class Engine:
         """Returns whether a request of a workflow is in flight. Cost: looks at all requests."""
         return any(one.root is not None and one.root.callee is workflow for one in self.tasks.requests.values())
 
+    def pending_effects(self) -> dict[str, int]:
+        """Returns how many effects of answered requests have not happened yet, by workflow. Cost: looks at all requests."""
+        return self.tasks.answering.pending_effects()
+
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, because this engine is given up."""
+        """Counts unanswered requests as failed, and effects that have not happened as lost, because this engine is given up."""
         self.tasks.answering.count_lost()
 
     def _apply(self, event: Event) -> None:
@@ -149,7 +154,7 @@ class Engine:
                 self._arrive(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
-            case ReplicaLeaving() | Warned():
+            case ReplicaLeaving() | Warned() | BatchUnsent():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)

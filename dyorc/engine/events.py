@@ -121,6 +121,13 @@ class TensorsLost(msgspec.Struct, frozen=True):
     blocks: Sequence[BlockId]
 
 
+class BatchUnsent(msgspec.Struct, frozen=True):
+    """A batch was held back before it was sent to its replica, and will not be sent. Nothing of it has run."""
+
+    replica_id: str
+    batch_id: int
+
+
 class ReplicaJoined(msgspec.Struct, frozen=True):
     """A replica has loaded its program and is ready.
 
@@ -167,12 +174,14 @@ class ReplicasWanted(msgspec.Struct, frozen=True):
     Attributes:
         lead_s: How long it takes until a replica is ready, if none is; 0 if unknown. Calls that cannot wait so long fail at once.
         misplaced: Replicas that are parked before others, whatever they run.
+        is_order: Whether a person has set the number, so that calls do not change it. Of 0 replicas nobody waits for one then.
     """
 
     program: str
     num_warm: int
     lead_s: float = 0.0
     misplaced: tuple[str, ...] = ()
+    is_order: bool = False
 
 
 class ProgramAdded(msgspec.Struct, frozen=True):
@@ -215,6 +224,7 @@ Event: TypeAlias = (
     | BatchDone
     | BatchFailed
     | TensorsLost
+    | BatchUnsent
     | ReplicaJoined
     | ReplicaLeft
     | ReplicaLeaving

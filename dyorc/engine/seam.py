@@ -13,6 +13,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchUnsent,
     LoadFailed,
     ProgramAdded,
     ProgramRemoved,
@@ -30,8 +31,8 @@ from dyorc.errors import CapacityError
 from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = (
-    BatchDone | BatchFailed | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed | ReplicasWanted | Warned
-    | ProgramAdded | ProgramRemoved | WorkflowRemoved
+    BatchDone | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed
+    | ReplicasWanted | Warned | ProgramAdded | ProgramRemoved | WorkflowRemoved
 )  # fmt: skip
 """What can happen to replicas and their batches, and what is wanted of programs."""
 

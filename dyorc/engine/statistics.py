@@ -75,18 +75,21 @@ class Record:
         waits: How long the program's calls waited for a replica.
         reasons: Batches that ran, by why they were formed.
         moves: What the inputs of the program's batches came by: how many bytes, and how long the replica waited for them (s).
+        effect_failures: Effects of the workflow's requests that failed, or were lost, without anybody being told, by the codes of
+            their errors.
         num_replays: How many times the workflow was run again because no guess was right.
     """
 
     __slots__ = (
         "_batches", "_execution_count", "_fail", "_infer_ns", "_inference_count", "_input_ns", "_last_ns", "_num_run",
-        "_output_ns", "_queue_ns", "_success_ns", "failures", "guesses", "holds", "latency", "moves", "name", "num_replays",
-        "reasons", "waits",
+        "_output_ns", "_queue_ns", "_success_ns", "effect_failures", "failures", "guesses", "holds", "latency", "moves", "name",
+        "num_replays", "reasons", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.failures: dict[str, int] = {}
+        self.effect_failures: dict[str, int] = {}
         self.latency, self.waits = Histogram(), Histogram()
         self.reasons: dict[str, int] = {}
         self.guesses, self.holds = Guesses(), Holds()
@@ -150,6 +153,10 @@ class Record:
         self._fail.add(took_ns)
         self.failures[code] = self.failures.get(code, 0) + 1
         self._last_ns = now_ns
+
+    def effects_failed(self, code: str, number: int) -> None:
+        """Counts effects that failed, or were lost, without anybody being told."""
+        self.effect_failures[code] = self.effect_failures.get(code, 0) + number
 
     @property
     def num_ended(self) -> int:

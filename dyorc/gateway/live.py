@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping
 from functools import reduce
 from types import TracebackType
@@ -25,6 +26,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.graph import WINDOW_S, Graphs
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.series import History, Span
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -132,6 +134,7 @@ class Live:
             tenants=tenants,
             batches=together([batches, self._inherited.batches]),
             jobs={} if self._jobs is None else self._jobs.report(),
+            refused=dict(self._service.origins.num_refused + Counter(self._inherited.refused)),
         )
 
     # Every second
@@ -174,11 +177,12 @@ class Live:
         return None if self._is_over else self._latest
 
     async def _tell_forever(self) -> None:
+        failing = Trouble(_log, "snapshot_failed", is_error=True)
         while True:
             try:
                 await self._take()
-            except Exception:
-                _log.exception("snapshot_failed")  # the next may not
+            except Exception as error:
+                failing.report(exc_info=error)  # the next may not fail
             self._tell()
             await asyncio.sleep(self._until_next(_LISTENERS_AT_RATIO))
 
@@ -233,13 +237,14 @@ class Live:
         return {"learned": self.graphs.of(workflow).as_values(), "requests_per_s": rate}
 
     async def _sample_forever(self) -> None:
+        failing = Trouble(_log, "sample_failed", is_error=True)
         while True:
             await asyncio.sleep(self._until_next(0.0))
             try:
                 await self._service.backend.refresh()
                 self._history.sample(self._service.backend.levels(), round(time.time()), time.monotonic_ns())
-            except Exception:
-                _log.exception("sample_failed")
+            except Exception as error:
+                failing.report(exc_info=error)
 
     def _until_next(self, offset_ratio: float) -> float:
         """Returns the seconds until the next whole period, and that part of one more."""

@@ -34,6 +34,7 @@ class Counted(msgspec.Struct, kw_only=True):
 
     levels: Levels = Levels()
     batches: ByProgram = {}
+    refused: dict[str, int] = {}
 
 
 class CellReport(msgspec.Struct, kw_only=True):
@@ -48,6 +49,7 @@ class CellReport(msgspec.Struct, kw_only=True):
         tenants: What each tenant has in flight there: requests, and bytes of their bodies.
         batches: Those of each program, by size.
         jobs: The state of its jobs.
+        refused: How many requests it has refused so far, by the model that they asked for.
     """
 
     pid: int
@@ -59,10 +61,11 @@ class CellReport(msgspec.Struct, kw_only=True):
     tenants: dict[str, tuple[int, int]]
     batches: ByProgram = {}
     jobs: dict[str, Any] = {}
+    refused: dict[str, int] = {}
 
     def counted(self) -> Counted:
         """Returns what it has counted so far."""
-        return Counted(levels=self.levels.totals(), batches=self.batches)
+        return Counted(levels=self.levels.totals(), batches=self.batches, refused=self.refused)
 
     def without_backend(self) -> "CellReport":
         """Returns what is its own: the backend that it shares says the same to the others."""
@@ -114,6 +117,7 @@ def snapshot_of(
     """
     levels = sum_of(one.levels for one in (*cells.values(), *missing.values()))
     batches = together([one.batches for one in (*cells.values(), *missing.values())])
+    refused = sum((Counter(one.refused) for one in (*cells.values(), *missing.values())), Counter[str]())
     rates = _added([cell.programs for cell in cells.values()]), _added([cell.workflows for cell in cells.values()])
     return Snapshot(
         at_s=at_s,
@@ -121,7 +125,7 @@ def snapshot_of(
             name: _program(levels.programs.get(name, ProgramLevels()), batches.get(name, {}), one, rates[0].get(name, {}))
             for name, one in status.items()
         },
-        workflows=_workflows(levels, workflows, rates[1], reduce(_joined, (cell.latencies for cell in cells.values()))),
+        workflows=_workflows(levels, workflows, rates[1], reduce(_joined, (cell.latencies for cell in cells.values())), refused),
         tenants=_tenants(cells.values()),
         jobs=added_up([cell.jobs for cell in cells.values()]),
         cells=_cells(cells, missing),
@@ -134,7 +138,7 @@ def _joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str,
 
 
 def _workflows(
-    levels: Levels, workflows: Iterable[str], rates: Rates, latencies: Mapping[str, list[int]]
+    levels: Levels, workflows: Iterable[str], rates: Rates, latencies: Mapping[str, list[int]], refused: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys([*workflows, *levels.workflows]):
@@ -143,6 +147,7 @@ def _workflows(
         found[name] = {
             "requests_total": one.num_ended,
             "failed_total": one.num_failed,
+            "refused_total": refused.get(name, 0),
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
             "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
@@ -158,6 +163,7 @@ def _program(
     base_ms, per_call_ms = (None, None) if levels.fit is None else (round(part * 1e3, 4) for part in levels.fit)
     return {
         "state": status.state.value,
+        "error": status.error or None,
         "replicas": [{"id": name, **replica.as_report()} for name, replica in status.replicas.items()],
         "num_wanted": levels.num_wanted,
         "num_parked_wanted": levels.num_parked_wanted,

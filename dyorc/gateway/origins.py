@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +15,7 @@ from dyorc.trace_context import TraceContext
 
 _MAX_ERROR_CHARS = 1000
 _MAX_NAME_CHARS = 200
+_MAX_MODELS = 4096
 _refusals = itertools.count(1)
 
 
@@ -56,11 +58,13 @@ class Origins:
     Attributes:
         recorder: The same.
         tracing: The same.
+        num_refused: How many requests were refused, by the model that they asked for.
     """
 
     def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None) -> None:
         self.recorder = recorder
         self.tracing = tracing
+        self.num_refused = Counter[str]()
 
     def wants(self, request: InferRequest, traced: Traced) -> bool:
         """Returns whether a request is recorded: those that are traced always are. Ask once for each."""
@@ -96,15 +100,18 @@ class Origins:
         return origin
 
     def refused(self, arrival: Arrival, error: Exception, workflow: Callable[[], str], tenant: str = "") -> None:
-        """Has a request recorded that failed before the orchestrator had it. If it came further, nothing happens: it has a record
-        already, or is not to have one.
+        """Counts a request that failed before the orchestrator had it, and has it recorded. If it came further, nothing happens:
+        it was counted there, and has a record already, or is not to have one.
 
         Args:
-            workflow: Returns the model that it asked for, which need not exist; called if it is recorded.
+            workflow: Returns the model that it asked for, which need not exist.
             tenant: Whose it is, as far as that is known.
         """
         ids = arrival.ids
-        if self.recorder is None or ids.is_left_out or ids.was_submitted:
+        if ids.was_submitted:
+            return
+        self._count_refusal(workflow())
+        if self.recorder is None or ids.is_left_out:
             return
         outcome = outcome_of(error)
         self.recorder.refused(
@@ -121,6 +128,10 @@ class Origins:
                 trace_id=ids.trace_id,
             ),
         )
+
+    def _count_refusal(self, model: str) -> None:
+        if model in self.num_refused or len(self.num_refused) < _MAX_MODELS:  # clients choose the names
+            self.num_refused[model] += 1
 
     def _late(self, arrival: Arrival) -> Origin:
         """Returns the origin of a request that was refused, perhaps before it was decided whether it is traced."""

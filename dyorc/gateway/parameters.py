@@ -1,37 +1,38 @@
 """The reserved parameters of inference requests, for all protocols."""
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, EXPLAIN, PRIORITY, SEQUENCES, TIMEOUT
-
-RESERVED = frozenset({BINARY_DATA_OUTPUT, EXPLAIN, "headers", PRIORITY, TIMEOUT, *SEQUENCES})
-"""Names that are not parameters of models, besides those that begin with `TRITON_PREFIX`."""
+from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
+_MOST_FLOAT = int(sys.float_info.max)
 _MAX_PRIORITY = 2**31 - 1
 _MAX_TIMEOUT_US = 2**50
 
 
-def check_parameters(parameters: Mapping[str, Any], own: Collection[str]) -> None:
+def check_parameters(parameters: Mapping[str, Any], floats: Collection[str]) -> None:
     """Checks the protocol's parameters.
 
     Args:
-        own: Names of the model's own parameters, which mean what the model says.
+        floats: Names of the model's own parameters that are floats.
 
     Raises:
-        InvalidInputError: If a number has more than 64 bits, or `binary_data_output` is neither true nor false.
+        InvalidInputError: If a number is too large, or `binary_data_output` is neither true nor false.
         UnsupportedError: If the request belongs to a sequence.
     """
     for name, value in parameters.items():
-        if type(value) is int and not _LEAST <= value <= _MOST:
+        least, most = (-_MOST_FLOAT, _MOST_FLOAT) if name in floats else (_LEAST, _MOST)
+        if type(value) is int and not least <= value <= most:
             shown = value if value.bit_length() <= _MAX_SHOWN_BITS else f"a number of {value.bit_length()} bits"
-            raise InvalidInputError(f"parameter {name!r} is {shown}, expected a number from {_LEAST} to {_MOST}")
+            limits = "a 64-bit float" if name in floats else f"a number from {_LEAST} to {_MOST}"
+            raise InvalidInputError(f"parameter {name!r} is {shown}, expected {limits}")
     flag(parameters, BINARY_DATA_OUTPUT)
     for name in SEQUENCES:
-        if name not in own and parameters.get(name, 0) not in (0, ""):  # 0, "" and false say that it belongs to none
+        if parameters.get(name, 0) not in (0, ""):  # 0, "" and false say that it belongs to none
             raise UnsupportedError(
                 f"parameter {name!r} is {parameters[name]!r}, but no model keeps a state between requests: sequences are not "
                 "supported"

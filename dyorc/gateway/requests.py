@@ -11,8 +11,9 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
-from dyorc.gateway.parameters import RESERVED, check_parameters, flag, priority_of, timeout_s_of
-from dyorc.protocol.parameters import EXPLAIN, TRITON_PREFIX
+from dyorc.gateway.parameters import check_parameters, flag, priority_of, timeout_s_of
+from dyorc.protocol.parameters import EXPLAIN
+from dyorc.reserved_names import is_of_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,9 @@ def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
 
 def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
-    check_parameters(parameters, known)
+    check_parameters(parameters, {spec.name for spec in model.signature.statics if spec.type is float})
     given = {name: value for name, value in parameters.items() if name in known}
-    unknown = [name for name in parameters if name not in known and name not in RESERVED and not name.startswith(TRITON_PREFIX)]
+    unknown = [name for name in parameters if name not in known and not is_of_requests(name)]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
     return given

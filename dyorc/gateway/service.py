@@ -7,6 +7,8 @@ convert the outputs.
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
@@ -120,6 +122,7 @@ class InferenceService:
         timeout_s: float | None = None,
         origin: Origin | None = None,
         started: Started | None = None,
+        waits_for_effects: bool = False,
         take: Callable[[list[Array]], T],
     ) -> T:
         """Runs a request.
@@ -129,6 +132,7 @@ class InferenceService:
             timeout_s: The transport's own limit; the smaller of it and the request's applies.
             origin: Where it comes from, if it is recorded (`Origins`).
             started: Called with the future of the answer; cancelling that cancels the request.
+            waits_for_effects: See `Terms`.
             take: Turns the outputs, which are in the order of the model's signature and may be views of memory that is reused
                 afterwards, into the answer.
 
@@ -143,6 +147,8 @@ class InferenceService:
         """
         _refuse_streaming(model)
         terms = self._terms(ticket, request, timeout_s)
+        if waits_for_effects:
+            terms = replace(terms, waits_for_effects=True)
         submission = Submission(model.key, request.arrays, request.statics, terms, origin, memory.body, self._recorder)
         return await self.backend.infer(submission, take=self._limited(model, take), started=started)
 

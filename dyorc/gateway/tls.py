@@ -8,6 +8,7 @@ import structlog
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -33,6 +34,7 @@ class Tls:
     def __init__(self, config: GatewayConfig) -> None:
         self._certificate_file = config.tls_certificate_file
         self._key_file = config.tls_key_file
+        self._broken = Trouble(_log, "tls_certificate_broken", is_error=True)
         self._state = self._look()
         self.context = self._load(_new_context())
         if config.tls_client_roots_file:
@@ -51,7 +53,7 @@ class Tls:
             self._load(_new_context())  # a trial, since a context that accepts one but not the other would be useless
             self._load(self.context)
         except ConfigurationError as error:
-            _log.error("tls_certificate_broken", error=str(error))
+            self._broken.report(error=str(error))
             return
         self._state = state
         _log.info("tls_certificate_read", path=self._certificate_file)

@@ -1,7 +1,9 @@
 """Has replicas' processes forked on this machine before Serve asks for them, and holds them until Serve's replicas do."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import structlog
 
@@ -14,8 +16,8 @@ from dyorc.replica.holder import Holder
 
 _log = structlog.get_logger("dyorc.launcher")
 
-_FIRST_ADOPTION_TIMEOUT_S, _ADOPTION_TIMEOUT_S = 300.0, 60.0
-"""A process that no Serve replica wants for so long is let go; the first value holds until Serve has been asked for replicas."""
+_ADOPTION_TIMEOUT_S = 60.0
+"""A process that no Serve replica wants for so long, although Serve has started all of them, is one too many."""
 _MAX_REPLACED = 8
 """So many processes that die before they are adopted are replaced."""
 _FORK_SERVER_END_S = 8.0
@@ -24,22 +26,29 @@ _END_S = 2.0
 """How long processes may take to end, beyond what their batches take."""
 
 
+class _Held(NamedTuple):
+    program: str
+    since_s: float
+
+
 class ForkedReplicas:
-    """Holds processes. On the event loop.
+    """Holds processes until Serve's replicas do, however long Serve takes: they serve meanwhile. On the event loop.
 
     Args:
         client: Of this machine's fork server. Closed at the end.
         graceful_s: How long a running batch may take when its replica should end.
+        clock: Returns the time in seconds.
     """
 
-    def __init__(self, client: ForkClient, plans: Plans, graceful_s: float) -> None:
+    def __init__(self, client: ForkClient, plans: Plans, graceful_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._plans = plans
         self._graceful_s = graceful_s
-        self._held: dict[Holder, str] = {}
+        self._clock = clock
+        self._held: dict[Holder, _Held] = {}
+        self._complete_since_s: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_replaced = 0
-        self._timeout_s = _FIRST_ADOPTION_TIMEOUT_S
 
     async def prepare(self, program: Program, num: int, uplink: Uplink) -> None:
         """Has processes forked, which load the program and dial in at once. The next replicas that Serve starts adopt them.
@@ -62,20 +71,35 @@ class ForkedReplicas:
             found = next(one for one in self._plans.programs if one.name == program)
             self._prepare_soon(found, num_more, uplink)
         else:
-            unwanted = [holder for holder, name in self._held.items() if name == program]
+            unwanted = self._held_of(program)
             for holder in unwanted[num_more or len(unwanted) :]:
                 self._let_go(holder)
 
     def drop(self, program: str) -> None:
         """Lets go of all processes of a program that Serve does not hold."""
-        for holder in [holder for holder, name in self._held.items() if name == program]:
+        for holder in self._held_of(program):
             self._let_go(holder)
 
-    def hand_over(self) -> None:
-        """Serve has been asked for replicas. A process that it does not adopt soon is one too many: a replica forked its own."""
-        self._timeout_s = _ADOPTION_TIMEOUT_S
-        for holder in self._held:
-            asyncio.get_running_loop().call_later(self._timeout_s, self._let_go, holder)
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are processes that Serve does not hold."""
+        return bool(self._held)
+
+    def release_surplus(self, complete: Collection[str]) -> None:
+        """Lets go of processes that nobody will adopt: Serve has all replicas of their programs, one of which forked its own.
+
+        Args:
+            complete: Programs of which Serve runs all replicas now.
+        """
+        now_s = self._clock()
+        self._complete_since_s = {program: self._complete_since_s.get(program, now_s) for program in complete}
+        for holder, held in list(self._held.items()):
+            since_s = max(held.since_s, self._complete_since_s.get(held.program, now_s))
+            if now_s - since_s >= _ADOPTION_TIMEOUT_S:
+                self._let_go(holder)
+
+    def _held_of(self, program: str) -> list[Holder]:
+        return [holder for holder, held in self._held.items() if held.program == program]
 
     async def close(self) -> None:
         """Ends all processes on this machine that still run, and the fork server. Call it when Serve's replicas have ended."""
@@ -92,10 +116,9 @@ class ForkedReplicas:
 
     def _hold(self, program: str, holder: Holder, replace: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        self._held[holder] = program
+        self._held[holder] = _Held(program, self._clock())
         holder.line.connection.setblocking(False)
         loop.add_reader(holder.line.fileno(), self._hear, holder, replace)
-        loop.call_later(self._timeout_s, self._let_go, holder)
 
     def _hear(self, holder: Holder, replace: Callable[[], None]) -> None:
         """Lets go of a process that a Serve replica has adopted, or that cannot load its program; replaces one that has died."""

@@ -3,6 +3,7 @@
 The fork server imports torch while this process does, on another core.
 """
 
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -25,7 +26,7 @@ class HeadStart:
 
     def __enter__(self) -> Self:
         self.home.__enter__()
-        self.place = ForkPlace(folder=f"{self.home.folder}/forks")
+        self.place = ForkPlace(folder=f"{self.home.folder}/forks", home=self.home.folder)
         self.forks = ForkClient(self.place)
         try:
             self.forks.open()
@@ -36,7 +37,7 @@ class HeadStart:
 
     def preload(self, libraries: tuple[str, ...]) -> None:
         """Has the fork server import what the user's modules have imported here."""
-        self.place = ForkPlace(folder=self.place.folder, modules=libraries)
+        self.place = replace(self.place, modules=libraries)
         self.forks.preload(list(libraries))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

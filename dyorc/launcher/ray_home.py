@@ -1,7 +1,5 @@
 """The folder of a Ray of our own, and what Ray finds in the environment. No import of Ray here: entering comes before that."""
 
-import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -10,7 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dyorc.errors import ConfigurationError
+from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
+
 _FOLDER_PREFIX = "dyorc-"
+_MAX_SOCKET_PATH = 107
+"""Bytes of a Unix socket's path, without the zero at its end (``sun_path`` in unix(7))."""
+_LONGEST_SOCKET = "dyorc-12345678/ray/session_2026-01-01_00-00-00_000000_{}/sockets/plasma_store"
+"""The longest path of a socket below the folder for temporary files, as `tempfile` and Ray name things; {} is a process id."""
 
 
 class RayHome:
@@ -25,10 +30,16 @@ class RayHome:
         self.folder = ""
 
     def __enter__(self) -> Self:
+        """Makes the folder.
+
+        Raises:
+            ConfigurationError: If the paths of Ray's sockets there would be longer than the system allows.
+        """
+        _check_length(tempfile.gettempdir())
         _remove_orphans()
         self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         try:
-            self._lock = _lock(self.folder)
+            self._lock = lock(self.folder)
             self._set_environment()
         except BaseException:
             self.__exit__(None, None, None)
@@ -46,7 +57,7 @@ class RayHome:
 
     def _set_environment(self) -> None:
         """Sets what Ray and its processes read from the environment; the user's own settings are kept."""
-        token = os.path.join(self.folder, "token")
+        token = token_path(self.folder)
         with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
         for name, value in (
@@ -59,29 +70,25 @@ class RayHome:
             ("GRPC_ENABLE_FORK_SUPPORT", "0"),
             # Without a path of our own, Ray leaves its token in the user's home.
             ("RAY_AUTH_MODE", "token"),
-            ("RAY_AUTH_TOKEN_PATH", token),
+            (TOKEN_VARIABLE, token),
         ):
             if name not in os.environ:
                 os.environ[name] = value
                 self._environment.append(name)
 
 
-def _lock(folder: str) -> int:
-    """Marks a folder as owned for as long as this process lives; returns the lock's descriptor."""
-    path = os.path.join(folder, "lock")
-    descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.rename(f"{path}.new", path)  # from here on others may check whether it is locked
-    return descriptor
+def _check_length(folder: str) -> None:
+    longest = _LONGEST_SOCKET.format(os.getpid())
+    num_bytes, most = len(os.fsencode(folder)), _MAX_SOCKET_PATH - len(longest) - 1
+    if num_bytes > most:
+        raise ConfigurationError(
+            f"the folder for temporary files, {folder}, has a path of {num_bytes} bytes, and the paths of Ray's sockets below it "
+            f"would be longer than the {_MAX_SOCKET_PATH} that the system allows; set TMPDIR to a path of at most {most} bytes, "
+            f"for example /tmp"
+        )
 
 
 def _remove_orphans() -> None:
-    """Removes the folders of servers that were killed before they could do so."""
+    """Removes what is left of servers that were killed before they could do so."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
-            descriptor = os.open(folder / "lock", os.O_WRONLY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
+        clear_up(str(folder))

@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import structlog
+
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
+from dyorc.errors import text_of
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.lasting import Lasting
 from dyorc.launcher.plans import Plans, check_plan, num_at_start
@@ -19,7 +22,11 @@ from dyorc.launcher.serve_scaling import ServeScaling
 from dyorc.launcher.starting import start
 from dyorc.replica.assignment import Source, Uplink
 
+_log = structlog.get_logger("dyorc.launcher")
+
 Answer = TypeVar("Answer")
+_RELEASE_S = 20.0
+"""How often to look for processes that no replica of Serve wants."""
 
 
 class ServeReplicas:
@@ -46,6 +53,7 @@ class ServeReplicas:
         self._lasting = lasting
         self._is_deployed = False
         self._asking = set[asyncio.Future[Any]]()  # what threads ask Serve for
+        self._releasing: asyncio.Task[None] | None = None
         self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs}, self._application)
         for program in plans.programs:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
@@ -103,11 +111,35 @@ class ServeReplicas:
         self._is_deployed = True
         self._scaling.begin(found)
         if self._ahead is not None:
-            self._ahead.hand_over()
+            self._releasing = asyncio.create_task(self._release_forever(self._ahead))
         if (
             lasting := self._lasting
         ) is not None:  # only now: others that come later are not strangers, and are ended by `remove`
             await start("the end of programs of before", lambda: lasting.delete_others(self._names), lambda: None)
+
+    async def _release_forever(self, ahead: ForkedReplicas) -> None:
+        """Lets go of processes that were forked ahead, and that no replica of Serve wants."""
+        while True:
+            await asyncio.sleep(_RELEASE_S)
+            if ahead.is_waiting:
+                try:
+                    nums = await self._ask(self._nums_running)
+                except Exception as error:  # whatever Ray raises; asked again later
+                    _log.debug("serve_not_asked", error=text_of(error))
+                else:
+                    ahead.release_surplus({name for name, num in nums.items() if num >= self._scaling.num_wanted(name)})
+
+    def _nums_running(self) -> dict[str, int]:
+        """Returns how many replicas Serve runs of each program."""
+        from ray import serve
+        from ray.serve._private.common import ReplicaState
+
+        programs = {self._application(program.name): program.name for program in list(self._plans.programs)}
+        return {
+            programs[name]: sum(each.replica_states.get(ReplicaState.RUNNING, 0) for each in application.deployments.values())
+            for name, application in serve.status().applications.items()
+            if name in programs
+        }
 
     def _names(self) -> list[str]:
         return [program.name for program in list(self._plans.programs)]
@@ -123,6 +155,9 @@ class ServeReplicas:
 
         Nobody may ask when Ray has ended: Serve would start another Ray, which nobody ends.
         """
+        if self._releasing is not None:
+            self._releasing.cancel()
+            await asyncio.gather(self._releasing, return_exceptions=True)
         await self._scaling.close()
         while self._asking:
             await asyncio.wait(self._asking)

@@ -10,6 +10,7 @@ import structlog
 
 from dyorc.errors import text_of
 from dyorc.launcher.starting import on_thread
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -37,6 +38,7 @@ class ServeScaling:
         self._is_begun = False
         self._is_keeping = False
         self._task: asyncio.Task[None] | None = None
+        self._refused = Trouble(_log, "scaling_refused")
 
     def begin(self, found: Mapping[str, int]) -> None:
         """Serve has the programs: from now on, it is told.
@@ -57,6 +59,10 @@ class ServeScaling:
         self._wanted[program] = num_processes
         self._tell()
         return num_more
+
+    def num_wanted(self, program: str) -> int:
+        """Returns how many replicas of a program Serve should have by now. There is always one: Serve takes no 0."""
+        return max(self._wanted.get(program, 0), 1)
 
     def add(self, program: str, asked: int) -> None:
         """Another program, of which Serve is asked for so many replicas when it gets it."""
@@ -95,7 +101,7 @@ class ServeScaling:
             try:
                 await on_thread(partial(_tell, {self._application(name): (name, num) for name, num in changes.items()}))
             except Exception as error:  # whatever Ray raises, or the controller
-                _log.warning("scaling_refused", wanted=changes, error=text_of(error).splitlines()[-1])
+                self._refused.report(wanted=changes, error=text_of(error).splitlines()[-1])
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_RETRY_S)
             else:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import structlog
+
 from dyorc.arrays import Array
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
@@ -20,6 +22,8 @@ from dyorc.orchestrator.taking import is_large
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.inbox import InputsLostError
+
+_log = structlog.get_logger("dyorc.orchestrator")
 
 T = TypeVar("T")
 
@@ -86,12 +90,16 @@ class Answers:
             self.failed(request_id, InternalError("the orchestrator has stopped"))
 
     def _end(self, request_id: int, pending: Pending, error: Exception | None, taken: Any = None) -> None:
-        """Ends a request: hands over the error or what was made of the outputs, and the record."""
+        """Ends a request: hands over the error or what was made of the outputs, and the record, whatever the receiver does."""
         self._forget(request_id, pending)
-        if error is not None:
-            pending.receiver.failed(error)
-        else:
-            pending.receiver.done(taken)
+        try:
+            if error is not None:
+                pending.receiver.failed(error)
+            else:
+                pending.receiver.done(taken)
+        except Exception as raised:  # others must not wait for theirs because of it
+            _log.exception("answer_not_delivered", request=request_id)
+            error = error or raised
         if pending.recorded is not None:
             pending.recorded.end(error)
 

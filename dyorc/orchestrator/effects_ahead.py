@@ -6,7 +6,7 @@ Whoever knows fails its request if this orchestrator is lost; whoever does not a
 from collections.abc import Callable, Mapping
 
 from dyorc.engine.actions import DispatchBatch
-from dyorc.engine.events import Event, ReplicaLeft, TensorsLost
+from dyorc.engine.events import BatchUnsent, Event, ReplicaLeft
 from dyorc.orchestrator.asker import Asker
 from dyorc.orchestrator.fleet import Fleet
 
@@ -45,7 +45,7 @@ class EffectsAhead:
                 self._fleet.dispatch(batch)
                 self._fleet.end_turn()
             else:
-                self._post(TensorsLost(batch.replica_id, batch.batch_id, ()))
+                self._post(BatchUnsent(batch.replica_id, batch.batch_id))
 
         for asker in concerned.values():
             asker.effect_ahead(batch.requests, go)
@@ -53,11 +53,17 @@ class EffectsAhead:
             go(True)
 
     def heed(self, event: Event) -> None:
-        """Forgets the batches of a replica that has left: the engine has taken them back."""
-        if isinstance(event, ReplicaLeft):
-            self.forget(event.replica_id)
+        """Gives back the batches of a replica that has left, before the engine hears of that: they have not had their effects.
 
-    def forget(self, replica_id: str) -> None:
-        """Forgets the batches of a replica."""
-        for batch_id in [one for one, batch in self.held.items() if batch.replica_id == replica_id]:
-            del self.held[batch_id]
+        A program of a cell moves, and so leaves, while the engine believes that the batch is there.
+        """
+        if isinstance(event, ReplicaLeft):
+            for batch in self.forget(event.replica_id):
+                self._post(BatchUnsent(batch.replica_id, batch.batch_id))
+
+    def forget(self, replica_id: str) -> list[DispatchBatch]:
+        """Forgets the batches of a replica, and returns them."""
+        batches = [batch for batch in self.held.values() if batch.replica_id == replica_id]
+        for batch in batches:
+            del self.held[batch.batch_id]
+        return batches

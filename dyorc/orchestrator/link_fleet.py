@@ -13,6 +13,7 @@ from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchUnsent,
     Event,
     LoadFailed,
     ReplicaJoined,
@@ -57,6 +58,7 @@ from dyorc.transport.messages import (
 )
 from dyorc.transport.network import Network
 from dyorc.transport.tiers import Span
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -111,6 +113,8 @@ class LinkFleet:
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
+        self._refused = Trouble(_log, "message_refused")
+        self._inputs_lost = Trouble(_log, "inputs_lost")
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -165,6 +169,7 @@ class LinkFleet:
             self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
             return
         if not is_sent:
+            self._post(BatchUnsent(action.replica_id, action.batch_id))
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
         elif action.replica_id in self._stagers:
             self._note_kept(action)
@@ -250,7 +255,7 @@ class LinkFleet:
         try:
             self._take_in(peer, decode(frames[0]), frames[1:])
         except TransportError as error:
-            _log.warning("message_refused", error=str(error))
+            self._refused.report(error=str(error))
 
     def _take_in(self, peer: bytes, message: Message, frames: Sequence[Frame]) -> None:
         if isinstance(message, Hello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
@@ -263,7 +268,7 @@ class LinkFleet:
                 is_capacity = message.is_capacity
                 self._post(BatchFailed(message.replica_id, message.batch_id, error_type, text, trace, is_capacity))
             case InputsLost(blocks=blocks, reason=reason):
-                _log.warning("inputs_lost", replica=message.replica_id, reason=reason)
+                self._inputs_lost.report(replica=message.replica_id, reason=reason)
                 self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
             case Hello() | Parked():
                 self._greet(peer, message)

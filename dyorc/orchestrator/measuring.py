@@ -17,6 +17,8 @@ def read_levels(levels: Levels, engine: Engine, readings: Readings) -> None:
     for name, workflow in levels.workflows.items():
         if workflow.in_flight:
             readings.add(catalogue.REQUESTS_IN_FLIGHT, workflow.in_flight, name)
+    for name, number in engine.pending_effects().items():
+        readings.add(catalogue.PENDING_EFFECTS, number, name)
     for name, program in levels.programs.items():
         report = engine.scheduler.report(name)
         readings.add(catalogue.QUEUED_CALLS, program.num_queued, name)

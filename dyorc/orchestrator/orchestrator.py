@@ -23,9 +23,11 @@ from dyorc.engine.actions import (
     AnswerPart,
     AnswerRequest,
     DispatchBatch,
+    EffectFailed,
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -47,6 +49,7 @@ from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
 from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays
 from dyorc.orchestrator.askers import Askers
+from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.effects_ahead import EffectsAhead
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
@@ -77,6 +80,10 @@ T = TypeVar("T")
 
 _MAX_TURN_NS = 2_000_000
 """After this long, what has come of a turn waits for the next, so that connections are served in between."""
+
+
+_LOOK_AGAIN_S = 0.02
+"""Interval of looks whether effects have happened."""
 
 
 class Orchestrator:
@@ -115,6 +122,7 @@ class Orchestrator:
         self._fleet = fleet
         self._answers = Answers(tensors, self._post)
         self._ahead = EffectsAhead(fleet, self._post)
+        self._effect_log = EffectLog()
         self._numbers = count(1)
         self.askers = Askers(tensors, self._numbers, self._post, self._arrive_for_others)
         self._askers = self.askers.of_requests
@@ -141,12 +149,19 @@ class Orchestrator:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._give_up_engine()
         await self._stack.aclose()
 
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
         return self._answers.num_requests + len(self._askers)
+
+    async def finish_effects(self, timeout_s: float) -> None:
+        """Waits until the effects of answered requests have happened, for so long at most. Call it when no more requests come."""
+        give_up_s = time.monotonic() + timeout_s
+        while self._engine.pending_effects() and time.monotonic() < give_up_s:  # noqa: ASYNC110 (an event would cost each request)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     @property
     def offers(self) -> Offers:
@@ -209,14 +224,24 @@ class Orchestrator:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
         self._post(warned_of(warning))
 
-    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0, misplaced: Sequence[str] = ()) -> None:
+    def want(
+        self,
+        program: str,
+        num_warm: int,
+        num_parked: int,
+        lead_s: float = 0.0,
+        misplaced: Sequence[str] = (),
+        *,
+        is_order: bool = False,
+    ) -> None:
         """Sets how many replicas of a program take batches, and how many more wait without weights.
 
         Args:
             lead_s: How long it takes until a replica is ready, if none is; 0 if unknown.
             misplaced: Replicas that are parked before others, if there are too many.
+            is_order: Whether a person has set the number.
         """
-        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
+        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced), is_order))
         self._fleet.want(program, num_warm, num_parked)
 
     def runs(self, workflow: Workflow) -> bool:
@@ -380,8 +405,10 @@ class Orchestrator:
     def _start_over(self) -> None:
         """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
         again."""
-        self._engine.count_lost()
+        self._give_up_engine()
         self._engine = self._new_engine()
+        for name in self.status.programs:
+            self.status.starve(name, "")
         self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
@@ -389,6 +416,11 @@ class Orchestrator:
         self._answers.lose_all()
         for request_id in list(self._askers):
             self._fail(request_id, InternalError(SCHEDULER_FAILED))
+
+    def _give_up_engine(self) -> None:
+        """Counts what is lost with the engine, and says which effects are."""
+        self._effect_log.lost(self._engine.pending_effects())
+        self._engine.count_lost()
 
     # Actions out
 
@@ -408,6 +440,8 @@ class Orchestrator:
                 self._askers.get(action.request_id, self._answers).part(action)
             case FailRequest(request_id=request_id, error=error):
                 self._fail(request_id, error)
+            case EffectFailed():
+                self._effect_log.failed(action)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
@@ -421,6 +455,8 @@ class Orchestrator:
                 self._fleet.stage(replica_id, tensors)
             case ParkReplica(replica_id=replica_id):
                 self._fleet.park(replica_id)
+            case ProgramStarved(program=program, error=error):
+                self.status.starve(program, error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._ahead.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)

@@ -16,6 +16,7 @@ from dyorc.orchestrator.history import Notes, meanwhile, remembering
 from dyorc.scaling.model import Bounds, ProgramLoad, Wish
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.scaling")
 
@@ -32,8 +33,12 @@ class Plant(Protocol):
         """Returns every program as it is now."""
         ...
 
-    def want(self, wish: Wish) -> None:
-        """Carries a wish out, in its own time."""
+    def want(self, wish: Wish, *, is_order: bool) -> None:
+        """Carries a wish out, in its own time.
+
+        Args:
+            is_order: Whether a person has set the number of replicas that take batches.
+        """
         ...
 
 
@@ -74,6 +79,7 @@ class Scaler:
         self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
         self._is_running = False
+        self._failing = Trouble(_log, "scaling_failed", is_error=True)
         self._plant: Plant
 
     @contextlib.asynccontextmanager
@@ -112,8 +118,8 @@ class Scaler:
         try:
             loads = self._plant.loads()
             wishes = self._policy.decide([self._as_ordered(load) for load in loads], time.monotonic_ns())
-        except Exception:
-            _log.exception("scaling_failed")  # the replicas stay as they are
+        except Exception as error:
+            self._failing.report(exc_info=error)  # the replicas stay as they are
             return
         fixed = {load.program for load in loads if load.bounds.is_fixed}
         alone = fixed - self._policy.overrides.keys() - self._last.keys()
@@ -125,7 +131,11 @@ class Scaler:
         self._last[wish.program] = wish
         self._decisions.append(Decision(time.time(), wish))
         _log.info("scaled", program=wish.program, warm=wish.num_warm, parked=wish.num_parked, reason=wish.reason)
-        self._plant.want(wish)
+        self._plant.want(wish, is_order=self._is_order(wish.program))
+
+    def _is_order(self, program: str) -> bool:
+        order = self._policy.overrides.get(program)
+        return order is not None and order.num_warm is not None
 
     # What people see and say
 
@@ -179,7 +189,10 @@ class Scaler:
         if not bounds.is_fixed:
             _check(program, bounds, num_warm, num_parked)
         self._policy.override(program, num_warm, num_parked)
+        before = self._last.get(program)
         self.decide()
+        if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or none any more
+            self._plant.want(before, is_order=self._is_order(program))
 
     def forget(self, program: str) -> None:
         """Forgets a program that is not served any more."""

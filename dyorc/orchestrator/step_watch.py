@@ -32,6 +32,8 @@ _IDLE_POLLS = 10
 _UNDISTURBED_S = 0.002
 """The interpreter is kept this long between the look at a step's place and its interruption: the step must not go on meanwhile. A
 thread that has asked for the interpreter before gets it at the next call; one that asks later waits longer than this takes."""
+_UNSEEN = "unknown: it was over before the watch could look"
+"""The watch sleeps while nothing happens, and cannot look while code in C keeps the interpreter, or the machine is too busy."""
 _QUIET_NS = 10_000_000_000
 """After a warning about a place, this long without another about the same place."""
 
@@ -111,7 +113,7 @@ class StepWatch:
         if len(self._warned_ns) > 1000:
             self._warned_ns.clear()
         self._warned_ns[place] = now_ns
-        _log.warning("slow_step", workflow=self._workflow, place=self._place, took_s=round(took_ns / 1e9, 3))
+        _log.warning("slow_step", workflow=self._workflow, place=self._place or _UNSEEN, took_s=round(took_ns / 1e9, 3))
 
     # The thread's side
 

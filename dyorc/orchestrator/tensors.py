@@ -162,8 +162,9 @@ class Tensors:
         """Returns why a request with inputs of this size is refused."""
         limit = self.exchange.arena.max_block_bytes
         if num_bytes > limit:
+            remedy = self.exchange.arena.remedy_for(num_bytes)
             return PayloadTooLargeError(
-                f"the request's inputs take {num_bytes} bytes of shared memory, of which the server has {limit} in all"
+                f"the request's inputs take {num_bytes} bytes of shared memory, of which the server has {limit} in all; {remedy}"
             )
         return CapacityError(f"there is no room now for the request's {num_bytes} bytes in shared memory")
 

@@ -1,16 +1,10 @@
 """Names of the protocol's parameters: of a request, and of its inputs and outputs."""
 
-PRIORITY = "priority"
-"""1 is the highest; 0, the default, comes last."""
-
-TIMEOUT = "timeout"
-"""In microseconds; 0 stands for none."""
-
-EXPLAIN = "explain"
-"""Asks for the request's story; in an answer, the story."""
-
-BINARY_DATA_OUTPUT = "binary_data_output"
-"""Whether outputs that say nothing themselves come as raw bytes."""
+from dyorc.reserved_names import BINARY_DATA_OUTPUT as BINARY_DATA_OUTPUT
+from dyorc.reserved_names import EXPLAIN as EXPLAIN
+from dyorc.reserved_names import PRIORITY as PRIORITY
+from dyorc.reserved_names import SEQUENCES as SEQUENCES
+from dyorc.reserved_names import TIMEOUT as TIMEOUT
 
 BINARY_DATA = "binary_data"
 """Whether an output comes as raw bytes."""
@@ -25,12 +19,6 @@ SHARED_MEMORY_REGION = "shared_memory_region"
 SHARED_MEMORY_BYTE_SIZE = "shared_memory_byte_size"
 SHARED_MEMORY_OFFSET = "shared_memory_offset"
 """Where in memory that the client shares an input lies, or an output should go."""
-
-SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
-"""To which sequence of requests this one belongs."""
-
-TRITON_PREFIX = "triton_"
-"""Parameters that are Triton's own begin so."""
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 """Whether an answer without outputs marks the end of a stream over gRPC."""

@@ -65,7 +65,7 @@ def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None
     # The text is complete as it is; the constructors of some classes would write it anew.
     error = kind.__new__(kind, body.error)
     if isinstance(error, ProgramError):
-        error.program, error.error_type, error.remote_traceback = *_program_of(body.error), ""
+        error.program, error.error_type, error.message = _program_of(body.error)
     is_retryable = status in _BUSY if body.retryable is None else body.retryable
     given = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
     return _with_note(as_told(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
@@ -106,9 +106,10 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
-def _program_of(text: str) -> tuple[str, str]:
-    """Returns program and exception from the text of a `ProgramError`, as far as possible."""
-    before, found, rest = text.partition("' failed: ")
-    if not found or not before.startswith("program '"):
-        return "", ""
-    return before.removeprefix("program '"), rest.partition(": ")[0]
+def _program_of(text: str) -> tuple[str, str, str]:
+    """Returns program, exception and what it said from the text of a `ProgramError`, as far as possible."""
+    before, separator, rest = text.partition("' failed: ")
+    if not separator or not before.startswith("program '"):
+        return "", "", text
+    error_type, _, message = rest.partition(": ")
+    return before.removeprefix("program '"), error_type, message

@@ -47,4 +47,5 @@ class Asked:
             terms.weight,
             recorded is not None,
             None if recorded is None else recorded.origin.span,
+            terms.waits_for_effects,
         )

@@ -64,6 +64,7 @@ from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.codec import Frame
 from dyorc.transport.zmq_security import ClusterKeys
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -115,7 +116,7 @@ class RemoteBackend:
     def __init__(self, leaders: Leaders, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
         self.offers = Offers(unheard=[leaders.group])
         self.tensors = tensors
-        self.status = StatusBoard(())
+        self.status = StatusBoard((), stays_ready=True)
         self.status.lacks(leaders.group, _without_leader(leaders.group))
         self.orders = Orders(leaders.group, self._send, lambda: self.is_connected)
         self.leader: Leader | None = None
@@ -133,6 +134,10 @@ class RemoteBackend:
         self._refreshed = Refreshed(0, {}, {}, {}, {})
         self._refreshes: dict[int, asyncio.Future[None]] = {}
         self._logs: LogsConfig | None = None
+        self._lost = Trouble(_log, "orchestrator_lost")
+        self._unreached = Trouble(_log, "orchestrator_not_reached")
+        self._said_fence = 0
+        """Of the leader of which the log says that it was joined, since it was last said that one was lost."""
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -147,6 +152,13 @@ class RemoteBackend:
         await self._answers.close()
         if self._connection is not None:
             self._connection.close()
+
+    async def finish_reading(self, timeout_s: float) -> None:
+        """Waits until nobody reads the inputs of answered requests, which lie here, for so long at most: effects may still need
+        them. Call it when no more requests come."""
+        give_up_s = time.monotonic() + timeout_s
+        while self.is_connected and self._keeping.is_read and time.monotonic() < give_up_s:  # noqa: ASYNC110 (once, at the end)
+            await asyncio.sleep(_REDIAL_S)
 
     @property
     def is_connected(self) -> bool:
@@ -276,6 +288,7 @@ class RemoteBackend:
                 self.orders.received(message)
             case Shown(programs=programs):
                 self.status.mirror(programs)
+                self.status.lacks(self._leaders.group, "")  # not before it is known what the group serves
             case Refreshed(number=number):
                 self._refreshed = message
                 if (waiting := self._refreshes.pop(number, None)) is not None and not waiting.done():
@@ -316,7 +329,6 @@ class RemoteBackend:
     # Leaders that come and go
 
     async def _follow(self) -> None:
-        missed: Leader | None = None
         while True:
             leader = self._leaders.leader
             if leader is None or leader.fence < self.fence:
@@ -329,10 +341,12 @@ class RemoteBackend:
                 self.leader = leader
                 self._join(connection, welcome.fence, welcome.default_timeout_s)
                 await self._stay(connection, leader)
+                if connection.is_lost.is_set() and self._lost.report(
+                    group=leader.group, fence=leader.fence, reason=connection.reason
+                ):
+                    self._said_fence = 0
             except (TransportError, TimeoutError) as error:
-                if leader is not missed:
-                    _log.info("orchestrator_not_reached", group=leader.group, fence=leader.fence, error=str(error))
-                missed = leader
+                self._unreached.report(group=leader.group, fence=leader.fence, error=str(error) or "it does not answer in time")
             finally:
                 connection.close()
                 self._leave()
@@ -343,12 +357,14 @@ class RemoteBackend:
         """Follows a leader: submits to it whatever is unanswered."""
         self.fence = fence
         self._connection = connection
-        self.status.lacks(self._leaders.group, "")
         self._generation += 1
         self._default_timeout_s = default_timeout_s
         if self._logs is not None:
             self.set_logs(self._logs)
-        _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
+        self._unreached.end()
+        if fence != self._said_fence:
+            self._said_fence = fence
+            _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
         for request_id, asked in list(self._asked.items()):
             if not asked.is_answered:
                 self._keeping.again(asked.refs)
@@ -373,7 +389,7 @@ class RemoteBackend:
         if self._connection is None:
             return
         self._connection = None
-        self.status.lacks(self._leaders.group, _without_leader(self._leaders.group))
+        self.status.lose(_without_leader(self._leaders.group))
         for request_id, asked in list(self._asked.items()):
             if asked.pending.stream is not None:
                 asked.pending.stream.start_over()

@@ -4,8 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import Leader
@@ -24,8 +22,6 @@ from dyorc.transport.link import CallerEnd, call
 from dyorc.transport.tiers import Holder
 from dyorc.transport.zmq_security import ClusterKeys
 
-_log = structlog.get_logger("dyorc.gateway")
-
 _WELCOME_S = 3.0
 
 
@@ -38,6 +34,7 @@ class Connection:
 
     Attributes:
         is_lost: Set once the other end is gone, or what it said was no message.
+        reason: Why it is lost.
         shift_ns: What to add to its times, to have them on this machine's clock.
         numbers_from: What to add to its numbers of requests, to have them unique in this process.
     """
@@ -49,6 +46,7 @@ class Connection:
         self._welcome: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
         self._link: CallerEnd | None = None
         self.is_lost = asyncio.Event()
+        self.reason = ""
         self.shift_ns = 0
         self.numbers_from = new_range()
 
@@ -95,7 +93,7 @@ class Connection:
             self._end(str(error))
 
     def _end(self, reason: str) -> None:
-        _log.warning("orchestrator_lost", group=self._leader.group, fence=self._leader.fence, reason=reason)
+        self.reason = reason
         if not self._welcome.done():
             self._welcome.set_exception(TransportError(reason))
         self.is_lost.set()

@@ -68,6 +68,7 @@ from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.tiers import Holder
 from dyorc.transport.zmq_security import ClusterKeys
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -116,6 +117,7 @@ class Desk:
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
+        self._refused = Trouble(_log, "message_refused")
         self._unsaid: list[Callable[[], object]] = []
 
     async def __aenter__(self) -> Self:
@@ -135,16 +137,19 @@ class Desk:
         await self._stack.aclose()
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no new requests, and waits until those that it has are answered. Gateways keep the new ones for its successor.
+        """Takes no new requests, and waits until those that it has are answered, and their effects have happened. Gateways keep
+        the new ones for its successor.
 
         Args:
             timeout_s: How long at most.
         """
         self._is_draining = True
+        give_up_s = time.monotonic() + timeout_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while any(guest.numbers for guest in self._guests.all()):  # noqa: ASYNC110 (an event would cost each request)
                     await asyncio.sleep(_DRAINED_S)
+        await self._orchestrator.finish_effects(give_up_s - time.monotonic())
 
     @property
     def address(self) -> str:
@@ -169,7 +174,7 @@ class Desk:
             else:
                 self._take_in(guest, message, frames[1:])
         except TransportError as error:
-            _log.warning("message_refused", error=str(error))
+            self._refused.report(error=str(error))
             self._link.send(peer, [encode(Refused(str(error)))])
 
     def _greet(self, peer: bytes, hail: Hail) -> None:
@@ -231,7 +236,10 @@ class Desk:
         number = self._orchestrator.askers.next_number()
         story = Story(number, now_ns, ask.span) if ask.is_recorded else None
         deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
-        terms = Terms(deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight)
+        terms = Terms(
+            deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight,
+            waits_for_effects=ask.waits_for_effects,
+        )  # fmt: skip
         identity = identity_of(workflow.name, inputs, ask.statics, self._tensors)
         arrived = RequestArrived(number, workflow, inputs, ask.statics, terms, identity, story)
         self._run(Wanted(guest, ask.request_id, arrived, identity))

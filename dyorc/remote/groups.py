@@ -1,6 +1,7 @@
 """One backend over several groups of orchestrators, each with workflows of its own, behind the same gateways."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import reduce
@@ -23,6 +24,7 @@ from dyorc.telemetry.metrics.readings import Readings
 T = TypeVar("T")
 
 _LOOK_S = 0.25
+_PATIENCE_S = 10.0
 
 
 class GroupsBackend:
@@ -30,6 +32,7 @@ class GroupsBackend:
 
     Args:
         backends: One for each group; this enters them. All use the same arena.
+        patience_s: How long a group of which nothing was ever heard keeps the gateway from being ready for the others.
 
     Attributes:
         offers: What all groups have on offer.
@@ -37,17 +40,21 @@ class GroupsBackend:
         status: What the programs of all groups are doing.
     """
 
-    def __init__(self, backends: Sequence[RemoteBackend], tensors: Tensors) -> None:
+    def __init__(self, backends: Sequence[RemoteBackend], tensors: Tensors, patience_s: float = _PATIENCE_S) -> None:
         self.offers = Offers(unheard=_unheard(backends))
         self.tensors = tensors
-        self.status = StatusBoard(())
+        self.status = StatusBoard((), stays_ready=True)
+        self.status.board_of = lambda model: self._backend(model).status
         self._backends = backends
+        self._patience_s = patience_s
         self._by_model: dict[ModelKey, int] = {}
         for backend in backends:
             backend.offers.watch(self._offer)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            self._patient_until_s = time.monotonic() + self._patience_s
+            self._show()
             for backend in self._backends:
                 await stack.enter_async_context(backend)
             self._watching = [asyncio.create_task(self._watch(backend.status)) for backend in self._backends]
@@ -66,16 +73,17 @@ class GroupsBackend:
         self.offers.change(together, _unheard(self._backends))
 
     async def _watch(self, status: StatusBoard) -> None:
-        """Shows what the programs of a group are doing; of two groups with a program of one name, the first."""
         while True:
             await status.wait_for_change(_LOOK_S)
-            for backend in self._backends:
-                self.status.lacks(backend.group, backend.status.lacking.get(backend.group, ""))
-            together: dict[str, Any] = {}
-            for backend in reversed(self._backends):
-                together |= backend.status.as_values()
-            if together != self.status.as_values():
-                self.status.mirror(together)
+            self._show()
+
+    def _show(self) -> None:
+        """Shows what the programs of all groups are doing, and which groups have to be heard of before the gateway is ready."""
+        boards = [backend.status for backend in self._backends]
+        self.status.unite(boards)
+        is_patient = all(board.lacking for board in boards) or time.monotonic() < self._patient_until_s
+        for backend in self._backends:
+            self.status.lacks(backend.group, backend.status.lacking.get(backend.group, "") if is_patient else "")
 
     def _backend(self, model: ModelKey) -> RemoteBackend:
         at = self._by_model.get(model)

@@ -31,6 +31,11 @@ class Keeping:
         self._free = free
         self._kept: dict[int, _Kept] = {}
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody may still read inputs of a request that is over: an effect that comes after the answer does."""
+        return any(not kept.is_wanted for kept in self._kept.values())
+
     def keep(self, refs: Sequence[TensorRef]) -> None:
         """Keeps the inputs of a request that begins."""
         for _, block in blocks_of(refs):

@@ -31,7 +31,8 @@ class Hail(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer."""
+    """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer. The other fields are
+    those of `Terms`."""
 
     request_id: int
     model: str
@@ -44,6 +45,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
     weight: float = 1.0
     is_recorded: bool = False
     span: TraceContext | None = None
+    waits_for_effects: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -171,10 +171,12 @@ class ForkPlace:
     Attributes:
         folder: Its folder, below the node's folder for temporary files if it is relative.
         modules: What it imports beyond what every replica needs.
+        home: The folder of the server with a Ray of its own that it belongs to; empty if there is none.
     """
 
     folder: str
     modules: tuple[str, ...] = ()
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dyorc.engine.story import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
-from dyorc.transport.codec import ColumnHeader, Frame
+from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
 from dyorc.transport.outbox import NoRoomError, Outbox
@@ -20,10 +20,12 @@ class RoomWait:
     Attributes:
         once: Waits briefly.
         limit_s: How long the results of a batch may wait at most.
+        memory: Name of the shared memory in which the arena is (`Holder`).
     """
 
     once: Callable[[], None]
     limit_s: float
+    memory: str = ""
 
 
 class BatchRunner:
@@ -78,6 +80,7 @@ class BatchRunner:
                 )
                 return [encode(reply), *parts]
             except NoRoomError as error:
+                self._outbox.check_beside(error.num_bytes, _stored_bytes(request, self._room_wait.memory))
                 if time.monotonic() >= give_up_s:
                     message = f"the arena of a replica had no room for {error.num_bytes} bytes within {wait_s:.3g} s"
                     return [
@@ -96,3 +99,10 @@ class BatchRunner:
         except InputsLostError:
             self._outbox.take_back(columns)
             raise
+
+
+def _stored_bytes(request: BatchRequest, memory: str) -> int:
+    """Returns how many bytes of a batch's inputs lie in a shared memory."""
+    parts = [part for column in request.columns if isinstance(column, StoredColumn) for part in column.parts]
+    stored = [part for part in parts if isinstance(part, StoredRows)]
+    return sum(part.num_bytes * part.num_rows for part in stored if request.holders[part.holder].memory == memory)

@@ -131,6 +131,8 @@ class Executor:
             reserve: Where the program gets memory for its results, if it asks for any (`dyorc.empty`).
             span: The batch's own, if it is traced.
         """
+        if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
+            return self._run_each(columns, statics, span)
         try:
             started_s = time.perf_counter()
             token = reserve_for_results.set(reserve)
@@ -148,6 +150,23 @@ class Executor:
             return BatchResult(outputs, ended_s - started_s, stacked_s - started_s, ended_s - returned_s)
         except BaseException as error:
             return BatchError.of(error)
+
+    def _run_each(
+        self, columns: Sequence[Rows], statics: Sequence[StaticValue], span: TraceContext | None
+    ) -> BatchResult | BatchError:
+        """Runs the calls of a batch one by one: kernels choose their order of summation by a batch's size and a row's place."""
+        outputs: list[list[Array]] = [[] for _ in self._outputs.tensors]
+        execute_s = stack_s = split_s = 0.0
+        for at in range(len(columns[0])):
+            result = self.run([rows[at : at + 1] for rows in columns], statics, None, span)
+            if isinstance(result, BatchError):
+                return result
+            for column, rows in zip(outputs, result.outputs, strict=True):
+                column.append(np.array(rows[0]))  # a copy: it may lie in memory that the next call is read into
+            execute_s += result.execute_s
+            stack_s += result.stack_s
+            split_s += result.split_s
+        return BatchResult(outputs, execute_s, stack_s, split_s)
 
     def _call_under(self, span: TraceContext, arguments: dict[str, Any]) -> Any:
         """Calls the program with its batch's span as the current one."""

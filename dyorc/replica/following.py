@@ -15,6 +15,7 @@ from dyorc.leadership.whereabouts import find_leader
 from dyorc.replica.assignment import Group, Uplink
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -75,6 +76,7 @@ class FollowedLink:
         self._uplink = uplink
         self._following = following
         self._timeout_s = receive_timeout_s
+        self._untrusted = Trouble(_log, "orchestrator_not_trusted")
         self._dial()
 
     @property
@@ -105,7 +107,7 @@ class FollowedLink:
         if self.is_trusted:
             self._following.fence = fence
         else:
-            _log.warning("orchestrator_not_trusted", address=self._address, fence=fence, known=self._following.fence)
+            self._untrusted.report(address=self._address, fence=fence, known=self._following.fence)
             self._following.look()
             self.keep_up()
         return self.is_trusted

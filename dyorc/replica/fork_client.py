@@ -35,6 +35,7 @@ class ForkClient:
     def __init__(self, place: ForkPlace) -> None:
         self.folder = os.path.join(tempfile.gettempdir(), place.folder)
         self._modules = list(place.modules)
+        self._home = place.home
         self._lock = threading.Lock()
         self._line: Line | None = None
         self._num_preloading = 0
@@ -214,7 +215,7 @@ class ForkClient:
             listener.listen(_BACKLOG)
             descriptor, inode = listener.fileno(), os.stat(path).st_ino  # once it runs, another may have taken its place
             starter = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder, str(inode)],
+                [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder, str(inode), self._home],
                 pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
             line = Line.dial(path)

@@ -1,6 +1,7 @@
 """A node's fork server: has imported what replicas need, and forks their processes when asked.
 
-`python -m dyorc.replica.fork_server DESCRIPTOR FOLDER INODE`, started by `ForkClient` with a listening socket and its inode. It
+`python -m dyorc.replica.fork_server DESCRIPTOR FOLDER INODE HOME`, started by `ForkClient` with a listening socket and its inode,
+and with the server's folder, which it clears up if the server was killed. It
 imports no module of the user's, starts no thread and never touches CUDA, so that a forked process may do all three. It ends once
 nobody is connected and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and
 whoever needs it next starts another.
@@ -23,6 +24,7 @@ from typing import Any
 
 from dyorc.replica.fork_folder import new_member_path, new_replica_path, remove
 from dyorc.replica.lines import Line, Message
+from dyorc.replica.server_home import clear_up
 
 _LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
 _FIRST_CALL_S = 10.0
@@ -37,10 +39,12 @@ def main() -> None:
         os._exit(0)  # it is nobody's child: Ray's workers kill theirs when they end
     listener = socket.socket(fileno=int(sys.argv[1]))
     listener.set_inheritable(False)
-    folder, inode = sys.argv[2], int(sys.argv[3])
+    folder, inode, home = sys.argv[2], int(sys.argv[3]), sys.argv[4]
     _import(_LIBRARIES)
     ForkServer(listener, folder).run()
     remove(folder, inode)
+    if home:
+        clear_up(home)
     os._exit(0)  # nothing is left to be done, and exit handlers of libraries are not for this process
 
 

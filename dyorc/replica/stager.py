@@ -11,6 +11,7 @@ from dyorc.replica.assignment import Uplink
 from dyorc.replica.following import Following
 from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
 from dyorc.transport.staging import Staging
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -33,6 +34,7 @@ class Stager:
         self._uplink = uplink
         self._following = following
         self._staging = staging
+        self._refused = Trouble(_log, "message_refused")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-stager", daemon=True)
 
@@ -77,4 +79,4 @@ class Stager:
                 case other:
                     raise TransportError(f"a stager got {type(other).__name__}, which is not for it")
         except TransportError as error:
-            _log.warning("message_refused", error=str(error))
+            self._refused.report(error=str(error))

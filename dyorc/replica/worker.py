@@ -221,7 +221,8 @@ class _Session:
         elif self._runner is None and executor is not None:
             buffers = Buffers().take
             inbox = Inbox(self._routes, buffers, self._staging.take) if self._staging else Inbox(self._routes, buffers)
-            room_wait = RoomWait(self._wait_for_room, self._exchange.config.arena_wait_s)
+            memory = self._exchange.holder.memory
+            room_wait = RoomWait(self._wait_for_room, self._exchange.config.arena_wait_s, memory)
             self._runner = BatchRunner(self._exchange.holder.holder_id, executor, inbox, self._exchange.outbox, room_wait)
 
     def _park(self) -> None:

@@ -12,6 +12,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.metrics import Metrics
+from dyorc.services.drain import Drain, Finish
 from dyorc.services.intake import Intake
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 
@@ -30,10 +31,11 @@ class Endpoints:
 
 
 @contextlib.asynccontextmanager
-async def endpoints(intake: Intake, jobs: Jobs, listener: socket.socket | None = None) -> AsyncGenerator[Endpoints]:
-    """Listens to clients while entered. At the end, waits for the requests in flight, for as long as the settings say.
+async def endpoints(intake: Intake, jobs: Jobs, drain: Drain, listener: socket.socket | None = None) -> AsyncGenerator[Endpoints]:
+    """Listens to clients while entered. At the end, takes nothing new, and waits for the requests in flight.
 
     Args:
+        drain: Says for how long.
         listener: A socket that is bound already, on a port that other processes share; None takes the port of the settings.
 
     Raises:
@@ -56,12 +58,15 @@ async def endpoints(intake: Intake, jobs: Jobs, listener: socket.socket | None =
             metrics.add(server.measure)
             if telemetry.metrics_port is not None:
                 await stack.enter_async_context(metrics_server(metrics, telemetry, config))
-        if live is not None:
-            await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
+        parts: list[Finish] = [server.drain, jobs.drain]
         grpc_address = ""
         if config.grpc:
             from dyorc.gateway.grpc.server import GrpcServer
 
             grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
+            parts.append(grpc.drain)
             grpc_address = grpc.address
+        stack.push_async_callback(lambda: drain.finish(*parts))
+        if live is not None:
+            await stack.enter_async_context(live)  # ends first, so that the server need not wait for those that listen
         yield Endpoints(server.url, grpc_address)

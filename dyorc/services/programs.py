@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -134,20 +134,24 @@ async def run_programs(
 
 
 @contextlib.asynccontextmanager
-async def deployed_beside(running: Running) -> AsyncGenerator[None]:
-    """Deploys while entered. If that fails, what runs inside is cancelled, and the error raised.
+async def deployed_beside(running: Running) -> AsyncGenerator[Callable[[], None]]:
+    """Deploys while entered, from when what this yields is called. If that fails, what runs inside is cancelled, and the error
+    raised.
 
-    Programs can be ready long before Ray, which only looks after them.
+    Programs can be ready long before Ray, which only looks after them. Requests that wait for programs may come to an end only
+    while this is entered; and leaving it may take seconds, since Ray's start cannot be broken off.
     """
+    is_wanted = asyncio.Event()
 
     async def run() -> None:
+        await is_wanted.wait()
         await running.deploy()
         gc.freeze()  # Ray's objects, too
 
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(run())
-            yield
+            yield is_wanted.set
             task.cancel()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

@@ -20,9 +20,11 @@ from dyorc.engine.actions import (
     AnswerPart,
     AnswerRequest,
     DispatchBatch,
+    EffectFailed,
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -209,6 +211,10 @@ class World:
                 self._missed(request_id, self.now_ns)
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error
+            case ProgramStarved(program=program, error=error):
+                raise InternalError(f"simulated program {program!r} has no memory: {error}")
+            case EffectFailed(workflow=workflow, error=error):
+                raise InternalError(f"an effect of simulated workflow {workflow!r} failed: {error}") from error
             case ParkReplica(replica_id=replica_id):
                 if self._scaling is None:
                     raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")

@@ -21,6 +21,7 @@ from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, Lane, NewJob,
 from dyorc.store.batches import Batches
 from dyorc.store.batches import Outcome as StepOutcome
 from dyorc.store.leases import Lease
+from dyorc.store.sqlite_file import connect
 from dyorc.store.sqlite_leases import SqliteLeases
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate
 from dyorc.store.sqlite_space import give_back, prepare_new, rewrite_old
@@ -75,9 +76,7 @@ class SqliteStore:
         await self._batches.close()
 
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = connect(self.path, _BUSY_TIMEOUT_S)
         try:
             prepare_new(connection)
             connection.execute("PRAGMA journal_mode = WAL")

@@ -9,7 +9,6 @@ lead until that time comes.
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from dyorc.errors import StoreError
 from dyorc.store.leases import Lease
+from dyorc.store.sqlite_file import connect
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class SqliteLeases:
     """
 
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
-        self._path = path.with_name(f"{path.name}-leases")
+        self._store = path
         self._clock_s = clock_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-leases")
         self._connection: sqlite3.Connection | None = None
@@ -98,13 +98,12 @@ class SqliteLeases:
                 self._connection = self._open()
             return run(self._connection)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"the leases in {self._path} cannot be used now: {error}") from error
+            raise StoreError(f"the leases beside {self._store} cannot be used now: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        store = self._store.resolve()  # whoever names the file by a link shares its leases, too
         with contextlib.ExitStack() as undo:
-            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            connection = connect(store.with_name(f"{store.name}-leases"), _BUSY_TIMEOUT_S)
             undo.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")

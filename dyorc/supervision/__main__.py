@@ -4,12 +4,14 @@ import is gone from memory."""
 import asyncio
 import sys
 
+from dyorc import standard_streams
 from dyorc.supervision.console import complain, complain_as_json
 from dyorc.supervision.plan import Plan
 
 
 def main() -> int:
     """Runs what the plan says. Returns the exit code."""
+    standard_streams.outlive_readers()
     plan = Plan.from_file(int(sys.argv[1]))
     if plan.logs_json:
         complain_as_json()

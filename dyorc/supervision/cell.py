@@ -13,13 +13,14 @@ import sys
 
 import uvloop
 
-from dyorc import heap
+from dyorc import heap, standard_streams
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
 from dyorc.services.collector import collecting_later
 from dyorc.services.place import Place
 from dyorc.services.served import Served
+from dyorc.services.stopping import StopSignals
 from dyorc.supervision.channel import Channel, Message, open_channel
 from dyorc.supervision.limits import of_one_cell
 from dyorc.supervision.notes import CellNotes
@@ -39,6 +40,7 @@ def main() -> None:
     """Runs one."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
+    standard_streams.outlive_readers()
     heap.keep_freed()
     faulthandler.enable()  # a program that crashes the interpreter, or hangs in it, shows where
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,7 +97,8 @@ class _Cell:
         self._siblings.inherit(order["counted"])
         if order["warning"] is not None:
             self._siblings.warn(order["warning"])
-        self._stop = asyncio.Event()
+        self._signals = StopSignals((signal.SIGTERM,), same_s=0.0)  # the supervisor has heeded the others, and counted them
+        self._stop = self._signals.stop
         self._is_listening = False
 
     async def run(self) -> None:
@@ -105,7 +108,10 @@ class _Cell:
             DyOrcError, OSError: See `serve_embedded`.
         """
         logs.set_up(self._settings.telemetry.logs, cell=self._order["number"])
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
+        async with self._signals.watch():
+            await self._serve_until_told()
+
+    async def _serve_until_told(self) -> None:
         listening = asyncio.create_task(self._siblings.listen())
         listening.add_done_callback(lambda _: self._stop.set())  # the supervisor is gone
         stopping = asyncio.create_task(self._stop.wait())
@@ -140,10 +146,11 @@ class _Cell:
         if self._order["is_gateway"]:
             from dyorc.services.gateway.main import serve_gateway
 
-            return serve_gateway(self._settings, place)
+            return serve_gateway(self._settings, place, self._signals.hurry)
         from dyorc.embedded import serve_embedded
 
-        return serve_embedded(self._order["targets"], self._settings, without_ray=True, place=place)
+        targets, hurry = self._order["targets"], self._signals.hurry
+        return serve_embedded(targets, self._settings, without_ray=True, place=place, hurry=hurry)
 
     def _files(self) -> list[str]:
         """Returns the user's modules that are imported, if somebody watches them."""

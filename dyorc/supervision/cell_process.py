@@ -105,7 +105,7 @@ class CellProcess:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def stop(self) -> None:
-        """Asks it to drain and end."""
+        """Asks it to drain and end; for the second time, to end at once."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import socket
 import time
 from collections.abc import Coroutine
@@ -10,6 +9,7 @@ from typing import Any
 
 from dyorc.authoring.user_files import folders_of
 from dyorc.ports import bound, port_of, reserved
+from dyorc.services.stopping import StopSignals
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.changes import Changes
 from dyorc.supervision.channel import Message
@@ -66,10 +66,9 @@ class Dev:
             self._progress.listening(f"{'https' if has_tls else 'http'}://{host}:{port}", "")
             working = asyncio.create_task(self._work(settings))
             watching = asyncio.create_task(end_hanging(lambda: () if self._cell is None else (self._cell,), plan.hang_limit_s))
-            stop = asyncio.Event()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-            stopping = asyncio.create_task(stop.wait())
+            signals = StopSignals()
+            signals.install()
+            stopping = asyncio.create_task(signals.stop.wait())
             done, _ = await asyncio.wait((working, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in (working, watching, stopping):
                 task.cancel()

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import os
-import signal
 import time
 
 from dyorc.ports import reserve_all
+from dyorc.services.stopping import StopSignals, before
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.channel import Message
 from dyorc.supervision.console import Progress, complain, say
@@ -36,7 +36,7 @@ class Supervisor:
         self._hub = Hub(self._cells, plan.num_cells)
         engine = plan.settings["engine"]
         self._culprits = Culprits(engine["refuse_inputs_s"], engine["max_refused_inputs"])
-        self._stop = asyncio.Event()
+        self._signals = StopSignals()
         self._has_started = False
         self._exit_code = 0
         self._order: Message = {}
@@ -59,11 +59,10 @@ class Supervisor:
                 "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells,
                 "is_dev": False, "is_gateway": plan.is_gateway, "listener": None,
             }  # fmt: skip
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+            self._signals.install()
             keepers = [asyncio.create_task(self._keep(number)) for number in range(plan.num_cells)]
             watching = asyncio.create_task(end_hanging(self._cells.values, plan.hang_limit_s))
-            stopping = asyncio.create_task(self._stop.wait())
+            stopping = asyncio.create_task(self._signals.stop.wait())
             done, _ = await asyncio.wait((*keepers, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in (watching, stopping, *keepers):
                 task.cancel()
@@ -151,8 +150,11 @@ class Supervisor:
         for cell in cells:
             cell.stop()
         ends = [asyncio.create_task(cell.ended()) for cell in cells]
-        if ends:
-            await asyncio.wait(ends, timeout=self._plan.drain_timeout_s + _STOP_GRACE_S)
+        limit_s = self._plan.drain_timeout_s + _STOP_GRACE_S
+        if ends and not await before(self._signals.hurry, asyncio.wait(ends, timeout=limit_s)):
+            for cell in cells:
+                cell.stop()
+            await asyncio.wait(ends, timeout=_STOP_GRACE_S)
         for cell in cells:
             if not cell.has_ended:
                 complain(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")

@@ -60,7 +60,16 @@ import numpy.typing as npt
 
 from dyorc.errors import TransportError
 from dyorc.transport.arena_backing import Backing
-from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, Layout, create_anonymous, create_file, round_up, sweep
+from dyorc.transport.arena_file import (
+    ENTRY_WORDS,
+    PAGE_BYTES,
+    Layout,
+    capacity_of,
+    create_anonymous,
+    create_file,
+    round_up,
+    sweep,
+)
 from dyorc.transport.arena_usage import ArenaUsage, usage_of_file
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.free_space import FreeSpace
@@ -97,6 +106,7 @@ class Arena:
     def __init__(self, folder: str, size_bytes: int, num_slots: int = 4096) -> None:
         size_bytes -= size_bytes % PAGE_BYTES
         self._folder = folder
+        self._capacity_bytes = 0
         self._layout = Layout(max(num_slots, 1), size_bytes, secrets.randbits(64), os.getpid())
         if num_slots < 1 or self.max_block_bytes < PAGE_BYTES:
             raise ValueError(
@@ -127,6 +137,7 @@ class Arena:
         try:
             if self._folder:
                 sweep(self._folder)
+                self._capacity_bytes = capacity_of(self._folder)
                 self._descriptor, self._layout = create_file(self._folder, self._layout)
             else:
                 self._descriptor = create_anonymous(self._layout)
@@ -184,8 +195,21 @@ class Arena:
 
     @property
     def max_block_bytes(self) -> int:
-        """The largest block that fits into an empty arena."""
-        return self._layout.size_bytes - self._layout.data_start
+        """The largest block that it can ever hold: in an empty arena, in a folder with nothing else."""
+        return min(self._layout.size_bytes, self._capacity_bytes or self._layout.size_bytes) - self._layout.data_start
+
+    def can_hold(self, num_bytes: int, num_others: int) -> bool:
+        """Returns whether there may ever be room for a block while so many bytes of others lie in the same folder."""
+        return num_bytes <= self.max_block_bytes - (num_others if self._capacity_bytes else 0)
+
+    def remedy_for(self, num_bytes: int) -> str:
+        """Returns what to change for a block of this size, which is larger than `max_block_bytes`."""
+        if self._capacity_bytes and num_bytes + self._layout.data_start > self._capacity_bytes:
+            return (
+                f"{self._folder} holds {self._capacity_bytes} bytes in all: give it more (Docker: --shm-size; Kubernetes: an "
+                f"emptyDir of medium Memory), or name another folder in memory (DYORC_TRANSPORT__ARENA_FOLDER)"
+            )
+        return "raise DYORC_TRANSPORT__ARENA_BYTES"
 
     @property
     def num_blocks(self) -> int:

@@ -137,12 +137,14 @@ def round_up(number: int, step: int) -> int:
 def default_size(folder: str) -> int:
     """Returns half of what the folder's file system can hold, in whole pages; at least 1 MiB. Without a folder, half of the
     machine's memory."""
-    if folder:
-        status = os.statvfs(folder)
-        half = status.f_blocks * status.f_frsize // 2
-    else:
-        half = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES // 2
+    half = (capacity_of(folder) if folder else os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES) // 2
     return max(half - half % PAGE_BYTES, _MIN_BYTES)
+
+
+def capacity_of(folder: str) -> int:
+    """Returns how many bytes a folder's file system can hold in all; 0 if it does not say."""
+    status = os.statvfs(folder)
+    return status.f_blocks * status.f_frsize
 
 
 def identity_of(folder: str) -> str:

@@ -99,6 +99,16 @@ class Outbox:
         self._reserved[_extent_of(np.frombuffer(block.memory, np.uint8))] = block
         return block.memory
 
+    def check_beside(self, num_bytes: int, num_read_bytes: int) -> None:
+        """Checks that a result of this size can lie in shared memory beside the inputs that it is made of.
+
+        Raises:
+            TooLargeError: If not, so that there is no use in waiting.
+        """
+        if not self._arena.can_hold(num_bytes, num_read_bytes):
+            remedy = self._arena.remedy_for(num_bytes + num_read_bytes)
+            raise TooLargeError(f"results of {num_bytes} bytes find no room beside inputs of {num_read_bytes} bytes; {remedy}")
+
     def drop_reserved(self) -> None:
         """Frees what was reserved and not published."""
         for block in self._reserved.values():
@@ -155,7 +165,7 @@ class Outbox:
         if any(row.dtype != rows[0].dtype for row in rows):
             raise TransportError(f"a column mixes {rows[0].dtype} with other types")
         offsets, end = offsets_of([row.nbytes for row in rows])
-        block = self._allocate(end, blocks)
+        block = self._allocate(end, blocks, rows)
         memory = np.frombuffer(block.memory, np.uint8)
         for row, at in zip(rows, offsets, strict=True):
             np.copyto(memory[at : at + row.nbytes].view(row.dtype).reshape(row.shape), row)
@@ -170,7 +180,7 @@ class Outbox:
         num_rows, num_bytes = len(rows), int(first.nbytes)
         block = self._take_reserved(rows)
         if block is None:
-            block = self._allocate(num_rows * num_bytes, blocks)
+            block = self._allocate(num_rows * num_bytes, blocks, rows)
             place = np.frombuffer(block.memory, first.dtype).reshape(num_rows, *first.shape)
             if isinstance(rows, np.ndarray):
                 np.copyto(place, rows)
@@ -190,7 +200,7 @@ class Outbox:
         arrays = each_row(rows)
         encoded = [encode_bytes(row) for row in arrays]
         offsets, end = offsets_of([len(raw) for raw in encoded])
-        block = self._allocate(end, blocks)
+        block = self._allocate(end, blocks, rows)
         for raw, at in zip(encoded, offsets, strict=True):
             block.memory[at : at + len(raw)] = raw
         places = [(at, len(raw), row.shape, row.size) for row, raw, at in zip(arrays, encoded, offsets, strict=True)]
@@ -207,11 +217,17 @@ class Outbox:
             tuple(StoredRows(0, block.block_id, block.offset + at, length, shape, 1, size) for at, length, shape, size in places),
         )
 
-    def _allocate(self, num_bytes: int, blocks: list[Block]) -> Block:
-        if num_bytes > self._arena.max_block_bytes:
+    def _allocate(self, num_bytes: int, blocks: list[Block], rows: Rows) -> Block:
+        limit = self._arena.max_block_bytes
+        if num_bytes > limit:
+            largest = max(map(num_bytes_of, each_row(rows)))
+            if largest > limit:
+                remedy = self._arena.remedy_for(largest)
+                raise TooLargeError(f"a tensor has {largest} bytes, the arena holds {limit} in all; {remedy}")
+            remedy = self._arena.remedy_for(num_bytes)
             raise TooLargeError(
-                f"a tensor of a whole batch has {num_bytes} bytes, the arena holds {self._arena.max_block_bytes}; "
-                f"raise DYORC_TRANSPORT__ARENA_BYTES or lower the program's max_batch_size"
+                f"a tensor of a whole batch has {num_bytes} bytes, the arena holds {limit} in all; {remedy}, or "
+                f"lower the program's max_batch_size"
             )
         block = self._arena.allocate(num_bytes)
         if block is None:

@@ -18,6 +18,7 @@ from dyorc.errors import TransportError
 from dyorc.tensor import BlockId
 from dyorc.transport.routes import Routes
 from dyorc.transport.tiers import Holder, Span
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.transport")
 
@@ -60,6 +61,7 @@ class Staging:
         self._routes = routes
         self._limit_bytes = limit_bytes
         self._num_bytes = 0
+        self._failing = Trouble(_log, "staging_failed")
         self._changed = threading.Condition()
         self._queue: deque[_Staged] = deque()
         self._by_block: dict[BlockId, list[_Staged]] = {}
@@ -83,7 +85,7 @@ class Staging:
         try:
             self._bring(staged, self._routes.fetch)
         except TransportError as error:  # the worker will try itself, and report it
-            _log.warning("staging_failed", holder=staged.holder.holder_id, error=str(error))
+            self._failing.report(holder=staged.holder.holder_id, error=str(error))
         return True
 
     def take(self, holder: Holder, span: Span, fetch: Fetch | None = None) -> memoryview | None:

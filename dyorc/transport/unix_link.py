@@ -30,6 +30,7 @@ from dyorc.transport.codec import Frame
 from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, Ending
 from dyorc.transport.peer_process import PeerProcess
 from dyorc.transport.unix_framing import MessageReader, drop, pack
+from dyorc.trouble import Trouble
 
 SCHEME = "unix://"
 
@@ -88,6 +89,8 @@ class UnixRouterLink:
         self._keys = itertools.count(1)
         self._is_drained_due = False
         self._is_open = False
+        self._unaccepted = Trouble(_log, "replica_not_accepted")
+        self._refused = Trouble(_log, "peer_refused")
         self.num_bytes_sent = 0
         self.num_bytes_received = 0
 
@@ -158,7 +161,7 @@ class UnixRouterLink:
             except OSError as error:
                 if error.errno == errno.ECONNABORTED:
                     continue
-                _log.warning("replica_not_accepted", error=str(error))
+                self._unaccepted.report(error=str(error))
                 self._loop.remove_reader(self._listener.fileno())
                 self._pause = self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
                 return
@@ -188,7 +191,7 @@ class UnixRouterLink:
             for frames in peer.reader.take(num_bytes):
                 self._deliver(peer, frames)
             if peer.reader.error is not None:
-                _log.warning("peer_refused", error=str(peer.reader.error))
+                self._refused.report(error=str(peer.reader.error))
                 self._leave(peer, CONNECTION_LOST)
                 return
             if num_bytes < len(space):
@@ -278,6 +281,7 @@ class UnixDealerLink:
         self._messages: deque[list[Frame]] = deque()
         self._redial_s = _REDIAL_S
         self._has_heard = False
+        self._refused = Trouble(_log, "orchestrator_refused")
         self._dial()
 
     def send(self, frames: Sequence[Frame]) -> None:
@@ -323,7 +327,7 @@ class UnixDealerLink:
         self._has_heard = True
         self._messages.extend(self._reader.take(num_bytes))
         if self._reader.error is not None:
-            _log.warning("orchestrator_refused", error=str(self._reader.error))
+            self._refused.report(error=str(self._reader.error))
             self._hang_up()
         return True
 

@@ -15,13 +15,21 @@ from dyorc.transport.zmq_ending import terminate
 from dyorc.transport.zmq_link import is_readable, set_heartbeats
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
 
-_ENDS = (
-    zmq.EVENT_DISCONNECTED
+_EVENTS = (
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+
+
+_UNREACHED = "nobody listens there"
+_REFUSED = "it refused this process's keys"
+_UNWELCOME = "it ended before it accepted this process, or has other keys"
+_ENDED = "its connection has ended"
 
 
 class ZmqCallerLink:
@@ -42,6 +50,10 @@ class ZmqCallerLink:
         self._received = received
         self._lost = lost
         self._is_open = True
+        self._end = _UNREACHED  # if it ended now
+        # What is sent before the other end has let this one in. ZeroMQ would keep it for a connection that may never be, and that
+        # keeps its context from ending.
+        self._unsent: list[Sequence[Frame]] = []
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
@@ -56,7 +68,7 @@ class ZmqCallerLink:
             self._socket.close(0)
             terminate(self._context)
             raise
-        self._monitor = self._socket.get_monitor_socket(_ENDS)
+        self._monitor = self._socket.get_monitor_socket(_EVENTS)
         self._socket.connect(address)
         self._loop.add_reader(self._socket.FD, self._drain)
         self._loop.add_reader(self._monitor.FD, self._drain_monitor)
@@ -66,6 +78,9 @@ class ZmqCallerLink:
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends a message, or drops it if the other end is gone."""
         if not self._is_open:
+            return
+        if self._end is not _ENDED:
+            self._unsent.append(frames)
             return
         self._socket.send_multipart(frames, zmq.NOBLOCK)
         self._loop.call_soon(self._drain)  # the descriptor signals edges: what came during the send is not announced again
@@ -92,8 +107,18 @@ class ZmqCallerLink:
 
     def _drain_monitor(self) -> None:
         while self._is_open and is_readable(self._monitor):
-            recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            self._drain()  # what it said before it went
-            if self._is_open:
-                self.close()
-                self._lost("its connection has ended, or it refused this process's keys")
+            match recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]:
+                case zmq.EVENT_CONNECTED:
+                    self._end = _UNWELCOME
+                case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._end = _ENDED
+                    unsent, self._unsent = self._unsent, []
+                    for frames in unsent:
+                        self.send(frames)
+                case event:
+                    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                        self._end = _REFUSED
+                    self._drain()  # what it said before it went
+                    if self._is_open:
+                        self.close()
+                        self._lost(self._end)

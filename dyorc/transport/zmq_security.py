@@ -21,8 +21,9 @@ import zmq
 from zmq.utils import z85
 
 from dyorc.errors import TransportError
+from dyorc.trouble import Trouble
 
-_log = structlog.get_logger("dyorc.transport")
+_refusals = Trouble(structlog.get_logger("dyorc.transport"), "zmq_client_refused")
 
 _LOCAL = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):(\*|\d+)")
 """Addresses that only this machine reaches. All others, including invalid ones, count as open to the network."""
@@ -147,5 +148,5 @@ def answer(question: Sequence[bytes], key: bytes) -> list[bytes]:
     is_known = len(credentials) == 1 and hmac.compare_digest(credentials[0], key)
     if version == _ZAP_VERSION and domain == _ZAP_DOMAIN and mechanism == b"CURVE" and is_known:
         return [_ZAP_VERSION, request_id, b"200", b"OK", b"", b""]
-    _log.warning("zmq_client_refused", address=address.decode(errors="replace"), mechanism=mechanism.decode(errors="replace"))
+    _refusals.report(address=address.decode(errors="replace"), mechanism=mechanism.decode(errors="replace"))
     return [_ZAP_VERSION, request_id, b"400", b"not of this cluster", b"", b""]

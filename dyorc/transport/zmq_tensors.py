@@ -29,6 +29,7 @@ from dyorc.transport.codec import Frame
 from dyorc.transport.tiers import MAX_COUNT, Holder, Source, Span, check_buffers
 from dyorc.transport.zmq_ending import terminate
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.transport")
 
@@ -154,6 +155,7 @@ class ZmqTensorServer:
         self._bind_address = f"tcp://{host}:*"
         self._config = config
         self._keys = keys
+        self._dropped = Trouble(_log, "request_dropped")
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -211,7 +213,7 @@ class ZmqTensorServer:
             socket.send(header, zmq.SNDMORE)
             socket.send(body)
         except TransportError as error:
-            _log.warning("request_dropped", address=self.address, error=str(error))
+            self._dropped.report(address=self.address, error=str(error))
 
 
 class Assembly:

@@ -58,7 +58,8 @@ async def _main(target: str) -> None:
                 reception(running.orchestrator, settings, held.lead, network_of(settings.cluster)) as desk,
             ):
                 held.announce(desk.address, running.address, running.orchestrator.tensors.exchange.holder.node)
-                async with deployed_beside(running):
+                async with deployed_beside(running) as deploy:
+                    deploy()
                     serving, losing = (asyncio.create_task(one) for one in (_serve(running, workflow, stdin), held.lost()))
                     await asyncio.wait([serving, losing], return_when=asyncio.FIRST_COMPLETED)
                     _say(over=losing.result() if losing.done() else "")

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,23 @@ def test_one_program_that_cannot_load_leaves_the_others_alone_and_the_server_sto
         seconds = server.stop(signal.SIGTERM)
         print(f"\nSIGTERM: stopped after {seconds:.1f} s; failed after {failed.elapsed.total_seconds():.1f} s")
         assert server.process.returncode == 0, server.output
+        assert server.leftovers() == []
+
+
+def test_requests_in_flight_are_answered_although_ray_takes_sigterm_for_a_crash(tmp_path: Path) -> None:
+    """Its handler would abort the process 3 s later."""
+    with no_leaks(), server_of([target("effects", "noted")]) as server, ThreadPoolExecutor() as threads:
+        server.wait_until_ready()
+        server.wait_for("replicas_handed_over")
+        tensor = {"name": "x", "shape": [], "datatype": "INT64", "data": [7]}
+        body = {"inputs": [tensor], "parameters": {"folder": str(tmp_path), "rest_s": 5.0}}
+        with client_of(server) as client:
+            answer = threads.submit(client.post, "/v2/models/noted/infer", json=body)
+            wait_until((tmp_path / "runs").exists, "the program runs")
+            server.stop(signal.SIGTERM)
+            assert oip.read(answer.result()).outputs["output"] == 50
+        assert server.process.returncode == 0, server.output
+        assert "SIGTERM received" not in server.output
         assert server.leftovers() == []
 
 

@@ -120,7 +120,7 @@ TABLE: dict[str, Bad] = {
     "timeout of wrong type": Bad(_parameters(timeout="soon"), ["'timeout'", "microseconds"]),
     "timeout of 400 digits": Bad(_parameters(timeout=10**400), ["'timeout' is a number of 1329 bits"]),
     "static of 400 digits": Bad(_parameters(factor=10**400), ["'factor' is a number of 1329 bits"]),
-    "one past 64 bits": Bad(_parameters(factor=2**63), ["'factor' is 9223372036854775808, expected a number from -", "807"]),
+    "one past 64 bits": Bad(_parameters(priority=2**63), ["'priority' is 9223372036854775808, expected a number from -", "807"]),
     "binary output that is no boolean": Bad(
         _parameters(binary_data_output="yes"), ["'binary_data_output' is 'yes', expected true or false"]
     ),

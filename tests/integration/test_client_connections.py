@@ -25,21 +25,21 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def _pieces(url: str) -> list[bytes]:
-    pool = transport(False, None, 1)
+    pool = transport(False, None)
     try:
         response = pool.handle_request(httpx.Request("GET", url, extensions={"timeout": {"read": 60.0}}))
         return list(response.iter_raw())
     finally:
-        pool.close()
+        pool.abort()
 
 
 async def _pieces_on_loop(url: str) -> list[bytes]:
-    pool = async_transport(False, None, 1)
+    pool = async_transport(False, None)
     try:
         response = await pool.handle_async_request(httpx.Request("GET", url, extensions={"timeout": {"read": 60.0}}))
         return [piece async for piece in response.aiter_raw()]
     finally:
-        await pool.aclose()
+        await pool.abort()
 
 
 async def _read(url: str, *, is_async: bool) -> list[bytes]:

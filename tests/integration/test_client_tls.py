@@ -1,18 +1,23 @@
 """The client over https, and through a proxy."""
 
 import shutil
+import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import Retries
-from dyorc.errors import TransportError
+from dyorc.errors import ConfigurationError, TransportError
 from tests.client_shells import SHELLS, shell
-from tests.scripted_server import ScriptedServer, json_answer, scripted_server
+from tests.deadlines import TIMEOUT_S
+from tests.scripted_server import Received, ScriptedServer, json_answer, scripted_server
 
 MODELS = json_answer({"models": ["m"]})
 
@@ -71,6 +76,51 @@ def test_a_server_that_is_not_trusted_gets_nothing_and_is_not_asked_twice(kind: 
     ):
         client.models()
     assert server.received == []
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "top", "scale", "deploy", "undeploy m", "rollback m", "explain", "trace", "profile --seconds 0.1"]
+)
+def test_commands_trust_the_authority_that_they_are_given(
+    command: str, server: ScriptedServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyorc.profile_cli._py_spy", lambda: "py-spy")
+
+    def run(*options: str) -> BaseException | None:
+        return CliRunner().invoke(app, [*command.split(), "--url", server.url, *options]).exception
+
+    assert isinstance(run("--ca", str(certificate.key)), ConfigurationError)
+    assert not server.received
+    run("--ca", str(certificate.chain))
+    assert server.received
+
+
+_FORK = """
+import os, sys
+from dyorc.client import Client
+client = Client(sys.argv[1], verify=sys.argv[2])
+client.models()
+if pid := os.fork():
+    os.waitpid(pid, 0)
+    client.models()
+else:
+    client.models()
+    client.close()
+    os._exit(0)
+"""
+
+
+def test_a_fork_does_not_end_its_parents_session(server: ScriptedServer, certificate: Certificate) -> None:
+    connections: list[int] = []
+
+    def count(request: Received, connection: socket.socket) -> bool:
+        connections.append(connection.getpeername()[1])
+        return MODELS(request, connection)
+
+    server.on("/v2/models", count)
+    subprocess.run([sys.executable, "-c", _FORK, server.url, str(certificate.chain)], check=True, timeout=TIMEOUT_S)
+    parent, child, parent_again = connections
+    assert parent == parent_again != child
 
 
 @pytest.mark.parametrize("kind", SHELLS)

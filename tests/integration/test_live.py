@@ -116,6 +116,15 @@ async def test_who_may_manage_sees_everything(served: Served) -> None:
     assert found["link"] == {"num_sent": 9}
 
 
+async def test_requests_that_were_refused_are_counted_by_their_model(served: Served) -> None:
+    async with served.client(served.user) as client:
+        for body in ({"inputs": []}, {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1]}]}, {}):
+            assert (await client.post("/v2/models/quadruple/infer", json=body)).status_code == 400
+        assert (await client.post("/v2/models/nothing/infer", json={"inputs": []})).status_code == 404
+    found = await get(served, served.operator)
+    assert {name: one["refused_total"] for name, one in found["workflows"].items()} == {"quadruple": 3, "sums": 0}
+
+
 async def test_a_tenant_sees_its_models_and_itself(served: Served) -> None:
     ticket = served.service.admission.admit(served.service.access.tenant_of(served.user))
 

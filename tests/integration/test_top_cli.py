@@ -36,7 +36,7 @@ async def run(served: Served, *arguments: str) -> Result:
 
 def cells_of(text: str, name: str) -> list[str]:
     """Returns the columns of the line that begins with a name."""
-    (line,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return [cell for cell in line.split("  ") if cell.strip()]
 
 
@@ -101,8 +101,8 @@ async def until(terminal: int, text: str) -> str:
 def test_batches_are_those_since_the_last_look() -> None:
     fit = {"base_ms": None, "per_call_ms": None, "points": []}
     program = {
-        "state": "ready", "replicas": [], "num_wanted": 1, "num_parked_wanted": 0, "num_queued": 0, "num_running": 0,
-        "calls_per_s": 0.0, "latency_fit": fit, "num_guesses": 3, "num_committed": 2, "num_squashed": 1,
+        "state": "ready", "error": None, "replicas": [], "num_wanted": 1, "num_parked_wanted": 0, "num_queued": 0,
+        "num_running": 0, "calls_per_s": 0.0, "latency_fit": fit, "num_guesses": 3, "num_committed": 2, "num_squashed": 1,
     }  # fmt: skip
     now = {"at_s": 1.0, "cells": [{"cell": 0, "pid": 1}], "workflows": {}, "programs": {"net": program}}
     before = now | {"programs": {"net": program | {"batch_sizes": {"1": 100, "4": 1}}}}

@@ -1,5 +1,6 @@
 """Strangers on ZeroMQ: garbage does nothing, and nobody reaches anything without the cluster's keys."""
 
+import asyncio
 import os
 import socket
 import sys
@@ -11,11 +12,12 @@ import zmq
 from dyorc.config import LinkConfig
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.link import call
 from dyorc.transport.tiers import Holder, Span
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import Outcome, ZmqTensorServer
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.tensor_source import CHUNK, CONFIG, START, source_of, whole
 from tests.integration.zmq_ends import HASTY, fetch, fetching, serving
 
@@ -165,3 +167,32 @@ async def test_links_with_keys_carry_messages_and_notice_a_loss() -> None:
         await wait_until_async(lambda: lost, "the loss")
         assert lost == [received[0][0]]
         assert len(received) == 1
+
+
+async def _end_of_call(address: str, keys: ClusterKeys) -> str:
+    """Returns why a call ended, which sends a message first."""
+    ended = asyncio.get_running_loop().create_future()
+    link = call(address, LinkConfig(), lambda frames: None, ended.set_result, keys=keys)
+    link.send([b"hello"])
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await ended
+    finally:
+        link.close()
+
+
+async def test_a_caller_learns_why_its_call_has_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    assert await _end_of_call(address, KEYS) == "nobody listens there"
+    heard = asyncio.Event()
+    callbacks = Callbacks(lambda peer, frames: heard.set(), lambda: None, lambda peer, ending: None)
+    async with RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS) as router:
+        assert (
+            await _end_of_call(router.address, ClusterKeys.generate())
+            == "it ended before it accepted this process, or has other keys"
+        )
+        assert not heard.is_set()
+        calling = asyncio.create_task(_end_of_call(router.address, KEYS))
+        await heard.wait()
+    assert await calling == "its connection has ended"

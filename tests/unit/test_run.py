@@ -359,3 +359,38 @@ def test_an_error_of_a_stream_comes_after_its_parts() -> None:
     assert next(parts).tolist() == X.tolist()
     with pytest.raises(WorkflowError, match="enough"):
         next(parts)
+
+
+@dyorc.program(pure=False)
+def noting(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
+    if (x < 0).any():
+        raise ValueError("a number is negative")
+    noted.extend(x[:, 0].tolist())
+    return x
+
+
+noted: list[float] = []
+
+
+@dyorc.workflow
+async def with_effect(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    noting(inc(inc(x)))
+    return inc(x)
+
+
+@dyorc.workflow
+async def parts_with_effect(x: Float[np.ndarray, " n"]) -> AsyncIterator[Float[np.ndarray, " n"]]:
+    noting(inc(inc(x)))
+    yield inc(x)
+
+
+def test_effects_that_nobody_awaits_have_happened_when_it_returns() -> None:
+    noted.clear()
+    assert dyorc.run(with_effect, X)[0] == 2
+    assert [part[0] for part in dyorc.run(parts_with_effect, X)] == [2]
+    assert noted == [3, 3]
+
+
+def test_an_effect_that_fails_and_that_nobody_awaits_is_a_warning() -> None:
+    with pytest.warns(RuntimeWarning, match="an effect of 'noting' failed: .*a number is negative"):
+        assert dyorc.run(with_effect, -9 * X)[0] == -8

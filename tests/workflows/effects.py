@@ -46,3 +46,35 @@ def once_program(x: Float[np.ndarray, "batch 4"], folder: str) -> Float[np.ndarr
 async def once(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
     """Makes one call of `once_program`."""
     return once_program(x, folder)
+
+
+@dyorc.program(max_batch_size=1, pure=False)
+def refused_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    """Stands for an effect that fails."""
+    raise OSError("the other side refuses")
+
+
+@dyorc.program
+def doubled_program(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
+    return x * 2
+
+
+@dyorc.workflow
+async def aside(x: Float[np.ndarray, "4"], folder: str) -> Float[np.ndarray, "4"]:
+    """Calls `once_program`, and answers without waiting for it."""
+    once_program(x, folder)
+    return doubled_program(x)
+
+
+@dyorc.workflow
+async def refused_aside(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Calls `refused_program`, and answers without waiting for it."""
+    refused_program(x)
+    return doubled_program(x)
+
+
+@dyorc.workflow(wait_for_effects=True)
+async def refused_before(x: Float[np.ndarray, "4"]) -> Float[np.ndarray, "4"]:
+    """Calls `refused_program`, and answers when it has ended."""
+    refused_program(x)
+    return doubled_program(x)

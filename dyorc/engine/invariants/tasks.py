@@ -42,7 +42,8 @@ def requests_can_progress(engine: Engine) -> None:
     for request in engine.tasks.requests.values():
         root = request.root
         is_restored = root is not None and root.cell in request.restoring
-        if root is None or (root.is_live == request.is_answered and not (is_restored and root.state is TaskState.SETTLED)):
+        may_wait = is_restored or (request.waits_for_effects and request.num_effects > 0)
+        if root is None or (root.is_live == request.is_answered and not (may_wait and root.state is TaskState.SETTLED)):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
         for waiting in waiters_of(request):
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
@@ -134,7 +135,7 @@ def streams_are_in_order(engine: Engine) -> None:
         stream, root = request.stream, request.root
         if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
-        if stream is None or request in engine.turn.postponed:
+        if stream is None or request in engine.turn.postponed or root.state is TaskState.SETTLED:  # it waits for effects
             continue
         sent = range(stream.num_taken + len(stream.untaken))
         if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):

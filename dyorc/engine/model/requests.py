@@ -12,6 +12,7 @@ from dyorc.engine.model.restorations import Restoration
 from dyorc.engine.model.runs import Run
 from dyorc.engine.model.standing import Standing
 from dyorc.engine.model.streams import Stream
+from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId
 
 
@@ -104,6 +105,9 @@ class Request:
         num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
         has_effects: Whether it ever made such a call.
+        waits_for_effects: Whether its answer waits until all have ended.
+        failed_effects: Those that have failed.
+        raised: Errors that its workflows were shown since it has effects, each with the task that was shown it.
         has_stored: Whether any of its tensors was ever stored and not carried along.
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
         num_answers: How many times it was answered, because the tensors were lost before they were read.
@@ -111,8 +115,9 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_ns", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers", "num_calls",
-        "num_effects", "num_guessed", "pinned", "release_at", "request_id", "restoring", "root", "standing", "stream",
+        "arrived_ns", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers", "num_calls",
+        "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root", "standing", "stream",
+        "waits_for_effects",
     )  # fmt: skip
 
     def __init__(self, request_id: int, standing: Standing, arrived_ns: int) -> None:
@@ -127,6 +132,9 @@ class Request:
         self.num_guessed = 0
         self.num_effects = 0
         self.has_effects = False
+        self.waits_for_effects = False
+        self.failed_effects: list[Entry] = []
+        self.raised: list[tuple[DyOrcError, Task]] = []
         self.has_stored = False
         self.is_answered = False
         self.is_untaken = False
@@ -138,6 +146,20 @@ class Request:
         self.num_effects += 1
         self.has_effects = True
         self.standing.can_be_dropped = False
+
+    def unheeded_failures(self) -> list[tuple[Entry, DyOrcError]]:
+        """Returns the effects that have failed without anybody being told: the error neither is the request's own, nor was it
+        shown to a workflow that went on. An error that passed from a call through nested workflows is returned once."""
+        heeded = [error for error, task in self.raised if task is self.root or task.cell.error is not error]
+        if self.root is not None and self.root.cell.error is not None:
+            heeded.append(self.root.cell.error)
+        unheeded: list[tuple[Entry, DyOrcError]] = []
+        for entry in self.failed_effects:
+            error = entry.cell.error
+            if error is not None and not any(other is error for other in heeded):
+                heeded.append(error)
+                unheeded.append((entry, error))
+        return unheeded
 
     def end(self) -> None:
         """Ends it: it is answered, or has failed."""

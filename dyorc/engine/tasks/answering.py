@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from dyorc.engine.actions import AnswerRequest, FailRequest
+from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.events import AnswerTaken, RequestArrived
+from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell
 from dyorc.engine.model.journal import Entry
-from dyorc.engine.model.requests import Request, Task
+from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.standing import Order, Standing
 from dyorc.engine.model.streams import Stream
-from dyorc.engine.model.walks import dismantle, is_effect
+from dyorc.engine.model.walks import dismantle, is_effect, live_effects
 from dyorc.engine.shared import Shared
 from dyorc.engine.tasks.needs import Needs
 from dyorc.engine.tasks.parts import Parts
@@ -17,7 +18,7 @@ from dyorc.engine.tasks.paths import open_path
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.errors import DeadlineError, DyOrcError, InternalError, ReplicaLostError, RequestCancelledError
+from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
 from dyorc.tensor import blocks_of
 
 
@@ -60,6 +61,7 @@ class Answering:
         request = Request(event.request_id, standing, now_ns)
         request.standing.identity, request.standing.number = event.identity, event.request_id
         request.standing.story = event.story
+        request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
         arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
@@ -84,20 +86,33 @@ class Answering:
         self._answer(request, FailRequest(request_id, error))
 
     def root_ended(self, request: Request) -> None:
-        """Answers or fails a request whose workflow has settled."""
+        """Answers or fails a request whose workflow has settled, unless its answer has to wait for effects."""
         if request.root is None or request.is_answered:
             return
         error = request.root.cell.error
+        if error is None and request.waits_for_effects:
+            if request.num_effects:
+                return
+            if failures := request.unheeded_failures():
+                error = failures[0][1]
+                request.failed_effects = [entry for entry, _ in failures[1:]]
         if error is not None:
             self._answer(request, FailRequest(request.request_id, error))
         else:
             self._give_answer(request)
 
     def effect_ended(self, request: Request, entry: Entry) -> None:
-        """Lets go of a request if the call or task that has settled below its root was the last with an effect."""
-        if is_effect(entry):
-            request.num_effects -= 1
-            self._forget_if_done(request)
+        """Answers a request that waits for effects, or lets go of it, if the call or task that has settled below its root was the
+        last with an effect."""
+        if not is_effect(entry):
+            return
+        request.num_effects -= 1
+        if entry.cell.error is not None:
+            request.failed_effects.append(entry)
+        root = request.root
+        if request.waits_for_effects and root is not None and root.state is TaskState.SETTLED and not request.num_effects:
+            self.root_ended(request)
+        self._forget_if_done(request)
 
     def restored(self, request: Request, error: DyOrcError | None) -> None:
         """Answers a request whose lost tensors have been restored, or fails it if they cannot be."""
@@ -120,8 +135,20 @@ class Answering:
             error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
             self._answer(request, FailRequest(request.request_id, error))
 
+    def pending_effects(self) -> dict[str, int]:
+        """Returns how many effects of answered requests have not happened yet, by workflow."""
+        pending: dict[str, int] = {}
+        for request in self.requests.values():
+            if request.is_answered and request.num_effects and request.root is not None:
+                name = request.standing.record.name
+                calls = sum([isinstance(entry, Call) for entry in live_effects(request.root)])
+                pending[name] = pending.get(name, 0) + max(1, calls)  # a workflow may not have come to its calls
+        return pending
+
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, because the engine is given up."""
+        """Counts unanswered requests as failed, and effects that have not happened as lost, because the engine is given up."""
+        for name, number in self.pending_effects().items():
+            self._statistics.of_workflow(name).effects_failed(EffectLostError.code, number)
         for request in self.requests.values():
             if (observer := self._host.observer) is not None:
                 observer.ended(request.request_id, self._turn.now_ns)
@@ -173,6 +200,8 @@ class Answering:
         if (observer := self._host.observer) is not None:
             observer.ended(request.request_id, self._turn.now_ns)
         root = request.root
+        if request.failed_effects:
+            self._report_failures(request)
         if request.has_effects and root is not None:
             self._withdrawals.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
         if request.restoring:
@@ -185,3 +214,12 @@ class Answering:
             root.cell.producer = None
             dismantle(root.journal)
             root.forget_runs()
+
+    def _report_failures(self, request: Request) -> None:
+        """Says which effects have failed without anybody being told."""
+        record = request.standing.record
+        for entry, error in request.unheeded_failures():
+            record.effects_failed(error.code, 1)
+            self._turn.actions.append(EffectFailed(request.request_id, record.name, entry.callee.name, error))
+        request.failed_effects = []
+        request.raised = []

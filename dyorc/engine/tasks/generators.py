@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any
 
-_MAX_REFUSALS = 100
-"""How many times a generator may await or yield while it is closed; after that it is abandoned."""
+MAX_REFUSALS = 100
+"""How many times a coroutine or generator may await or yield while it is closed; after that it is abandoned."""
 
 
 class Yielded:
@@ -79,7 +79,7 @@ class Generating:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
         try:
-            for _ in range(_MAX_REFUSALS):
+            for _ in range(MAX_REFUSALS):
                 try:
                     if self._step is None:
                         self._step = _generator_of(self._generator.aclose())

@@ -5,6 +5,7 @@ others are added. The path stops only where it needs a value that is not there; 
 guessed outcome.
 """
 
+import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from types import AsyncGeneratorType, CoroutineType, MappingProxyType
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
 from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.engine.model.journal import BranchPoint, Entry, Part, last_line
 from dyorc.engine.model.requests import Task
-from dyorc.engine.tasks.generators import Generating, Yielded
+from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Stop, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
@@ -133,11 +134,17 @@ class Path:
         self._close_coroutine()
 
     def _close_coroutine(self) -> None:
-        """Closes the coroutine; errors of its ``finally`` blocks interest nobody."""
-        try:
-            self._coroutine.close()
-        except BaseException:
-            return
+        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors interest nobody.
+
+        One that awaits something while it is closed stays suspended. Left so, Python would run the rest when it collects the
+        coroutine, perhaps amid another run, which would then record the calls of this one.
+        """
+        coroutine: Any = self._coroutine
+        for _ in range(MAX_REFUSALS):
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+            if coroutine.cr_frame is None:
+                return
 
     def _run(self) -> Stop:
         try:
@@ -150,6 +157,9 @@ class Path:
                 if isinstance(reply, _WAITS):
                     return reply
                 if isinstance(reply, DyOrcError):
+                    task = self.segment.task
+                    if task.request.has_effects:
+                        task.request.raised.append((reply, task))
                     try:
                         self._wanted = self._coroutine.throw(reply.with_traceback(None))
                     finally:
@@ -229,6 +239,7 @@ class Path:
             if is_recorded:
                 self._guide.taken(point)
             return
+        point.decision.freeze()
         site = point.decision.site
         point.is_open = True
         point.context = (site, min(self._visits.get(site, 0), _MAX_TURNS), self._recent)
@@ -274,7 +285,7 @@ class Path:
     def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
-        arguments = tuple([_argument(callee, spec, value) for spec, value in zip(signature.inputs, tensors, strict=True)])
+        arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
@@ -310,7 +321,8 @@ class Path:
                 parts = tuple(Ref(value.cell, value.outputs, at) for at in range(len(outputs.tensors)))
             else:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
-            return tuple([_argument(workflow, spec, part) for spec, part in zip(outputs.tensors, parts, strict=True)])
+            goes_on = verb == "yielded"
+            return tuple([_argument(workflow, spec, part, goes_on) for spec, part in zip(outputs.tensors, parts, strict=True)])
         except WorkflowError:
             raise
         except Exception as error:
@@ -415,10 +427,17 @@ def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticVal
     return workflow.function(*arguments.values(), **named)
 
 
-def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any) -> Argument:
-    """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call."""
+def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool) -> Argument:
+    """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call.
+
+    Args:
+        goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
+    """
     if not isinstance(value, Ref):
-        return Argument(Cell.ready(inline(as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}"))), 0)
+        array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
+        if goes_on and array.flags.writeable and (array is value or array.base is not None):
+            array = array.copy()  # what `await` returns is read-only
+        return Argument(Cell.ready(inline(array)), 0)
     if value.field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "

@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from dyorc.config import GatewayConfig
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -33,6 +34,7 @@ class _Files:
     def __init__(self, config: GatewayConfig) -> None:
         self._pair = (Path(config.tls_key_file), Path(config.tls_certificate_file))
         self._roots = Path(config.tls_client_roots_file) if config.tls_client_roots_file else None
+        self._broken = Trouble(_log, "tls_certificate_broken", is_error=True)
         self._state = self._look()
         self._reading = threading.Lock()
 
@@ -50,7 +52,7 @@ class _Files:
                     return None
                 found = self.read()
             except OSError as error:
-                _log.error("tls_certificate_broken", error=str(error))
+                self._broken.report(error=str(error))
                 return None
             self._state = state
         _log.info("tls_certificate_read", path=str(self._pair[1]))

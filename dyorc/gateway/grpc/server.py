@@ -77,8 +77,12 @@ class GrpcServer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Refuses new requests, and waits for those in flight."""
+        await self.drain(self._config.drain_timeout_s)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuses new requests, and waits for those in flight. They are cancelled after `timeout_s`."""
         self._streams.stop()
-        await self._stop(self._config.drain_timeout_s)
+        await self._stop(timeout_s)
 
     async def _start(self) -> None:
         for server in self._servers:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from email.utils import formatdate
 
+from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.request_parser import ParsedHead
 
@@ -31,9 +32,14 @@ _STATUS_LINES = {status: _status_line(status) for status in range(200, 600)}
 
 
 class CommonHeaders:
-    """The default headers of all answers, encoded. The date is renewed every second."""
+    """The default headers of all answers, encoded. The date is renewed every second.
 
-    def __init__(self) -> None:
+    Args:
+        cors: Which pages may read answers; None if none may.
+    """
+
+    def __init__(self, cors: Cors | None = None) -> None:
+        self.cors = cors
         self._second = 0
         self._headers: list[Header] = []
         self._lines = b""
@@ -70,6 +76,7 @@ class AnswerWriter:
 
     __slots__ = (
         "_common",
+        "_cors",
         "_has_body",
         "_held",
         "_is_chunked",
@@ -84,6 +91,7 @@ class AnswerWriter:
     def __init__(self, transport: asyncio.Transport, common: CommonHeaders, head: ParsedHead | None) -> None:
         self._transport = transport
         self._common = common
+        self._cors = b"" if common.cors is None or head is None else common.cors.lines(head.headers)
         self._has_body = head is None or head.method != "HEAD"
         self.is_last = head is None or not head.keeps_alive
         self.has_started = self.is_complete = False
@@ -114,7 +122,7 @@ class AnswerWriter:
             self._is_chunked = not self._is_old
             self.is_last = self.is_last or self._is_old  # the body ends when the connection does
         common = self._common.lines_beside(headers) if has_own else self._common.lines()
-        lines = [_STATUS_LINES[status], common, _lines(headers)]
+        lines = [_STATUS_LINES[status], common, self._cors, _lines(headers)]
         if self._is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         if self.is_last and not says_close:
@@ -156,7 +164,7 @@ class AnswerWriter:
             lines: Its headers, encoded, besides the common ones.
         """
         self.has_started = self.is_complete = True
-        self._transport.write(b"".join((_OK, self._common.lines(), lines, b"\r\n", *parts)))
+        self._transport.write(b"".join((_OK, self._common.lines(), self._cors, lines, b"\r\n", *parts)))
 
 
 def _lines(headers: Sequence[Header]) -> bytes:

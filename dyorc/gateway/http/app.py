@@ -1,11 +1,13 @@
 """The HTTP application: inference routes first, everything else by FastAPI."""
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dyorc.errors import ClientError
 from dyorc.gateway.http.answers import JSON, write
 from dyorc.gateway.http.authentication import authenticate, refuse
 from dyorc.gateway.http.control import control_app
+from dyorc.gateway.http.cors import PREFLIGHT, Cors
 from dyorc.gateway.http.errors import http_error_body
 from dyorc.gateway.http.front import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
@@ -42,6 +44,7 @@ class Gateway:
     ) -> None:
         self._access = service.access
         self._origins = service.origins
+        self._cors = Cors.of(service.config)
         self._has_page = live is not None
         self._inference = InferenceRoutes(service)
         app = control_app(service, jobs, live, records, metrics)
@@ -51,6 +54,9 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
+        if self._cors is not None and self._cors.is_preflight(scope["method"], scope["headers"]):
+            await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
+            return
         scope = without_trailing_slash(scope)
         if self._has_page and asks_for_page(scope):
             await TO_PAGE(scope, receive, send)

@@ -184,7 +184,8 @@ class Connection(asyncio.Protocol):
     def on_answered(self) -> None:
         """Handles that an answer has been written."""
         exchange, self._answering, self._direct = self._answering, None, None
-        assert exchange is not None
+        if exchange is None or self._is_lost:  # a refusal that was written a turn of the loop ago
+            return
         if exchange.writer.is_last or (self._is_stopping and not self._waiting):
             self._hang_up()
         elif not (self._is_at_rest or self.transport.is_closing()):

@@ -151,8 +151,10 @@ class DirectRequest:
         self.is_running = False
 
     def run(self, body: bytes) -> None:
-        """Runs the request, now that all of it is here."""
+        """Runs the request, now that all of it is here, unless its client has gone."""
         self.is_running = True
+        if self.exchange.is_lost:
+            return
         service, route = self._inference.service, self.route
         try:
             tenant = service.access.tenant_of(route.key)
@@ -196,9 +198,17 @@ class DirectRequest:
     def done(self, taken: Taken) -> None:
         """Writes the answer."""
         self._close()
-        exchange, desk, head = self.exchange, self._desk, self.route.head
-        if exchange.is_lost:
+        exchange, desk = self.exchange, self._desk
+        if exchange.is_lost or desk.transport.is_closing():  # the loop may call this before it tells the connection of its end
             return
+        try:
+            self._write_answer(taken)
+        except Exception:  # it may be written in part, so nothing may follow
+            _log.exception("answer_not_written", model=self.route.model, **exchange.ids.facts)
+            desk.give_up()
+
+    def _write_answer(self, taken: Taken) -> None:
+        exchange, desk, head = self.exchange, self._desk, self.route.head
         lines, parts, json_bytes = taken
         num_bytes = 0
         for part in parts:

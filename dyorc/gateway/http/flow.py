@@ -94,6 +94,6 @@ def _tcp_info(transport: asyncio.Transport) -> bytes | None:
     """Returns the kernel's information on a connection; None if this is not Linux, or an old one."""
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, RuntimeError):  # the last of uvloop, once the connection is closed
         return None
     return info if len(info) >= _BYTES_ACKNOWLEDGED_AT + 8 else None

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answer_writer import CommonHeaders
+from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.known_heads import KnownHeads
 from dyorc.gateway.http.patience import Patience
@@ -50,7 +51,7 @@ class Lobby:
         self.shedding = shedding
         self.direct = direct
         self.known_heads = KnownHeads()
-        self.common_headers = CommonHeaders()
+        self.common_headers = CommonHeaders(Cors.of(limits))
         self.connections: set[Guest] = set()
         self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()

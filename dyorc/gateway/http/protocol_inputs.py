@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dyorc.arrays import Array, numpy_dtype
+from dyorc.arrays import Array, are_numbers, numpy_dtype
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
@@ -120,6 +120,12 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
         return found.astype(target)
     if kind == "i" and found.dtype.kind in "fO":
         found = _whole_numbers(data)  # if a number is too large for NumPy's first guess, the result has floats or objects
+    try:
+        # Integers beyond 64 bits make objects: JavaScript writes 1e20 as 100000000000000000000.
+        if kind == "f" and found is not None and are_numbers(found, with_floats=True):
+            found = found.astype(np.float64)
+    except OverflowError:
+        raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}") from None
     allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
     if found is None or found.dtype.kind not in allowed:
         raise refusal
@@ -140,4 +146,4 @@ def _whole_numbers(data: list[Any]) -> Array | None:
         found = np.array(data, dtype=object)
     except ValueError:
         return None
-    return found if all(type(item) is int for item in found.reshape(-1).tolist()) else None
+    return found if are_numbers(found, with_floats=False) else None

@@ -84,17 +84,21 @@ class HttpServer:
         """Refuses new requests, and waits for those in flight."""
         if self._refreshing is not None:
             self._refreshing.cancel()
+        try:
+            await self.drain(self._config.drain_timeout_s)
+        finally:
+            self.lobby.patience.stop()
+            self._socket.close()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuses new requests, and waits for those in flight. Connections are closed after `timeout_s` at the latest."""
         if self._server.is_serving():
             # asyncio makes a connection a turn of its loop after it has accepted one; if the server is closed by then, it fails,
             # and never closes the socket.
             asyncio.get_running_loop().remove_reader(self._socket)
             await asyncio.sleep(0)
         self._server.close()
-        try:
-            await self.lobby.empty(self._config.drain_timeout_s)
-        finally:
-            self.lobby.patience.stop()
-            self._socket.close()
+        await self.lobby.empty(timeout_s)
 
     def measure(self, readings: Readings) -> None:
         """Adds what metrics show of it."""

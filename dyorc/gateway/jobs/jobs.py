@@ -53,15 +53,20 @@ class Jobs:
     A store that cannot be opened must not keep the server from serving everything else: each call then says that there are no
     jobs, and the log says why.
 
+    Args:
+        is_store_open: Whether the store is open already; whoever opened it closes it after this.
+
     Attributes:
         service: Runs requests.
     """
 
-    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig) -> None:
+    def __init__(self, service: InferenceService, store: JobStore, config: JobsConfig, *, is_store_open: bool = False) -> None:
         self.service = service
         self._config = config
         self._store = store
+        self._is_store_open = is_store_open
         self._closed: str | None = "the server takes no jobs yet"
+        self._is_draining = False
         self._ends: dict[str, list[asyncio.Event]] = {}
         self._runner = Runner(service, store, config, self._on_end)
         self._webhooks = Webhooks(store, config)
@@ -70,7 +75,8 @@ class Jobs:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(self._store)
+                if not self._is_store_open:
+                    await stack.enter_async_context(self._store)
             except StoreError as error:
                 self._closed = str(error)
                 _log.warning("no_jobs", error=error.detail)
@@ -84,6 +90,15 @@ class Jobs:
     async def __aexit__(self, *_: object) -> None:
         self._closed = self._closed or "the server is stopping"
         await self._stack.aclose()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Begins no more jobs, and gives back those that may be repeated; waits for the others, for `timeout_s` at most. Whoever
+        waits for a job's end is told how it is now."""
+        self._is_draining = True
+        for ended in [one for waiting in self._ends.values() for one in waiting]:
+            ended.set()
+        if self.is_open:
+            await self._runner.drain(timeout_s)
 
     @property
     def is_open(self) -> bool:
@@ -153,7 +168,7 @@ class Jobs:
         self._runner.measure(readings)
 
     async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
-        """Returns a job once it has ended, or after `wait_s` seconds.
+        """Returns a job once it has ended, or after `wait_s` seconds, or when the server stops.
 
         Raises:
             UnknownJobError: If the tenant has no job of this id.
@@ -166,7 +181,7 @@ class Jobs:
             while True:
                 job = await self._open_store().get(tenant.name, job_id)
                 left_s = until_s - loop.time()
-                if job.state.is_final or left_s <= 0:
+                if job.state.is_final or left_s <= 0 or self._is_draining:
                     return job
                 await _wait(ended, min(left_s, _POLL_S))
                 ended.clear()

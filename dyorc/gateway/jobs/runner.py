@@ -24,6 +24,7 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
+from dyorc.trouble import Trouble
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -32,6 +33,8 @@ _BLOCKED_POLL_S = 0.25
 """When to look for other lanes while the known ones may have no more slots."""
 _RETRY_S = 0.5
 """When to try again to reach a store that failed."""
+_WRITE_S = 3.0
+"""How long the store may take to write how the last jobs ended."""
 _EXPIRE_PERIOD_S = 5.0
 _MAX_EXPIRED = 1000
 
@@ -81,10 +84,12 @@ class Runner:
         self._is_stopping = asyncio.Event()
         self._is_over = asyncio.Event()
         self._is_down = False
+        self._down = Trouble(_log, "job_store_down", recovery="job_store_back")
         self._slots = Slots(config.max_running)
         self._num_bytes: int | None = None
         self._num_queued: int | None = None
         self._num_retried = 0
+        self._unwritten = Trouble(_log, "job_not_written", recovery="jobs_written_again")
         self._num_ended = {JobState.SUCCEEDED: 0, JobState.FAILED: 0}
 
     def report(self) -> dict[str, Any]:
@@ -117,24 +122,28 @@ class Runner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Gives jobs back at once. Waits for those that must not be repeated, as long as for requests in flight."""
-        self._is_stopping.set()
-        await self._claiming
-        for run in self._runs.values():
-            if self.attempts.is_repeatable(run.claim):
-                run.drop()
-        await self._settle()
-        for run in self._runs.values():
-            run.drop()
-        await self._settle()
+        """Drains, and writes down how the jobs ended."""
+        await self.drain(self._service.config.drain_timeout_s)
         self._is_over.set()
         for task in self._tasks:  # what the store does not accept now runs again at its next claim
             task.cancel()
         await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
 
-    async def _settle(self) -> None:
+    async def drain(self, timeout_s: float) -> None:
+        """Claims no more jobs, and gives jobs back at once. Those that must not be repeated may take `timeout_s`."""
+        self._is_stopping.set()
+        await asyncio.wait((self._claiming,))
+        for run in self._runs.values():
+            if self.attempts.is_repeatable(run.claim):
+                run.drop()
+        await self._settle(timeout_s)
+        for run in self._runs.values():
+            run.drop()
+        await self._settle(_WRITE_S)
+
+    async def _settle(self, timeout_s: float) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._service.config.drain_timeout_s)
+            await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def wake(self) -> None:
         """Notes that a job was submitted here; its lane may have a free slot."""
@@ -151,12 +160,10 @@ class Runner:
         while not self._is_stopping.is_set():
             try:
                 await self._claim()
-                if self._is_down:
-                    _log.warning("job_store_back")
+                self._down.end()
                 self._is_down = False
             except StoreError as error:
-                if not self._is_down:
-                    _log.warning("job_store_down", error=error.detail)
+                self._down.report(error=error.detail)
                 self._is_down = True
                 await self._unless_stopping(asyncio.sleep(_RETRY_S))
 
@@ -211,7 +218,7 @@ class Runner:
             ending = await run.attempt(self.attempts, ticket)
         try:
             if ending is not None:
-                await self._end(claim, ending, is_counted=True)
+                await self._end(claim, ending, is_counted=not isinstance(ending, Later) or ending.is_counted)
             elif self.attempts.is_repeatable(claim):
                 await self._end(claim, Later(0.0), is_counted=False)
             else:
@@ -232,9 +239,10 @@ class Runner:
                 elif await self._store.finish(claim, ending, self.quota):
                     self._num_ended[ending.state] += 1
                     self._on_end(claim.job.id)
+                self._unwritten.end()
                 return
             except StoreError as error:
-                _log.warning("job_not_written", job=claim.job.id, error=error.detail)
+                self._unwritten.report(job=claim.job.id, error=error.detail)
                 await asyncio.sleep(_RETRY_S)
             except (CapacityError, PayloadTooLargeError) as error:  # there is no room for the result
                 ending = Outcome(num_attempts=claim.job.num_attempts, error=job_error(error))

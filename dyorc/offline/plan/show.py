@@ -5,8 +5,9 @@ All of it is in the plan itself: neither the program nor a cluster is needed.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
+from typing import Any
 
 from dyorc.offline.plan.layout import Coordinate
 from dyorc.offline.plan.plan import Plan
@@ -60,6 +61,24 @@ class Summary:
 def summary_of(plan: Plan) -> Summary:
     """Adds up a plan."""
     return _Summing(plan).summary()
+
+
+def values_of(plan: Plan) -> dict[str, Any]:
+    """Returns what `dyorc plan show` prints, as values for JSON."""
+    origin = plan.provenance
+    return {
+        "planner": origin.planner,
+        "target": plan.target,
+        "program": plan.program,
+        "cost_s": origin.cost_s,
+        "notes": dict(origin.notes),
+        "num_kernels": len(plan.kernels),
+        "meshes": [
+            {"name": mesh.name, "axes": {axis.name: axis.size for axis in mesh.axes}, "ranks": list(mesh.ranks)}
+            for mesh in plan.meshes.values()
+        ],
+        **asdict(summary_of(plan)),
+    }
 
 
 class _Summing:

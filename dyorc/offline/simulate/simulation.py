@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
@@ -63,6 +64,16 @@ class Simulation:
             for task, (start_s, end_s) in zip(self.tasks, self.times, strict=True)
             if end_s > start_s
         )
+
+    def as_values(self) -> dict[str, Any]:
+        """Returns its figures, a list's items by rank, as values for JSON."""
+        return {
+            "total_s": self.total_s,
+            "busy_s": list(self.busy_s),
+            "communication_s": list(self.communication_s),
+            "overlap_s": list(self.overlap_s),
+            "peak_bytes": list(self.peak_bytes),
+        }
 
     def _name(self, task: Task) -> str:
         step = self.plan.steps[task.step]

@@ -1,5 +1,6 @@
 """A gateway's process: serves clients, and has orchestrators run their requests. Wiring only."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -8,22 +9,25 @@ from dyorc.config import Settings
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
+from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
 from dyorc.services.gateway.orchestrators import orchestrators
 from dyorc.services.intake import intake
 from dyorc.services.joining import network_of, shared_store
 from dyorc.services.place import Place
 from dyorc.services.served import Served
-from dyorc.store.opening import store_of
 from dyorc.telemetry.tracing.starting import tracing
 
 
 @contextlib.asynccontextmanager
-async def serve_gateway(settings: Settings, place: Place | None = None) -> AsyncGenerator[Served]:
+async def serve_gateway(
+    settings: Settings, place: Place | None = None, hurry: asyncio.Event | None = None
+) -> AsyncGenerator[Served]:
     """Serves clients while entered. There need not be any orchestrator yet.
 
     Args:
         place: Its place among other processes that share its ports; None if it is alone.
+        hurry: When it is set, requests in flight are not waited for at the end.
 
     Raises:
         ConfigurationError: If a file named by the settings cannot be used, keys are missing, the store cannot be opened, or the
@@ -33,19 +37,22 @@ async def serve_gateway(settings: Settings, place: Place | None = None) -> Async
     """
     refuse_open_address(settings.gateway)  # before anything starts
     network = network_of(settings.cluster)
+    drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
     async with contextlib.AsyncExitStack() as stack:
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
-        backend, deployments = await stack.enter_async_context(orchestrators(settings, store, network))
+        backend, deployments, finish_reading = await stack.enter_async_context(orchestrators(settings, store, network))
+        stack.push_async_callback(drain.finish, finish_reading)
         siblings = None if place is None else place.siblings
         inlet = stack.enter_context(intake(backend, settings, siblings, traces))
         deployments.settle_by(inlet.service.admission.begin_era)
         inlet.service.deployments = deployments
         listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
-        jobs = await stack.enter_async_context(Jobs(inlet.service, store_of(settings.store), settings.jobs))
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, listener))
+        jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs, is_store_open=True))
+        ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
         settle_garbage_collector()
-        yield Served(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)
+        with drain:
+            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)
 
 
 async def _no_complaints() -> Mapping[str, str]:

@@ -1,8 +1,9 @@
 """What a gateway has of the cluster: its own shared memory, and a backend that follows the leaders of its groups."""
 
+import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from dyorc.config import Settings
@@ -24,10 +25,12 @@ class Orchestrators(NamedTuple):
     Attributes:
         backend: Runs requests.
         deployments: Changes which versions they serve.
+        finish_reading: See `RemoteBackend`.
     """
 
     backend: Backend
     deployments: GroupDeployments
+    finish_reading: Callable[[float], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
@@ -54,4 +57,8 @@ async def orchestrators(settings: Settings, leases: Leases, network: Network | N
             backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
         backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
         deployments = GroupDeployments({one.group: one.orders for one in backends})
-        yield Orchestrators(await stack.enter_async_context(backend), deployments)
+
+        async def finish_reading(timeout_s: float) -> None:
+            await asyncio.gather(*(one.finish_reading(timeout_s) for one in backends))
+
+        yield Orchestrators(await stack.enter_async_context(backend), deployments, finish_reading)

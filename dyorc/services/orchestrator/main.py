@@ -1,16 +1,16 @@
 """An orchestrator's process: stands by until it leads its group, then serves gateways until it is told to stop. Wiring only."""
 
-import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
 from dyorc.config import Settings
 from dyorc.errors import LeadLostError
 from dyorc.progress import show_progress
+from dyorc.services.drain import Drain
 from dyorc.services.joining import network_of, shared_store, steady_leadership
 from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed_so_far, inherited
 from dyorc.services.orchestrator.duty import Duty
@@ -18,21 +18,25 @@ from dyorc.services.orchestrator.operations import operations
 from dyorc.services.orchestrator.reception import reception
 from dyorc.services.programs import connect_ahead, deployed_beside, head_start, loaded, run_programs
 from dyorc.services.served import until_ready
-from dyorc.services.stopping import before, set_on_signals
+from dyorc.services.stopping import StopSignals, before
 from dyorc.telemetry.tracing.starting import tracing
 
 
-async def serve_group(targets: Sequence[str], settings: Settings, console: Console) -> None:
-    """Serves until SIGINT or SIGTERM.
+async def serve_group(
+    targets: Sequence[str], settings: Settings, console: Console, signals: StopSignals, has_started: Callable[[], None]
+) -> None:
+    """Serves until it is told to stop. Until it leads its group and has started all it needs for that, it has to be cancelled.
+
+    Args:
+        has_started: Called then.
 
     Raises:
         DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
         LeadLostError: If another orchestrator leads the group now.
     """
-    cluster, without_ray, stop = settings.cluster, settings.in_process, asyncio.Event()
+    cluster, without_ray = settings.cluster, settings.in_process
     network = network_of(cluster)
-    set_on_signals(stop)
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
@@ -44,15 +48,13 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
             console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
         await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
-        if not await before(stop, leadership.win()):
-            return
+        await leadership.win()
         began_s = time.monotonic()
         found = await inherited(store, cluster.group)
         what = stack.enter_context(as_deployed(what, found, settings))
         running = await stack.enter_async_context(
             run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
-        set_on_signals(stop)  # again, because Ray installs handlers of its own
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
         desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
@@ -60,7 +62,9 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
         await stack.enter_async_context(changes)
         leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
-        await stack.enter_async_context(deployed_beside(running))
+        deploy = await stack.enter_async_context(deployed_beside(running))
+        has_started()
+        deploy()
         console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {desk.address}")
 
         async def serve() -> str:
@@ -69,8 +73,8 @@ async def serve_group(targets: Sequence[str], settings: Settings, console: Conso
             console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models}. Ctrl-C stops.")
             return await leadership.lost()
 
-        if not await before(stop, serve()):
+        if not await before(signals.stop, serve()):
             console.print("Stopping ...")
-            await desk.drain(settings.gateway.drain_timeout_s)
+            await Drain(settings.gateway.drain_timeout_s, signals.hurry).finish(desk.drain)
             return
     raise LeadLostError(await leadership.lost())

@@ -23,6 +23,8 @@ def _read_workflow(name: str, record: Record, readings: Readings) -> None:
     totals = record.totals(0)
     _read_outcomes(catalogue.REQUESTS, name, record, totals, readings)
     readings.add_histogram(catalogue.REQUEST_DURATION, record.latency, name, scale=_S_PER_NS)
+    for code, number in record.effect_failures.items():
+        readings.add(catalogue.EFFECT_FAILURES, number, name, code)
     readings.add(catalogue.WORKFLOW_CALLS, totals.queue.count, name)
     readings.add(catalogue.WORKFLOW_QUEUE, totals.queue.ns * _S_PER_NS, name)
     readings.add(catalogue.WORKFLOW_COMPUTE, totals.compute_infer.ns * _S_PER_NS, name)

@@ -51,9 +51,25 @@ annotations:
 {{/* root; image: values in place of those of `image`. */}}
 {{- define "dyorc.image" -}}
 {{- $image := merge (dict) (.image | default dict) .root.Values.image }}
-{{- if $image.digest }}{{ printf "%s@%s" $image.repository $image.digest }}
-{{- else }}{{ printf "%s:%s" $image.repository (default .root.Chart.AppVersion $image.tag) }}
+{{- $repository := include "dyorc.inRegistry" (dict "root" .root "name" $image.repository) }}
+{{- if $image.digest }}{{ printf "%s@%s" $repository $image.digest }}
+{{- else }}{{ printf "%s:%s" $repository (default .root.Chart.AppVersion $image.tag) }}
 {{- end }}
+{{- end }}
+
+{{/* An image's name below global.imageRegistry, unless it begins with a registry of its own, as host.name/ or host:port/. root, name. */}}
+{{- define "dyorc.inRegistry" -}}
+{{- $registry := (.root.Values.global | default dict).imageRegistry }}
+{{- if and $registry (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" .name)) }}{{ trimSuffix "/" $registry }}/{{ end }}{{ .name }}
+{{- end }}
+
+{{/* image.pullSecrets and global.imagePullSecrets, which may be names or objects. Takes the root. */}}
+{{- define "dyorc.pullSecrets" -}}
+{{- $secrets := .Values.image.pullSecrets }}
+{{- range (.Values.global | default dict).imagePullSecrets }}
+  {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- uniq $secrets | toYaml }}
 {{- end }}
 
 {{- define "dyorc.serviceAccount" -}}

@@ -14,8 +14,11 @@
 
 {{/* Metadata of a pod. root, component, options; group; checksums: what its processes read only once. */}}
 {{- define "dyorc.podMetadata" -}}
-labels:
-  {{- include "dyorc.labels" . | nindent 2 }}
+labels:  # without versions: a new chart alone starts no pods again
+  {{- include "dyorc.selector" . | nindent 2 }}
+  {{- with .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- with .options.labels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -30,7 +33,7 @@ annotations:
 enableServiceLinks: false
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
-{{- with .root.Values.image.pullSecrets }}
+{{- with include "dyorc.pullSecrets" .root | fromYamlArray }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -37,6 +37,15 @@
 {{- end }}
 {{- end }}
 
+{{/* The bytes of a quantity of Kubernetes, such as 1.5Gi or 2e9. */}}
+{{- define "dyorc.bytes" -}}
+{{- $text := toString . }}
+{{- $suffix := regexFind "[numkMGTPE]i?$" $text }}
+{{- $factors := dict "" 1.0 "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+  "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 }}
+{{- mulf (trimSuffix $suffix $text | float64) (get $factors $suffix) }}
+{{- end }}
+
 {{/* Stops with the first combination of values that cannot work, and says what to set. */}}
 {{- define "dyorc.check" -}}
 {{- range $setting, $instead := fromYaml (include "dyorc.chartsOwn" .) }}
@@ -57,6 +66,27 @@
 {{- end }}
 {{- if and (not .Values.redis.enabled) (not .Values.redis.external.url) (not .Values.redis.external.existingSecret) }}
   {{- fail "there is no Redis: set redis.enabled, redis.external.url or redis.external.existingSecret" }}
+{{- end }}
+{{- if and .Values.redis.enabled (or .Values.redis.external.url .Values.redis.external.existingSecret) }}
+  {{- fail "redis.external names a Redis, and redis.enabled=true runs one here, which would be used instead: set redis.enabled=false, or leave redis.external out" }}
+{{- end }}
+{{- $components := dict "gateway" .Values.gateway "orchestrator" .Values.orchestrator }}
+{{- if include "dyorc.makesRay" . }}
+  {{- $_ := set $components "ray.head" .Values.ray.head }}
+  {{- range $group, $values := .Values.ray.workerGroups }}
+    {{- $_ := set $components (printf "ray.workerGroups.%s" $group) (merge (dict) $values (include "dyorc.workerDefaults" $ | fromYaml)) }}
+  {{- end }}
+{{- end }}
+{{- range $name, $values := $components }}
+  {{- $limit := dig "limits" "memory" "" $values.resources }}
+  {{- if and $limit (gt (include "dyorc.bytes" $values.sharedMemory | float64) (include "dyorc.bytes" $limit | float64)) }}
+    {{- fail (printf "%s.sharedMemory is %v, more than %s.resources.limits.memory, %v, of which it is a part: a pod that fills it would be killed" $name $values.sharedMemory $name $limit) }}
+  {{- end }}
+{{- end }}
+{{- range $file, $_ := .Values.workflows.configMap.files }}
+  {{- if not (regexMatch "^[-._a-zA-Z0-9]+$" $file) }}
+    {{- fail (printf "workflows.configMap.files has %q: a ConfigMap has no folders, and names of letters, digits, '-', '_' and '.'. Packages need workflows.from=image, persistentVolumeClaim or volume" $file) }}
+  {{- end }}
 {{- end }}
 {{- if and (include "dyorc.isOutside" .) (not (include "dyorc.hasTenants" .)) (not .Values.gateway.tls.clientRoots) (not .Values.gateway.allowOpen) }}
   {{- fail "the gateways would be open to everybody outside of the cluster: set gateway.tenants or gateway.tls.clientRoots, or gateway.allowOpen=true" }}

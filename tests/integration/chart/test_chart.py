@@ -80,6 +80,11 @@ _TYPOS: list[tuple[dict[str, Any], str]] = [
     ({"groups": {"A_b": {"workflows": ["a:b"]}}}, "invalid propertyName 'A_b'"),
 ]
 
+_WORKERS = {"kind": "RayCluster", "workerGroups": {"cpu": {"sharedMemory": "16Gi"}}}
+_FILES = {
+    "groups": {"a": {"workflows": ["pkg/app.py:f"]}},
+    "workflows": {"from": "configMap", "configMap": {"files": {"pkg/app.py": "x"}}},
+}
 _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"gateway": {"port": 1}}}, "settings.gateway.port is the chart's: set gateway.service.port"),
     ({"settings": {"store": "redis://x"}}, "settings.store is the chart's: set redis"),
@@ -93,6 +98,13 @@ _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"ray": {"kind": "external"}}, "ray.kind=external needs ray.address"),
     ({"ray": {"kind": "external", "address": "a:1"}}, "networkPolicy.rayNodes is empty"),
     ({"ray": {"kind": "RayService"}}, "ray.kind=RayService needs ray.serveConfigV2"),
+    ({"redis": {"external": {"url": "redis://x"}}}, "redis.external names a Redis, and redis.enabled=true runs one here"),
+    ({"redis": {"external": {"existingSecret": "x"}}}, "set redis.enabled=false, or leave redis.external out"),
+    ({"gateway": {"sharedMemory": "2049Mi"}}, "gateway.sharedMemory is 2049Mi, more than gateway.resources.limits.memory, 2Gi"),
+    ({"orchestrator": {"sharedMemory": "4e9"}}, "orchestrator.sharedMemory is 4e9, more than orchestrator.resources.limits"),
+    ({"ray": _WORKERS | {"head": {"sharedMemory": "5Gi"}}}, "ray.head.sharedMemory is 5Gi, more than"),
+    ({"ray": _WORKERS}, "cpu.sharedMemory is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
+    (_FILES, 'workflows.configMap.files has "pkg/app.py": a ConfigMap has no folders'),
 ]
 
 
@@ -106,6 +118,37 @@ def test_what_cannot_work_is_refused_and_the_text_says_what_to_set() -> None:
     answers = ask(values for values, _ in _IMPOSSIBLE)
     for (values, expected), answer in zip(_IMPOSSIBLE, answers, strict=True):
         assert expected in answer.refused, values
+
+
+def test_shared_memory_as_large_as_the_limit_of_memory_is_taken() -> None:
+    same = {"gateway": {"sharedMemory": "2Gi"}, "orchestrator": {"sharedMemory": "1.5e9"}}
+    unlimited = {"gateway": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": None}}}}
+    assert [answer.refused for answer in ask([same, unlimited])] == ["", ""]
+
+
+def _images(answer: Answer) -> set[str]:
+    return {
+        container["image"]
+        for pod in _pods(answer)
+        for container in [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
+    }
+
+
+def test_images_come_from_the_registry_and_with_the_secrets_of_all_charts() -> None:
+    shared = {"imageRegistry": "registry.example/mirror/", "imagePullSecrets": ["mine", {"name": "other"}]}
+    ours, own = ask([{"global": shared}, {"global": shared, "image": {"repository": "host:5000/dyorc"}}])
+    assert all(image.startswith("registry.example/mirror/") for image in _images(ours)), _images(ours)
+    names = {image.removeprefix("registry.example/mirror/").partition(":")[0] for image in _images(ours)}
+    assert names == {"dyorc", "redis"}
+    assert any(image.startswith("host:5000/dyorc:") for image in _images(own))
+    for pod in _pods(ours):
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "mine"}, {"name": "other"}]
+
+
+def test_a_new_version_of_the_chart_alone_starts_no_pod_again() -> None:
+    for answer in ask(examples().values(), versions=[charts.NEW]):
+        for pod in filter(lambda pod: "name" not in pod["metadata"], _pods(answer)):  # a test's pod is made anew each time
+            assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(pod["metadata"]["labels"])
 
 
 def _configuration(answer: Answer) -> str:
@@ -280,6 +323,14 @@ def test_services_and_probes_lead_to_ports_that_are_open(answers: Mapping[str, A
                 assert {port["targetPort"] for port in service["ports"]} <= open_ports
                 probes = [container[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
                 assert {probe["httpGet"]["port"] for probe in probes if "httpGet" in probe} <= open_ports
+
+
+def test_gateways_stay_in_their_service_while_a_leader_takes_over() -> None:
+    values = [examples()["minimal"], examples()["minimal"] | {"settings": {"cluster": {"lease_s": 7.5}}}]
+    for lease_s, answer in zip((3.0, 7.5), ask(values), strict=True):
+        (container,) = answer.one("Deployment", "-gateway")["spec"]["template"]["spec"]["containers"]
+        probe = container["readinessProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * lease_s + 6
 
 
 def test_each_pod_has_one_network_policy_which_lets_metrics_and_clients_in(answers: Mapping[str, Answer]) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from dyorc.errors import StoreError
+from dyorc.store.base import NO_QUOTA, Claim, Outcome, Quota
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests import oip
@@ -60,3 +62,29 @@ async def test_a_result_that_redis_could_not_take_is_written_when_it_is_back(red
         redis_server.start()
         job = await ended(stack.client, job_id)
         assert (job["state"], job["num_attempts"]) == ("succeeded", 1)
+
+
+class Full(SqliteStore):
+    """A store on a disk that is full when jobs end."""
+
+    num_refusals_left = 20
+
+    async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
+        """Raises, until there is room."""
+        self.num_refusals_left -= 1
+        if self.num_refusals_left >= 0:
+            raise StoreError("database or disk is full")
+        return await super().finish(claim, outcome, quota)
+
+
+async def test_results_that_cannot_be_written_are_logged_once_and_then_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyorc.gateway.jobs.runner._RETRY_S", 0.005)
+    with capture_logs() as logs:
+        async with serving(arithmetic.quadruple, Full(tmp_path / "jobs.sqlite"), SLOW) as stack:
+            ids = [await submitted(stack.client, "quadruple") for _ in range(3)]
+            for job_id in ids:
+                assert (await ended(stack.client, job_id))["state"] == "succeeded"
+    lines = [(one["event"], one.get("num_more")) for one in logs if one["event"].startswith("job")]
+    assert lines == [("job_not_written", None), ("jobs_written_again", 19)]

@@ -1,10 +1,16 @@
 """Where the SQLite file of a store is, who may read it and which versions of it work; no password of a store is shown."""
 
 import asyncio
+import builtins
 import contextlib
+import io
+import os
 import sqlite3
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +19,8 @@ from dyorc.store import sqlite_schema
 from dyorc.store.base import RECORD_BYTES
 from dyorc.store.opening import store_of
 from dyorc.store.sqlite import SqliteStore, default_path
-from tests.integration.jobs.stored_jobs import folder_bytes
+from dyorc.store.sqlite_leases import SqliteLeases
+from tests.integration.jobs.stored_jobs import a_job, claim_one, done, folder_bytes, submit
 
 
 def test_only_their_user_may_read_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +80,81 @@ async def test_a_file_of_an_older_version_counts_the_bytes_of_its_jobs_and_gives
         await store.expire(1)
         assert await store.num_bytes() == 0
         assert folder_bytes(tmp_path) < 20 * 2**20
+
+
+_OPEN_AND_CLOSE = """
+import sqlite3, sys
+for path in sys.argv[1:]:
+    connection = sqlite3.connect(path)
+    connection.execute("SELECT * FROM sqlite_schema").fetchall()
+    connection.close()
+"""
+"""Closing deletes the log of a file that no other process is known to use."""
+
+
+async def _use_all(path: Path) -> None:
+    """Does everything with a store's files that a process may do, and leaves nothing open."""
+    async with SqliteStore(path) as store, SqliteLeases(path) as leases:
+        (job,) = await submit(store, a_job())
+        await store.finish(await claim_one(store), done(bytes(40 * 2**20)))
+        await store.delete("t", job.id)
+        await store.expire(1)
+        await store.num_bytes()
+        await store.note("name", b"value")
+        assert await store.acquire_lease("other", "one", 10.0) is not None
+        assert (await leases.lease("other")).fence
+
+
+async def test_a_process_that_opens_the_store_again_keeps_its_locks(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    files = [path, tmp_path / "jobs.sqlite-leases"]
+    async with SqliteStore(path) as store:
+        assert await store.acquire_lease("lead", "one", 10.0) == 1
+        await _use_all(path)
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", _OPEN_AND_CLOSE, *map(str, files))
+        assert await other.wait() == 0
+        assert all(file.with_name(f"{file.name}-wal").exists() for file in files), "the other process knew that we use them"
+        (job,) = await submit(store, a_job())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM jobs").fetchall() == [(job.id,)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_nothing_but_sqlite_opens_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing what was opened drops the locks, however short it was open, and whatever for."""
+    opened: list[str] = []
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def open_file(file: Any, *arguments: Any, **options: Any) -> Any:
+            opened.append(str(file))
+            return function(file, *arguments, **options)
+
+        return open_file
+
+    for module in (os, io, builtins):
+        monkeypatch.setattr(module, "open", noting(module.open))
+    await _use_all(tmp_path / "jobs.sqlite")
+    assert not [file for file in opened if str(tmp_path) in file]
+
+
+async def test_a_link_to_the_file_is_the_same_store(tmp_path: Path) -> None:
+    path, link = tmp_path / "there" / "jobs.sqlite", tmp_path / "here" / "link.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    async with SqliteStore(link) as by_link, SqliteStore(path) as store:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        (job,) = await submit(by_link, a_job())
+        assert await store.get("t", job.id) == job
+        assert await by_link.acquire_lease("lead", "one", 10.0) == 1
+        assert await store.acquire_lease("lead", "other", 10.0) is None, "there is one lead"
+    assert list(link.parent.iterdir()) == [link]
+
+
+async def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "jobs.sqlite"):
+        pass
+    os.link(tmp_path / "jobs.sqlite", tmp_path / "other.sqlite")
+    with pytest.raises(StoreError) as caught:
+        async with SqliteStore(tmp_path / "other.sqlite"):
+            pass
+    assert "it has 2 names" in caught.value.detail

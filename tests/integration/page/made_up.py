@@ -58,6 +58,7 @@ def live(at_s: float | None = None) -> dict[str, Any]:
     workflow = {
         "requests_total": 51_204,
         "failed_total": 12,
+        "refused_total": 48,
         "requests_per_s": 120 + 14 * wave,
         "failed_per_s": 0.0,
         "p50_ms": 38.2 + wave,

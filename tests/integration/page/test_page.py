@@ -69,19 +69,69 @@ def test_the_graph_is_that_of_the_workflow(browser: "Browser", server: MadeUpSer
         show(watched, server)
         nodes = watched.page.locator("[data-node]").evaluate_all("all => all.map(one => one.dataset.node)")
         edges = watched.page.locator("[data-edge]").evaluate_all(
-            "all => all.map(one => [one.dataset.edge, +one.querySelector('path').getAttribute('stroke-width'), one.textContent])"
+            "all => all.map(one => [one.dataset.edge, +one.querySelector('path').getAttribute('stroke-width')])"
         )
+        again = watched.page.locator("[data-label='assistant.py:52→write']").text_content() or ""
+        last_line, first_label = watched.page.evaluate(
+            "() => [Math.max, Math.min].map((best, at) => best(...[...document.querySelectorAll('.graph svg > *')]"
+            ".flatMap((one, index) => (one.matches(['.g-edge', '.g-label'][at]) ? [index] : []))))"
+        )
+        assert last_line < first_label  # no line goes through a label
         table = watched.page.locator("details.alt", has_text="The graph as a table")
         table.locator("summary").click()
         assert table.locator("tbody tr").count() == len(graph["edges"])
     assert set(nodes) == {node["id"] for node in graph["nodes"]}
     assert [name for name, *_ in edges] == [f"{edge['source']}→{edge['target']}" for edge in graph["edges"]]
-    by_rate = sorted(zip((edge["per_s"] for edge in graph["edges"]), (width for _, width, _ in edges), strict=True))
-    assert [width for _, width in by_rate] == sorted(width for _, width, _ in edges)
+    by_rate = sorted(zip((edge["per_s"] for edge in graph["edges"]), (width for _, width in edges), strict=True))
+    assert [width for _, width in by_rate] == sorted(width for _, width in edges)
     assert by_rate[0][1] < by_rate[-1][1]
-    again = next(text for name, _, text in edges if name == "assistant.py:52→write")
     assert "again 26" in again
     assert "10\u202f% guessed" in again
+
+
+_RECORD_TEXTS = """window.texts = [];
+    const draw = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+      const chart = this.canvas.closest("[aria-label]")?.ariaLabel ?? "";
+      window.texts.push([chart, text, parseFloat(this.font.match(/([\\d.]+)px/)[1])]);
+      return draw.call(this, text, ...at);
+    };"""
+
+
+def test_axes_are_readable_on_a_dense_screen_and_replicas_are_whole(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser, 390, 844, device_scale_factor=3) as watched:
+        watched.page.add_init_script(_RECORD_TEXTS)
+        show(watched, server, "programs/write")
+        watched.page.wait_for_function("() => window.texts.some(([chart]) => chart.startsWith('Replicas of write'))")
+        texts = watched.page.evaluate("window.texts")
+    assert min(size for _, _, size in texts) >= 3 * 12
+    ticks = {text for chart, text, _ in texts if chart.startswith("Replicas of write") and ":" not in text}
+    assert {"0", "1"} <= ticks
+    assert all(tick.isdecimal() for tick in ticks), ticks
+
+
+def test_lines_end_where_nothing_was_measured(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser) as watched:
+        show(watched, server)
+        times, row = watched.page.evaluate(
+            """async () => {
+              const page = document.querySelector("script[type=module]").src;
+              const { withPauses } = await import(new URL("widgets/series.js", page));
+              const cut = withPauses([1, 2, 3, 4, 100, 101, 102, 150], [[5, null, 6, 7, 8, 9, null, 10]], 8);
+              return cut.map((column) => column.map((value) => (value === undefined ? "across" : value)));
+            }"""
+        )
+    assert times == [1, 2, 3, 4, 52, 100, 101, 102, 126, 150]
+    assert row == [5, "across", 6, 7, None, 8, 9, None, None, 10]
+
+
+def test_causes_and_outcomes_are_whole_on_a_laptop(browser: "Browser", server: MadeUpServer) -> None:
+    with tab(browser, 1280, 800) as watched:
+        show(watched, server, "requests")
+        cut = watched.page.locator(".rows-row .c-cause, .rows-row .c-outcome, .rows-row .tag").evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+        )
+        assert cut == []
 
 
 def test_nothing_jumps(browser: "Browser", server: MadeUpServer) -> None:

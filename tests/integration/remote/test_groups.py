@@ -6,17 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 
 from dyorc.authoring.workflow import Workflow
 from dyorc.cells.cell import shared_cell
 from dyorc.config import Settings
-from dyorc.errors import DeadlineError, UnknownModelError
+from dyorc.errors import DeadlineError, NotReadyError, UnknownModelError
+from dyorc.gateway.catalog import Catalog
+from dyorc.gateway.readiness import is_ready, require_ready
+from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.answers import own_arrays
 from dyorc.remote.backend import RemoteBackend
+from dyorc.remote.connection import Connection
 from dyorc.remote.groups import GroupsBackend
+from dyorc.remote.messages import Offered, Shown
 from dyorc.repertoire import Repertoire
 from tests.asking import submission
-from tests.deadlines import wait_until_async
+from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.remote.ends import Told, arena_of, desk_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, within
 from tests.workflows import parted
@@ -37,10 +43,10 @@ async def leading(leaders: Told, workflows: list[Workflow], folder: Path, fence:
 
 
 @asynccontextmanager
-async def behind(groups: list[Told]) -> AsyncIterator[GroupsBackend]:
+async def behind(groups: list[Told], patience_s: float = TIMEOUT_S) -> AsyncIterator[GroupsBackend]:
     """Runs a gateway's end before these groups."""
     with arena_of("gateway-1") as tensors:
-        async with GroupsBackend([RemoteBackend(one, tensors, FAST_LINK) for one in groups], tensors) as backend:
+        async with GroupsBackend([RemoteBackend(one, tensors, FAST_LINK) for one in groups], tensors, patience_s) as backend:
             yield backend
 
 
@@ -74,8 +80,78 @@ async def test_each_model_is_served_by_the_group_that_has_it(tmp_path: Path) -> 
             await ask(backend, parted.noted, 1)
 
         await first.aclose()
-        await wait_until_async(lambda: "numbers" in backend.status.lacking, "one is away")
-        assert "group 'numbers' has no leader" in backend.status.lacking["numbers"]
+        model = Catalog(backend.offers).model("squared")
+        await wait_until_async(lambda: not is_ready(backend.status, model), "one is away")
+        with pytest.raises(NotReadyError, match="group 'numbers' has no leader"):
+            require_ready(backend.status, model)
+        assert backend.status.is_ready, "for models of the other"
         np.testing.assert_array_equal(await ask(backend, parted.doubled, LARGE), LARGE * 4)
         with pytest.raises(DeadlineError, match="group 'numbers' has no leader"):
             await ask(backend, parted.squared, 3, timeout_s=0.3)
+
+
+async def test_a_group_that_nobody_leads_makes_its_own_models_unready_and_no_others(tmp_path: Path) -> None:
+    """Even if both have a program in common."""
+    numbers, notes = Told("numbers"), Told("notes")
+    async with behind([numbers, notes]) as backend, AsyncExitStack() as stack:
+        catalog = Catalog(backend.offers)
+        assert not backend.status.is_ready, "it knows no model"
+        first = await stack.enter_async_context(AsyncExitStack())
+        await first.enter_async_context(leading(numbers, [parted.squared], tmp_path))
+        await wait_until_async(lambda: "squared" in catalog.models, "the first group was heard of")
+        assert not backend.status.is_ready, "it waits for the other"
+        with pytest.raises(NotReadyError, match="group 'notes' has no leader"):
+            require_ready(backend.status)
+        await stack.enter_async_context(leading(notes, [parted.noted], tmp_path))
+        await wait_until_async(lambda: backend.status.is_ready, "both were heard of")
+        assert catalog.models.keys() >= {"noted", "squared"}
+
+        await first.aclose()
+        squared, noted = catalog.model("squared"), catalog.model("noted")
+        await wait_until_async(lambda: not is_ready(backend.status, squared), "one is away")
+        assert is_ready(backend.status, noted)
+        assert backend.status.is_ready
+        require_ready(backend.status)
+        async with leading(numbers, [parted.squared], tmp_path, fence=2):
+            await wait_until_async(lambda: is_ready(backend.status, squared), "it is back")
+
+
+async def test_a_gateway_does_not_wait_for_ever_for_a_group_that_nobody_leads(tmp_path: Path) -> None:
+    numbers = Told("numbers")
+    async with behind([numbers, Told("notes")], patience_s=0.0) as backend:
+        assert not backend.status.is_ready, "nothing was heard of anybody"
+        async with leading(numbers, [parted.squared], tmp_path):
+            await wait_until_async(lambda: backend.status.is_ready, "it is ready for those that it knows")
+            assert "squared" in {offer.name for offer in backend.offers.all}
+
+
+async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serves() -> None:
+    leader = Leader(group="numbers", fence=1, address="unix:///nowhere", node="here")
+    with arena_of("gateway-1") as tensors:
+        backend = RemoteBackend(Told("numbers", leader), tensors, FAST_LINK)
+        backend._join(Connection(leader, tensors.exchange.holder, lambda message, frames: None), 1, 300.0)
+        assert not backend.status.is_ready
+        backend._received(leader, Offered((), {}), ())
+        backend._received(leader, Shown({}), ())
+        assert backend.status.is_ready, "nothing is served, and that is known"
+
+
+async def test_a_leader_that_is_not_there_is_logged_once_and_then_counted() -> None:
+    """A gateway dials it many times a second."""
+    nobody = Leader(group="numbers", fence=1, address="unix:///nowhere/link", node="here")
+    with structlog.testing.capture_logs() as logs, arena_of("gateway-1") as tensors:
+        async with RemoteBackend(Told("numbers", nobody), tensors, FAST_LINK) as backend:
+            await wait_until_async(lambda: backend._unreached._num_unsaid >= 3, "it has dialled again")
+    assert [line["event"] for line in logs] == ["orchestrator_not_reached"]
+
+
+async def test_a_leader_that_is_lost_is_said_and_that_it_is_back(tmp_path: Path) -> None:
+    numbers = Told("numbers")
+    with structlog.testing.capture_logs() as logs, arena_of("gateway-1") as tensors:
+        async with RemoteBackend(numbers, tensors, FAST_LINK) as backend:
+            for fence in (1, 2):
+                async with leading(numbers, [parted.squared], tmp_path, fence):
+                    await wait_until_async(lambda: backend.is_connected, "it is joined")
+                await wait_until_async(lambda: not backend.is_connected, "it is lost")
+    events = [line["event"] for line in logs if line["event"] in ("orchestrator_joined", "orchestrator_lost")]
+    assert events == ["orchestrator_joined", "orchestrator_lost", "orchestrator_joined"], "the second loss comes soon after"

@@ -1,19 +1,23 @@
 """Each transport is used by one thread at a time."""
 
+import asyncio
 import threading
 
 import httpx
 import pytest
 
 from dyorc.client.http import KEEP_ALIVE_S
-from dyorc.client.pools import TransportPool
+from dyorc.client.pools import AsyncTransportPool, Transport, TransportPool
 
 
-class _Transport(httpx.BaseTransport):
+class _Transport:
     def __init__(self) -> None:
         self.is_closed = False
 
-    def close(self) -> None:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        raise NotImplementedError
+
+    def abort(self) -> None:
         self.is_closed = True
 
 
@@ -42,8 +46,8 @@ def test_the_transport_used_last_is_lent_first() -> None:
     assert first is not second
     pool.take_back(first)
     pool.take_back(second)
-    assert pool.lend(0) is second
-    assert pool.lend(0) is first
+    lent = [pool.lend(0), pool.lend(0)]
+    assert [loan.transport for loan in lent] == [second.transport, first.transport]
     assert len(makes.made) == 2
 
 
@@ -52,12 +56,12 @@ def test_a_further_caller_waits_until_a_transport_comes_back() -> None:
     lent = pool.lend(0)
     with pytest.raises(httpx.PoolTimeout):
         pool.lend(0.001)
-    found: list[httpx.BaseTransport] = []
-    waiting = threading.Thread(target=lambda: found.append(pool.lend(None)))
+    found: list[Transport] = []
+    waiting = threading.Thread(target=lambda: found.append(pool.lend(None).transport))
     waiting.start()
     pool.take_back(lent)
     waiting.join(30)
-    assert found == [lent]
+    assert found == [lent.transport]
 
 
 def test_a_transport_that_cannot_be_made_takes_no_place() -> None:
@@ -69,7 +73,7 @@ def test_a_transport_that_cannot_be_made_takes_no_place() -> None:
         with pytest.raises(OSError, match="too many"):
             pool.lend(0)
     makes.error = None
-    assert pool.lend(0) is not lent
+    assert pool.lend(0).transport is not lent.transport
 
 
 def test_transports_idle_for_longer_than_servers_keep_them_are_closed() -> None:
@@ -80,15 +84,15 @@ def test_transports_idle_for_longer_than_servers_keep_them_are_closed() -> None:
     makes.now_s += KEEP_ALIVE_S - 1
     pool.take_back(second)
     makes.now_s += 2
-    assert pool.lend(0) is second
+    assert pool.lend(0).transport is second.transport
     assert [transport.is_closed for transport in makes.made] == [True, False]
 
 
 def test_closing_closes_idle_transports_at_once_and_lent_ones_when_they_return() -> None:
     makes = _Makes()
     pool = makes.pool()
-    idle, lent = pool.lend(0), pool.lend(0)
-    pool.take_back(idle)
+    loan, lent = pool.lend(0), pool.lend(0)
+    pool.take_back(loan)
     pool.close()
     assert [transport.is_closed for transport in makes.made] == [True, False]
     pool.take_back(lent)
@@ -102,12 +106,12 @@ def test_no_two_threads_hold_the_same_transport() -> None:
 
     def work() -> None:
         for _ in range(200):
-            transport = pool.lend(None)
-            if id(transport) in held:
-                clashes.append(id(transport))
-            held.add(id(transport))
-            held.discard(id(transport))
-            pool.take_back(transport)
+            loan = pool.lend(None)
+            if id(loan.transport) in held:
+                clashes.append(id(loan.transport))
+            held.add(id(loan.transport))
+            held.discard(id(loan.transport))
+            pool.take_back(loan)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -115,3 +119,52 @@ def test_no_two_threads_hold_the_same_transport() -> None:
     for thread in threads:
         thread.join(30)
     assert not clashes
+
+
+def test_a_loan_that_is_lost_frees_its_place() -> None:
+    pool = _Makes().pool(max_size=1)
+    for _ in range(3):
+        assert isinstance(pool.lend(0).transport, _Transport)  # as if an exception came before it was stored
+
+
+def test_a_discarded_transport_is_closed_and_frees_its_place() -> None:
+    makes = _Makes()
+    pool = makes.pool(max_size=1)
+    loan = pool.lend(0)
+    pool.discard(loan)
+    assert makes.made[0].is_closed
+    assert pool.lend(0).transport is not loan.transport
+
+
+def test_a_pool_that_was_renewed_takes_no_earlier_transport_back() -> None:
+    makes = _Makes()
+    pool = makes.pool(max_size=1)
+    before = pool.lend(0)
+    pool.renew()
+    pool.take_back(before)
+    loan = pool.lend(0)
+    assert loan.transport is not before.transport
+    with pytest.raises(httpx.PoolTimeout):
+        pool.lend(0.001)
+
+
+class _AsyncTransport:
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        raise NotImplementedError
+
+    async def abort(self) -> None:
+        pass
+
+
+def test_on_an_event_loop_too_a_lost_loan_frees_its_place() -> None:
+    async def lose() -> None:
+        pool = AsyncTransportPool(_AsyncTransport, 1)
+        assert isinstance((await pool.lend()).transport, _AsyncTransport)
+        loan = await pool.lend()
+        waiting = asyncio.ensure_future(pool.lend())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await pool.take_back(loan)
+        assert (await waiting).transport is loan.transport
+
+    asyncio.run(lose())

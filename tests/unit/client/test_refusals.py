@@ -1,14 +1,18 @@
 """A server's errors become errors of the same classes."""
 
+import copy
+import inspect
 import json
+import pickle
 import traceback
+from typing import Any
 
 import pytest
 
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.http.errors import error_body, retry_headers, status_of
 from dyorc.gateway.ids import Ids
-from dyorc.protocol.refusals import ErrorBody, refusal, refusal_of
+from dyorc.protocol.refusals import ErrorBody, as_told, refusal, refusal_of
 
 
 def _every_class() -> list[type[DyOrcError]]:
@@ -34,7 +38,22 @@ def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> No
     assert (found.request_id, found.trace_id) == ("r-1", "a" * 32)
     assert "request r-1" in "".join(traceback.format_exception(found)), "whoever sees only a traceback learns it, too"
     if isinstance(found, ProgramError):
-        assert (found.program, found.error_type, found.remote_traceback) == ("crop", "ValueError", "")
+        assert (found.program, found.error_type, found.message) == ("crop", "ValueError", "too small: 3")
+        assert found.remote_traceback == ""
+    for name in inspect.signature(kind.__init__).parameters.keys() & vars(error).keys():
+        assert hasattr(found, name)
+
+
+@pytest.mark.parametrize("kind", _every_class())
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_every_error_of_the_tree_survives_pickle_and_copy(kind: type[DyOrcError], duplicate: Any) -> None:
+    error = as_told(_made(kind), request_id="r-1", trace_id="a" * 32, code="new", retryable=True, retry_after_s=2.5)
+    vars(error).update({name: 7 for name in ("rank", "step", "input_at") if hasattr(error, name)})
+    error.add_note("request r-1")
+    again = duplicate(error)
+    assert type(again) is kind
+    assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
+    assert again.__notes__ == ["request r-1"]
 
 
 def test_codes_are_unique() -> None:

@@ -21,9 +21,11 @@ from dyorc.engine.actions import (
     AnswerPart,
     AnswerRequest,
     DispatchBatch,
+    EffectFailed,
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -109,6 +111,8 @@ class World:
         self.staged: list[StageTensors] = []
         self.stories: dict[int, Story] = {}
         self.replaced: list[str] = []
+        self.failed_effects: list[EffectFailed] = []
+        self.starved: list[tuple[str, str]] = []
         self.parked: dict[str, str] = {}
         """Replicas that hold no program, but their tensors; each with the program it had."""
         self.workflows: dict[int, Workflow] = {}
@@ -450,6 +454,10 @@ class World:
             case ParkReplica(replica_id=replica_id):
                 assert all(batch.action.replica_id != replica_id for batch in self.in_flight.values()), f"{replica_id} is busy"
                 self.parked[replica_id] = self._replicas[replica_id]
+            case EffectFailed():
+                self.failed_effects.append(action)
+            case ProgramStarved():
+                self.starved.append((action.program, action.error))
             case ReplaceReplica(replica_id=replica_id):
                 self.replaced.append(replica_id)
                 self.forget(replica_id)

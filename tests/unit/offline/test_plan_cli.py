@@ -102,6 +102,10 @@ def test_a_model_is_planned_shown_verified_and_simulated(folder: Path) -> None:
     simulated = _run("plan", "simulate", path, "--cluster", cluster, "--trace", folder / "trace.json")
     assert re.search(r"ms a step on two", simulated.stdout)
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+    values = json.loads(_run("plan", "show", path, "--cluster", cluster, "--json").stdout)
+    assert values["meshes"][0]["axes"] == {"data": 2}
+    assert [rank["rank"] for rank in values["ranks"]] == [0, 1]
+    assert values["simulation"] == json.loads(_run("plan", "simulate", path, "--cluster", cluster, "--json").stdout)["simulation"]
     assert not list(folder.glob(".*"))
 
 

@@ -127,6 +127,16 @@ def test_a_slow_step_is_logged_once_with_its_place() -> None:
     assert not [answer for answer in world.answers.values() if isinstance(answer, Exception)]
 
 
+def test_a_slow_step_that_nobody_saw_is_logged_without_an_empty_place() -> None:
+    watch = StepWatch(warn_after_s=0.02, limit_s=END_S)  # its thread does not run
+    with capture_logs() as logs:
+        watch.begin("naps")
+        watch._started_ns -= 10**9  # pyright: ignore[reportPrivateUsage]
+        watch.end()
+    (slow,) = logs
+    assert (slow["event"], slow["workflow"], slow["place"][:8]) == ("slow_step", "naps", "unknown:")
+
+
 def test_an_exception_that_comes_too_late_hits_nobody() -> None:
     """Steps that end just as they are interrupted: each ends as a success or by its limit, and none outside of a step."""
     with StepWatch(warn_after_s=10, limit_s=0.01) as watch:

@@ -183,7 +183,7 @@ def test_a_column_larger_than_the_arena_names_sizes_and_setting(path: TensorPath
     failure, _ = replica.answer(path.publish([numbers(2)]))
     assert isinstance(failure, BatchFailure)
     assert not failure.is_capacity
-    assert str(2 * ARENA_BYTES) in failure.message
+    assert str(ARENA_BYTES) in failure.message
     assert str(path.consumer.arena.max_block_bytes) in failure.message
     assert "DYORC_TRANSPORT__ARENA_BYTES" in failure.message
     assert (replica.num_waits, path.consumer.arena.num_blocks) == (0, 0)

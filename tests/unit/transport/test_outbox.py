@@ -8,10 +8,11 @@ import pytest
 
 from dyorc.arrays import Array
 from dyorc.errors import TransportError
-from dyorc.transport.arena import PAGE_BYTES
+from dyorc.transport import arena
+from dyorc.transport.arena import PAGE_BYTES, Arena
 from dyorc.transport.codec import Column, StoredColumn, StoredRows
 from dyorc.transport.exchange import Exchange
-from dyorc.transport.outbox import NoRoomError
+from dyorc.transport.outbox import NoRoomError, Outbox, TooLargeError
 from tests.exchanges import exchange
 
 LIMIT = 100
@@ -80,7 +81,31 @@ def check_refused(own: Exchange, columns: list[Array | list[Array]], error: type
 
 def test_the_error_of_a_column_that_never_fits_names_the_sizes(own: Exchange) -> None:
     huge = np.zeros((1, 2**20), np.uint8)
-    check_refused(own, [np.zeros((2, 99)), huge], TransportError, f"{2**20} bytes, the arena holds {own.arena.max_block_bytes}")
+    check_refused(
+        own,
+        [np.zeros((2, 99)), huge],
+        TransportError,
+        f"{2**20} bytes, the arena holds {own.arena.max_block_bytes} in all; raise DYORC_TRANSPORT__ARENA_BYTES$",
+    )
+
+
+def test_a_batch_that_never_fits_may_be_smaller(own: Exchange) -> None:
+    with pytest.raises(TooLargeError, match=r"whole batch has .*ARENA_BYTES, or lower the program.s max_batch_size$"):
+        own.outbox.write([np.zeros((4, 2**18), np.uint8)])
+
+
+def test_what_the_folder_can_never_hold_is_refused_and_the_folder_named(
+    own: Exchange, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "capacity_of", lambda _: 2**20)
+    with Arena(str(tmp_path), 2**22) as small:
+        outbox = Outbox(small, 0)
+        assert small.max_block_bytes < 2**20
+        with pytest.raises(TooLargeError, match=f"{tmp_path} holds {2**20} bytes in all: give it more .Docker: --shm-size;"):
+            outbox.write([np.zeros((1, 2**20), np.uint8)])
+        outbox.check_beside(600_000, 300_000)
+        with pytest.raises(TooLargeError, match=r"600000 bytes find no room beside inputs of 600000 bytes; .*--shm-size"):
+            outbox.check_beside(600_000, 600_000)
 
 
 def test_the_error_of_a_column_that_does_not_fit_now_names_its_size(own: Exchange) -> None:

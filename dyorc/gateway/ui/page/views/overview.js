@@ -62,6 +62,7 @@ function WorkflowFigures({ name, found }) {
     { name: "Failed/s", value: number(found?.failed_per_s), tone: found?.failed_per_s > 0 ? "bad" : "" },
     { name: "Requests", value: count(found?.requests_total), id: "requests_total", title: "Since the server started" },
     { name: "Failed", value: count(found?.failed_total), id: "failed_total", tone: found?.failed_total > 0 ? "bad" : "", title: "Since the server started" },
+    { name: "Refused", value: count(found?.refused_total), id: "refused_total", tone: found?.refused_total > 0 ? "warn" : "", title: "Since the server started, before they ran: wrong inputs, no room, too late" },
   ]} />`;
 }
 

@@ -29,7 +29,8 @@ export function Graph({ graph, programs }) {
       ${width > 0 &&
       html`<svg width=${placed.width * scale} height=${placed.height * scale} viewBox="0 0 ${placed.width} ${placed.height}"
         role="group" aria-label="Workflow ${graph.workflow} as a graph">
-        ${graph.edges.map((edge, index) => html`<${Edge} key=${`e${index}`} edge=${edge} place=${placed.edges[index]} most=${most} isDown=${placed === down} />`)}
+        ${graph.edges.map((edge, index) => html`<${Edge} key=${`e${index}`} edge=${edge} place=${placed.edges[index]} most=${most} />`)}
+        ${graph.edges.map((edge, index) => html`<${EdgeLabel} key=${`l${index}`} edge=${edge} place=${placed.edges[index]} most=${most} isDown=${placed === down} />`)}
         ${graph.nodes.map((node) => html`<${Node} key=${node.id} node=${node} place=${placed.nodes.get(node.id)} live=${programs?.[node.name]} />`)}
       </svg>`}
     </div>
@@ -78,22 +79,35 @@ function pathOf(points) {
   return rest.length === 1 ? `${text}L${rest[0].x},${rest[0].y}` : text;
 }
 
-function Edge({ edge, place, most, isDown }) {
-  const thickness = edge.per_s > 0 ? 1.5 + 6.5 * (edge.per_s / most) : 1;
+const thicknessOf = (edge, most) => (edge.per_s > 0 ? 1.5 + 6.5 * (edge.per_s / most) : 1);
+
+const mainText = (edge) => (edge.label ? `${edge.label} ${share(edge.share)}` : `${number(edge.per_s)}/s`);
+
+function Edge({ edge, place, most }) {
+  const thickness = thicknessOf(edge, most);
   const path = pathOf(place.points);
   const [end, before] = [place.points.at(-1), place.points.at(-2)];
   const angle = (Math.atan2(end.y - before.y, end.x - before.x) * 180) / Math.PI;
-  const main = edge.label ? `${edge.label} ${share(edge.share)}` : `${number(edge.per_s)}/s`;
-  const sub = [edge.label && `${number(edge.per_s)}/s`, isGuessed(edge) && `${share(edge.guessed_share)} guessed`];
-  const below = sub.filter(Boolean).join(" · ");
-  const above = isDown ? place.y + (below ? 11 : 4) : place.y - thickness / 2 - 7;
   return html`<g class="g-edge ${edge.per_s > 0 ? "busy" : ""}" data-edge="${edge.source}→${edge.target}">
-    <title>${`${main}; ${number(edge.per_s)} calls/s; ${share(edge.guessed_share)} of them as a guess`}</title>
+    <title>${`${mainText(edge)}; ${number(edge.per_s)} calls/s; ${share(edge.guessed_share)} of them as a guess`}</title>
     <path d=${path} stroke-width=${thickness.toFixed(2)} />
     ${isGuessed(edge) && html`<path class="guessed" d=${path} stroke-width=${Math.max(1.6, thickness * 0.55).toFixed(2)} />`}
     <polygon class="g-tip" points="1,0 -10,-5.5 -10,5.5" transform="translate(${end.x},${end.y}) rotate(${angle}) scale(${(0.75 + thickness * 0.07).toFixed(2)})" />
-    <text x=${place.x} y=${above - (below ? 14 : 0)}>${main}</text>
-    <text class="sub" x=${place.x} y=${above}>${below}</text>
+  </g>`;
+}
+
+/** What stands at an edge, on a ground of its own: above all lines, so that none goes through it. */
+function EdgeLabel({ edge, place, most, isDown }) {
+  const main = mainText(edge);
+  const sub = [edge.label && `${number(edge.per_s)}/s`, isGuessed(edge) && `${share(edge.guessed_share)} guessed`];
+  const below = sub.filter(Boolean).join(" · ");
+  const base = isDown ? place.y + (below ? 11 : 4) : place.y - thicknessOf(edge, most) / 2 - 7;
+  const top = base - (below ? 14 : 0);
+  const width = Math.max(main.length * CHAR_PX, below.length * 6.6) + 6;
+  return html`<g class="g-label" data-label="${edge.source}→${edge.target}">
+    ${isDown && html`<rect x=${place.x - width / 2} y=${top - 12} width=${width} height=${base - top + 16} rx="4" />`}
+    <text x=${place.x} y=${top}>${main}</text>
+    <text class="sub" x=${place.x} y=${base}>${below}</text>
   </g>`;
 }
 

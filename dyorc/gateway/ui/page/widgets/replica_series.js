@@ -13,7 +13,7 @@ export function ReplicaSeries({ name, height = 150, windowS }) {
     { name: "loading", colour: "do-moving", kind: "step", column: "num_starting", of: of(inState("loading", "starting")) },
     { name: "parked", colour: "do-inputs", kind: "step", column: "num_parked", of: of(inState("parked", "parking")) },
   ];
-  return html`<${TimeSeries} label="Replicas of ${name}" lines=${lines} about=${{ program: name }} format=${number} height=${height} windowS=${windowS} />`;
+  return html`<${TimeSeries} label="Replicas of ${name}" lines=${lines} about=${{ program: name }} format=${number} isWhole=${true} height=${height} windowS=${windowS} />`;
 }
 
 export function ForecastSeries({ name, height = 150, windowS }) {

@@ -1,0 +1,64 @@
+"""Programs of a shared cell move between its loop and their threads, also while batches wait until gateways know of them."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jaxtyping import Int
+
+import dyorc
+from dyorc.cells.cell import shared_cell
+from dyorc.cells.hosted import Hosted
+from dyorc.config import Settings
+from dyorc.orchestrator.answers import own_arrays
+from dyorc.repertoire import Repertoire
+from tests.asking import submission
+from tests.deadlines import wait_until_async
+from tests.integration.remote.ends import Told, desk_of, gateway
+from tests.integration.stack import FAST_TRANSPORT
+
+pytestmark = pytest.mark.anyio
+
+_NUM_REQUESTS = 100
+noted: list[int] = []
+
+
+@dyorc.program(max_batch_size=1, pure=False)
+def note(x: Int[np.ndarray, " batch"]) -> Int[np.ndarray, " batch"]:
+    noted.extend(x.tolist())
+    return x
+
+
+@dyorc.workflow
+async def noting(x: Int[np.ndarray, ""]) -> Int[np.ndarray, ""]:
+    return note(x)
+
+
+async def test_no_effect_is_lost_or_repeated_when_its_program_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    noted.clear()
+    moves: list[str] = []
+    join = Hosted.join
+
+    def count(self: Hosted) -> None:
+        moves.append(self.replica_id)
+        join(self)
+
+    monkeypatch.setattr(Hosted, "join", count)
+    settings, told = Settings(transport=FAST_TRANSPORT), Told()
+    async with (
+        shared_cell(Repertoire.of([noting]), settings, "here", None) as orchestrator,
+        desk_of(orchestrator, f"unix://{tmp_path}/desk") as desk,
+        gateway(told) as backend,
+    ):
+        told.tell(desk)
+        await wait_until_async(lambda: backend.status.is_ready, "the program is ready")
+
+        async def ask(number: int) -> int:
+            (answer,) = await backend.infer(submission(noting, [np.asarray(number)]), take=own_arrays)
+            return int(answer)
+
+        answers = await asyncio.gather(*map(ask, range(_NUM_REQUESTS)))
+    assert answers == list(range(_NUM_REQUESTS))
+    assert sorted(noted) == answers
+    assert len(moves) > 1, "it has not moved"

@@ -1,0 +1,282 @@
+"""Writes random workflows as source code.
+
+A workflow computes on a few variables: `a`, `b`, `c` and `x` are Refs, `v` and `w` values, `k` is the last key and `flag` the
+last bool. Each statement changes some of them, so that every order of statements means something. The same
+seed writes the same case.
+"""
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.random_workflows.cases import Case, Request
+from tests.random_workflows.expressions import TEXTS, Expressions
+
+_HEAD = "import numpy as np\n\nimport dyorc\nfrom programs import *\n"
+_CATCHES = ("dyorc.ProgramError", "dyorc.DyOrcError", "Exception")
+_STATICS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "by": ("float", (0.0, -0.0, 1.0, -1.0, 2.5)),
+    "text": ("str", ("1", "red", "", "True", "0.0")),
+    "number": ("int", (0, 1, -1, 2**40)),
+    "flag": ("bool", (False, True)),
+}
+_VECTOR = np.array([0.0, -0.0, 1.0, -1.0, 2.5, 3.0, -4.5, 7.0, 1e30, np.inf, -np.inf], np.float32)
+_NANS = (0x7FC00000, 0xFFC00000, 0x7FC00123)
+
+
+def generate(seed: int, num_requests: int = 8) -> Case:
+    """Writes the workflow of a seed, and its requests."""
+    rng = random.Random(seed)
+    name = f"flow{seed}"
+    parts: list[_Writer] = []
+    for at in range(rng.choice([0, 0, 1, 1, 2])):
+        parts.append(_Writer(rng, name, f"{name}_part{at}", parts))
+    main = _Writer(rng, name, name, parts)
+    statics = main.statics
+    source = "\n\n".join([_HEAD, *[part.write() for part in parts], main.write()])
+    pool = [_vector(rng, size) for size in (rng.choice([1, 3, 3, 4, 17, 5000 if rng.random() < 0.2 else 2]),) for _ in range(5)]
+    requests = [
+        Request(rng.choice(pool), 1000 * seed + at, {each: rng.choice(_STATICS[each][1]) for each in statics})
+        for at in range(num_requests)
+    ]
+    return Case(name, source, tuple(requests))
+
+
+def _vector(rng: random.Random, size: int) -> np.ndarray[Any, Any]:
+    vector = np.array([rng.choice(_VECTOR) for _ in range(size)], np.float32)
+    if rng.random() < 0.3:
+        vector[rng.randrange(size)] = struct.unpack("<f", struct.pack("<I", rng.choice(_NANS)))[0]
+    return vector
+
+
+class _Writer:
+    """Writes one workflow.
+
+    Args:
+        case: Name of the case.
+        name: Of the workflow.
+        parts: Those of the workflows before this one, which it may call.
+    """
+
+    def __init__(self, rng: random.Random, case: str, name: str, parts: "Sequence[_Writer]") -> None:
+        self._rng = rng
+        self._some = Expressions(rng)
+        self._case = case
+        self.name = name
+        self._parts = tuple(parts)
+        self._budget = rng.randrange(5, 22)
+        self._num_places = 0
+        self._depth = 0
+        self._lines: list[str] = []
+        self._has_helper = False
+        self._is_in_helper = False
+        self.is_pair = not parts and rng.random() < 0.3 and name == case
+        self.statics = [each for each in _STATICS if rng.random() < 0.4]
+
+    def write(self) -> str:
+        """Returns the source of the workflow, and of a function that it awaits."""
+        helper = self._write_helper() if self._rng.random() < 0.4 else ""
+        parameters = [f"{each}: {_STATICS[each][0]}" for each in self.statics]
+        returned = "tuple[V, V]" if self.is_pair else "V"
+        self._lines, self._depth = [], 0
+        self._say(f"async def {self.name}({', '.join(['x: V', 'ticket: Ticket', *parameters])}) -> {returned}:")
+        self._depth = 1
+        self._write_start(set(self.statics))
+        self._block()
+        self._say(self._return())
+        return f"{helper}@dyorc.workflow\n" + "\n".join(self._lines) + "\n"
+
+    def _write_helper(self) -> str:
+        self._lines, self._depth, self._is_in_helper = [], 0, True
+        self._say(f"async def {self.name}_helper(x, ticket):")
+        self._depth, budget, pair = 1, self._budget, self.is_pair
+        self._budget, self.is_pair, parts, self._num_parts = 4, False, self._parts, ()
+        self._write_start(set())
+        self._block()
+        self._say(f"return {self._some.ref()}")
+        self._budget, self.is_pair, self._parts = budget, pair, parts
+        self._has_helper, self._is_in_helper = True, False
+        return "\n".join(self._lines) + "\n\n\n"
+
+    def _write_start(self, given: set[str]) -> None:
+        self._say("a = b = c = x")
+        self._say("k, k_float, turn = 0, 0.0, 0")
+        for each, value in (("by", "1.0"), ("text", "''"), ("number", "0"), ("flag", "False")):
+            if each not in given:
+                self._say(f"{each} = {value}")
+        self._say("v = w = await first(x)" if self._rng.random() < 0.1 else "v = w = await x")
+        self._say("v = w = await scale(x, by=1.0)")
+        self._say("memory, spelled = np.array(v), []")
+
+    def _say(self, line: str) -> None:
+        self._lines.append("    " * self._depth + line)
+
+    def _return(self) -> str:
+        place = self._rng.choice(["a", "b", "c", "v"])
+        return f"return ({place}, {self._some.any()})" if self.is_pair else f"return {place}"
+
+    def _block(self) -> None:
+        """Writes one to four statements."""
+        for _ in range(self._rng.choice([1, 2, 2, 3, 4]) if self._depth > 1 else 100):
+            if self._budget <= 0:
+                break
+            self._budget -= 1
+            self._statement()
+        self._say(f"{self._some.ref()} = {self._some.call()}")
+
+    def _inner(self, head: str) -> None:
+        self._say(head)
+        self._depth += 1
+        self._block()
+        self._depth -= 1
+
+    def _statement(self) -> None:
+        kinds: list[tuple[int, Callable[[], None]]] = [
+            (3, self._write_call), (2, self._write_await), (3, self._write_key), (2, self._write_gather), (2, self._write_effect),
+            (1, self._write_view), (1, self._write_callee),
+        ]  # fmt: skip
+        if self._depth < 4:
+            kinds += [(4, self._write_if), (3, self._write_match), (2, self._write_loop), (2, self._write_try)]
+            kinds += [(1, self._write_end)] if self._depth > 1 else []
+        self._rng.choices([write for _, write in kinds], [weight for weight, _ in kinds])[0]()
+
+    def _write_call(self) -> None:
+        self._say(f"{self._some.ref()} = {self._some.call()}")
+
+    def _write_await(self) -> None:
+        self._say(f"{self._rng.choice(('v', 'w'))} = await {self._some.call()}")
+
+    def _write_view(self) -> None:
+        self._say(
+            self._rng.choice(
+                [
+                    f"a = {self._some.ref()}[::-1]",
+                    f"b = {self._some.ref()}[::-1]",
+                    "v = v[::-1]",
+                    "w = np.negative(v)",
+                    "memory[:] = v",
+                ]
+            )
+        )
+
+    def _write_key(self) -> None:
+        if self._rng.random() < 0.3:
+            self._say(f"flag = {self._some.when()}")
+            self._say(f"{self._some.ref()} = tag({self._some.any()}, flag=flag)")
+            return
+        self._say(f"k = {self._some.choose()}")
+        self._say("k_float = k if type(k) is float else 0.5")
+        self._say("spelled.append(spell(k))")
+        self._say(self._rng.choice(["a = tag(b, text=spell(k))", "c = angle(b, k_float)", "b = signed(b, k_float)"]))
+
+    def _write_gather(self) -> None:
+        if self._rng.random() < 0.5:
+            self._say(f"v, w = await dyorc.gather({self._some.call()}, {self._some.call()})")
+            return
+        size = self._rng.choice(["3", "4", "2 + flag", "pick(v, 3)"])
+        call = self._rng.choice([f"tag({self._some.any()}, number=i)", f"scale({self._some.any()}, by=float(i))"])
+        self._say(f"for y in await dyorc.gather(*[{call} for i in range({size})]):")
+        self._say(f"    {self._some.ref()} = mix({self._some.any()}, y)")
+
+    def _write_effect(self) -> None:
+        self._num_places += 1
+        place = self._num_places
+        text = f"{self.name[len(self._case) :]}{place}"
+        call = self._rng.choice(
+            [f"record({self._some.any()}, ticket, place={place})", f"record({self._some.any()}, ticket)",
+             f"pay({self._some.any()}, ticket, text={text!r})"]
+        )  # fmt: skip
+        self._say(self._rng.choice([call, f"{self._some.ref()} = {call}"]))
+
+    def _write_callee(self) -> None:
+        if self._has_helper and not self._is_in_helper:
+            self._say(f"{self._some.ref()} = await {self.name}_helper({self._some.ref()}, ticket)")
+        elif self._parts:
+            part = self._rng.choice(self._parts)
+            given = {"by": self._some.number(), "text": self._rng.choice(TEXTS), "number": "number", "flag": "flag"}
+            statics = "".join([f", {each}={given[each]}" for each in part.statics])
+            call = f"{part.name}({self._some.any()}, ticket{statics})"
+            self._say(self._rng.choice([f"{self._some.ref()} = {call}", f"v = await {call}"]))
+        else:
+            self._write_call()
+
+    def _write_if(self) -> None:
+        self._inner(f"if {self._some.when()}:")
+        if self._rng.random() < 0.6:
+            self._inner("else:")
+
+    def _write_match(self) -> None:
+        self._write_key()
+        tests = [
+            "k == 1", "k is True", "isinstance(k, str)", "type(k) is float", "k", "flag", "spell(k) < 'float'", "k == k",
+            "isinstance(k, tuple)",
+        ]  # fmt: skip
+        first, second = self._rng.sample(tests, 2)
+        self._inner(f"if {first}:")
+        self._inner(f"elif {second}:")
+        self._inner("else:")
+
+    def _write_loop(self) -> None:
+        kind = self._rng.randrange(3)
+        if kind == 0:
+            self._say(
+                f"size = await dyorc.choose({self._some.looked_at()}, lambda v: pick(v, 4){self._some.likely(['0', '1', '3'])})"
+            )
+            self._inner("for turn in range(size):")
+        elif kind == 1:
+            self._say("for turn in range(4):")
+            self._depth += 1
+            self._say(f"if not {self._some.when()}:")
+            self._say("    break")
+            self._block()
+            self._depth -= 1
+        else:
+            self._say("turn = 0")
+            self._say(f"while turn < 3 and {self._some.when()}:")
+            self._depth += 1
+            self._say("turn += 1")
+            self._block()
+            self._depth -= 1
+
+    def _write_try(self) -> None:
+        self._say("try:")
+        self._depth += 1
+        self._block()
+        for line in self._risk():
+            self._say(line)
+        self._depth -= 1
+        caught = self._rng.choice(_CATCHES)
+        self._say(f"except {caught} as error:")
+        self._depth += 1
+        if caught == "dyorc.ProgramError":
+            self._say("a = tag(b, text=error.error_type + error.message)")
+        self._block()
+        self._depth -= 1
+        if self._rng.random() < 0.2:
+            self._inner("finally:")
+
+    def _risk(self) -> list[str]:
+        """Returns lines that raise for some values: a program's call, a decision, or the workflow itself."""
+        rng, some = self._rng, self._some
+        risky = f"risky({some.any()}, kind={rng.choice(['ValueError', 'KeyError', 'Odd'])!r})"
+        return rng.choice(
+            [
+                [f"v = await {risky}"],
+                [f"a = {risky}", "b = await scale(a)"],
+                [f"flag = await dyorc.when({some.looked_at()}, lambda v: 1 // pick(v, 3) > 0)"],
+                [f"flag = await dyorc.when({risky}, {some.predicate()})"],
+                [f"v, w = await dyorc.gather({some.call()}, {risky})"],
+                ["if len(v) > 2 and pick(v, 2):", "    raise ValueError(f'{len(v)} are too many')"],
+            ]
+        )
+
+    def _write_end(self) -> None:
+        if self._rng.random() < 0.3:
+            self._say(f"if {self._some.when()}:")
+            self._say(f"    raise KeyError({self.name!r})")
+        else:
+            self._say(f"if {self._some.when()}:")
+            self._say(f"    {f'return {self._some.ref()}' if self._is_in_helper else self._return()}")

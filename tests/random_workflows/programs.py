@@ -1,0 +1,193 @@
+"""The programs that random workflows call. Generated workflows import this file under the name `programs`.
+
+Each is elementwise and applies one operation, so that neither the rest of a batch nor the order of two NaN operands matters. In
+the reference of the tests, `dyorc` and `effects` are other modules: nothing here may know who runs it.
+"""
+
+import enum
+import struct
+import time
+import zlib
+from typing import Any, TypedDict
+
+import effects
+import numpy as np
+from jaxtyping import Float, Int
+
+import dyorc
+
+V = Float[np.ndarray, " n"]
+Vectors = Float[np.ndarray, "batch n"]
+Ticket = Int[np.ndarray, ""]
+_ON_RAY: dict[str, Any] = {"num_cpus": 0}
+
+
+class Level(enum.IntEnum):
+    """Members that are equal to numbers."""
+
+    ZERO = 0
+    ONE = 1
+
+
+class Colour(enum.Enum):
+    """Members that are equal to nothing else."""
+
+    RED = 1
+    BLUE = 2
+
+
+class Word(enum.StrEnum):
+    """Members that are equal to texts."""
+
+    ONE = "1"
+    RED = "red"
+
+
+class Name(str):
+    """A text of its own class."""
+
+    __slots__ = ()
+
+
+NAN = float("nan")
+KEYS: tuple[Any, ...] = (
+    0, 0.0, -0.0, False, Level.ZERO, 1, 1.0, True, Level.ONE, "1", Name("1"), Word.ONE, Name("red"), "red", Word.RED, None, NAN,
+    -NAN, 2.5, -3, "", Colour.RED, Colour.BLUE, (), (0,), (0.0,), (-0.0,), (False,), (1, "1"), (True, Name("1")), (1.0, "1"),
+    (NAN, None), (NAN, Level.ONE), ((0.0, 1), Colour.RED), ((-0.0, True), Colour.RED), float("inf"), 2**70, 1e30,
+)  # fmt: skip
+"""Keys of decisions, among them many that are equal and not the same."""
+
+
+def pick(value: Any, size: int) -> int:
+    """Returns a number below `size` that depends on every bit of a value."""
+    return zlib.crc32(np.ascontiguousarray(value).tobytes()) % size
+
+
+def fresh(key: Any) -> Any:
+    """Returns an equal key that is another object, where Python can make one."""
+    if isinstance(key, tuple):
+        return tuple([fresh(item) for item in key])
+    return struct.unpack("<d", struct.pack("<d", key))[0] if type(key) is float else key
+
+
+def spell(key: Any) -> str:
+    """Returns a text that tells apart all keys that are not the same."""
+    if isinstance(key, tuple):
+        return f"({','.join([spell(item) for item in key])})"
+    bits = struct.pack("<d", key).hex() if isinstance(key, float) else ""
+    return f"{type(key).__name__}:{key!r}:{bits}"
+
+
+def _keep_nans(x: Any, result: Any) -> Any:
+    """Returns the result, but for NaN in the input that NaN with its bits."""
+    return np.where(np.isnan(x), x, result)
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def scale(x: Vectors, by: float = 2.0) -> Vectors:
+    with np.errstate(all="ignore"):
+        return _keep_nans(x, x * np.float32(by))
+
+
+@dyorc.program(max_batch_size=5, ray_actor_options=_ON_RAY)
+def shift(x: Vectors, by: float = 1.0) -> Vectors:
+    """Changes its input in place."""
+    with np.errstate(all="ignore"):
+        x[:] = _keep_nans(x, x + np.float32(by))
+    return x
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def angle(x: Vectors, by: float) -> Vectors:
+    """Tells 0.0 and -0.0 apart."""
+    return _keep_nans(x, np.arctan2(x, np.float32(by)))
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def signed(x: Vectors, by: float) -> Vectors:
+    """Tells apart the signs of 0.0 and of NaN."""
+    return np.copysign(x, np.float32(by))
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def tag(x: Vectors, text: str = "", number: int = 0, flag: bool = False) -> Vectors:
+    """Mixes in every character of its parameters' texts."""
+    with np.errstate(all="ignore"):
+        return _keep_nans(x, x + np.float32(zlib.crc32(repr((text, number, flag)).encode()) % 17 - 8))
+
+
+@dyorc.program(max_batch_size=4, ray_actor_options=_ON_RAY)
+def mix(x: Vectors, y: Vectors) -> Vectors:
+    with np.errstate(all="ignore"):
+        return _keep_nans(x, _keep_nans(y, x - y))
+
+
+@dyorc.program(max_batch_size=3, num_replicas=2, ray_actor_options=_ON_RAY)
+def wait(x: Vectors) -> Vectors:
+    """Takes a while, so that decisions stay open."""
+    time.sleep(0.002)
+    return x
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def whole(x: Vectors) -> Int[np.ndarray, "batch n"]:
+    return x.view(np.int32).astype(np.int64) % 1000
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def real(x: Int[np.ndarray, "batch n"]) -> Vectors:
+    return (x % 41 - 20).astype(np.float32)
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def first(x: Vectors) -> Float[np.ndarray, " batch"]:
+    return x[:, 0].copy()
+
+
+class Halves(TypedDict):
+    """The outputs of `halve`."""
+
+    low: Vectors
+    high: Vectors
+
+
+@dyorc.program(max_batch_size=8, ray_actor_options=_ON_RAY)
+def halve(x: Vectors) -> Halves:
+    return {"low": _keep_nans(x, np.minimum(x, np.float32(1))), "high": _keep_nans(x, np.maximum(x, np.float32(1)))}
+
+
+@dyorc.program(batched=False, ray_actor_options=_ON_RAY)
+def alone(x: V) -> V:
+    return np.negative(x)
+
+
+@dyorc.program(max_batch_size=8, pad=dyorc.pad(n=(4, 16, 8192)), ray_actor_options=_ON_RAY)
+def padded(x: Vectors) -> Vectors:
+    return _keep_nans(x, np.floor(x))
+
+
+@dyorc.program(max_batch_size=4, ray_actor_options=_ON_RAY)
+def risky(x: Vectors, kind: str = "ValueError") -> Vectors:
+    """Raises for the whole batch if one of it does not suit."""
+    for row in x:
+        if pick(row, 2):
+            error: type[Exception] = {"ValueError": ValueError, "KeyError": KeyError, "Odd": type("Odd", (Exception,), {})}[kind]
+            raise error(f"{row[0]} does not suit")
+    return np.negative(x)
+
+
+@dyorc.program(max_batch_size=4, pure=False, ray_actor_options=_ON_RAY)
+def record(x: Vectors, ticket: Int[np.ndarray, " batch"], place: int = 0) -> Vectors:
+    """Has an effect, which must happen once."""
+    effects.note([f"{number} {place} {zlib.crc32(row.tobytes())}" for number, row in zip(ticket.tolist(), x, strict=True)])
+    return np.negative(x)
+
+
+@dyorc.program(max_batch_size=1, pure=False, ray_actor_options=_ON_RAY)
+def pay(x: Vectors, ticket: Int[np.ndarray, " batch"], text: str = "") -> Vectors:
+    """Has an effect, or raises before it: alone, since what is not repeated fails with its whole batch."""
+    for row in x:
+        if pick(row, 4) == 0:
+            raise ValueError(f"{row[0]} cannot be paid")
+    effects.note([f"{number} {text} {zlib.crc32(row.tobytes())}" for number, row in zip(ticket.tolist(), x, strict=True)])
+    return np.negative(x)

@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any, TypeVar
 
 import structlog
@@ -41,18 +41,25 @@ _folder: list[str] = []
 def import_outside_of_loop(function: Callable[[], T]) -> T:
     """Returns the result of a function that imports users' modules; they may run loops of their own."""
     context = own_context()
+    try:
+        return import_on_own_thread(lambda: context.run(function))
+    finally:
+        _context[:] = [context]
+
+
+def import_on_own_thread(function: Callable[[], T]) -> T:
+    """Does the same on the thread that is to run the programs: what the modules set in its context holds there."""
     with _with_our_signals():
         try:
             with _outside_of_loop(), _with_our_settings():
-                return context.run(function)
+                return function()
         finally:
-            _context[:] = [context]
             keep_ours()
 
 
 def own_context() -> Context:
     """Returns a context for users' code, with what their modules have set when they were imported."""
-    context = _context[0].copy() if _context else copy_context()
+    context = _context[0].copy() if _context else Context()
     context.run(lambda: decimal.setcontext(decimal.getcontext().copy()))
     return context
 

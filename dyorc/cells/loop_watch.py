@@ -6,14 +6,16 @@ an exception that is set from outside, a signal also ends sleeping, and waiting 
 that neither returns nor looks for signals is not interrupted.
 """
 
+import _signal  # pyright: ignore[reportMissingImports] (no stubs know it)
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from dyorc.replica.executor import Executor
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.replica import executor
+from dyorc.telemetry.tracing import programs
 from dyorc.user_code import put_back
 
 _SIGNAL = signal.SIGURG
@@ -25,11 +27,13 @@ _NUM_POLLS = 5
 """A batch that is seen so often in a row is interrupted: counted, not timed, since the whole machine may stand still."""
 _IDLE_POLLS = 4
 """The thread sleeps this many times longer while no batch runs."""
-_CALLERS = frozenset((Executor.run.__code__, Executor._call_under.__code__, ProgramSpans.run.__code__))  # pyright: ignore[reportPrivateUsage] (who calls programs)
-
-
+_CALLERS = (executor.__file__, programs.__file__)
+"""Who calls programs, and keeps whatever they raise."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """By which the server is told to stop."""
+_INT, _TERM = int(signal.SIGINT), int(signal.SIGTERM)
+_get_handler: Callable[[int], Any] = _signal.getsignal
+"""What `signal.getsignal` calls, which then looks for an enum: that takes a hundred times as long."""
 
 
 class BatchInterrupted(BaseException):
@@ -42,6 +46,7 @@ class LoopWatch:
     def __init__(self) -> None:
         self._is_running = False
         self._num_batches = 0
+        self._interrupted_batch = 0
         self._was_interrupted = False
         self._handlers: tuple[Any, Any] = (None, None)
         self._is_over = threading.Event()
@@ -73,7 +78,7 @@ class LoopWatch:
     def end(self) -> str:
         """Notes that the batch has ended. Returns why it should not have run on the loop; empty if it did no harm there."""
         self._is_running = False
-        if _handlers() != self._handlers:
+        if self._thread is not None and _handlers() != self._handlers:
             for number, handler in zip(_SIGNALS, self._handlers, strict=True):
                 put_back(number, handler)
             return "it set a handler of a signal, which only the event loop's thread can"
@@ -82,7 +87,8 @@ class LoopWatch:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         while frame is not None and not frame.f_code.co_filename.startswith(_OWN):
             frame = frame.f_back
-        if self._is_running and frame is not None and frame.f_code in _CALLERS:
+        is_meant = self._is_running and self._num_batches == self._interrupted_batch
+        if is_meant and frame is not None and frame.f_code.co_filename in _CALLERS:
             self._was_interrupted = True
             raise BatchInterrupted
 
@@ -96,8 +102,9 @@ class LoopWatch:
                 continue
             num_seen += 1
             if num_seen >= _NUM_POLLS:
+                self._interrupted_batch = num_batches
                 signal.pthread_kill(self._loop_thread.ident or 0, _SIGNAL)
 
 
 def _handlers() -> tuple[Any, Any]:
-    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    return _get_handler(_INT), _get_handler(_TERM)

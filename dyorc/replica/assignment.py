@@ -17,7 +17,7 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.network import Network, Secrets
-from dyorc.user_code import import_outside_of_loop
+from dyorc.user_code import import_on_own_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Source:
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
         bundle = self.bundle
-        found = import_outside_of_loop(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
+        found = import_on_own_thread(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
         program = program_in(found, self.target, self.program)
         object.__setattr__(program, "name", self.served_as or self.program)  # frozen for everybody else
         return program

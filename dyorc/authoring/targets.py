@@ -1,7 +1,8 @@
 """Imports the places of several targets, so that each finds its own neighbours.
 
-`one/app.py` and `two/app.py` may both import `helper`, and Python has one module of that name. So code that would meet a neighbour
-of the same name from another folder is imported below a package of its own, as a deployed version is; all else by its own name.
+`one/app.py` and `two/app.py` may both import `helper`, and Python has one module of that name. So code that would meet a
+neighbour of that name from another folder is imported below a package of its own, as a deployed version is; all else by its own
+name.
 Replicas run one target each, from its bundle, and need none of that.
 """
 

@@ -32,6 +32,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- OverloadedError           ... because the server is too busy to answer within the request's limit
     |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
+    |     `- ScaledToZeroError      ... because somebody has taken all replicas of a program away (never sent again by itself)
     |- JobNotEndedError           the job has no result yet; ask again later
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
@@ -290,6 +291,20 @@ class NotReadyError(CapacityError):
     """Programs that are needed have no replica yet."""
 
     code = "not_ready"
+
+
+class ScaledToZeroError(NotReadyError):
+    """A program that is needed has no replica, by order of a person, and gets none by itself."""
+
+    code = "scaled_to_zero"
+    retryable = False
+
+    def __init__(self, program: str) -> None:
+        super().__init__(
+            f"program {program!r} is scaled to 0 replicas by hand; `dyorc scale {program} 1` gives it one, "
+            f"`dyorc scale {program} --auto` leaves it to the server again"
+        )
+        self.program = program
 
 
 class JobNotEndedError(DyOrcError):

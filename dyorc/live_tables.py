@@ -12,7 +12,16 @@ from dyorc.whole_table import WholeTable
 
 Snapshot = Mapping[str, Any]
 
-_STATES = {"ready": "green", "parked": "green", "cold": "green", "loading": "cyan", "starting": "yellow", "failing": "red"}
+_STATES = {
+    "ready": "green",
+    "parked": "green",
+    "cold": "green",
+    "off": "yellow",
+    "starved": "red",
+    "loading": "cyan",
+    "starting": "yellow",
+    "failing": "red",
+}
 _WARM, _PARKED = "ready", "parked"
 
 

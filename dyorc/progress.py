@@ -16,6 +16,8 @@ _COLOURS = {
     ProgramState.READY: "green",
     ProgramState.PARKED: "green",
     ProgramState.COLD: "green",
+    ProgramState.OFF: "yellow",
+    ProgramState.STARVED: "red",
     ProgramState.FAILING: "red",
 }
 

@@ -20,6 +20,7 @@ _console = Console(soft_wrap=True)
 
 def scale(
     program: Annotated[str | None, typer.Argument(help="The program to set; without it, all are shown.")] = None,
+    number: Annotated[int | None, typer.Argument(min=0, help="The same as --warm.")] = None,
     warm: Annotated[int | None, typer.Option(min=0, help="Replicas that take batches.")] = None,
     parked: Annotated[int | None, typer.Option(min=0, help="Replicas whose processes wait, without weights.")] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Leave both numbers to the forecast again.")] = False,
@@ -27,7 +28,10 @@ def scale(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Shows how many replicas programs have, or sets it: `dyorc scale large --warm 2`. Setting it needs a key that may manage."""
+    """Shows how many replicas programs have, or sets it: `dyorc scale large 2`. Setting it needs a key that may manage."""
+    if number is not None and warm is not None:
+        raise ConfigurationError(f"{number} and --warm {warm} are two numbers of replicas; give one")
+    warm = number if warm is None else warm
     if program is not None and not auto and warm is None and parked is None:
         raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
     if auto and (warm is not None or parked is not None):

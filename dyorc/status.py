@@ -23,6 +23,10 @@ class ProgramState(Enum):
     """No replica should take batches now; some wait in processes without weights."""
     COLD = "cold"
     """No replica should take batches now, and there is no process."""
+    STARVED = "starved"
+    """A replica takes batches, but the last calls all failed for want of memory."""
+    OFF = "off"
+    """No replica takes batches, by order of a person (`dyorc scale`): requests that need the program fail."""
     FAILING = "failing"
     """The last attempt to load it failed, and no replica is left."""
 
@@ -31,11 +35,13 @@ BEST_FIRST = (
     ProgramState.READY,
     ProgramState.PARKED,
     ProgramState.COLD,
+    ProgramState.STARVED,
+    ProgramState.OFF,
     ProgramState.LOADING,
     ProgramState.STARTING,
     ProgramState.FAILING,
 )
-_AS_WANTED = BEST_FIRST[:3]
+_AS_WANTED = BEST_FIRST[:5]
 
 
 class ReplicaState(Enum):
@@ -123,6 +129,8 @@ class ProgramStatus:
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
         most_on: How many replicas may hold it on the devices where others need room.
+        is_off: Whether it has none by order of a person.
+        is_starved: Whether the last calls all failed for want of memory.
         is_awaited: Whether the server is not ready without it. Nobody waits for a program of a version that is not served yet.
     """
 
@@ -139,6 +147,8 @@ class ProgramStatus:
     lead: LeadTimes | None = None
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
     is_awaited: bool = True
+    is_off: bool = False
+    is_starved: bool = False
 
     @property
     def replica_pids(self) -> dict[str, int]:
@@ -147,8 +157,14 @@ class ProgramStatus:
 
     @property
     def is_as_wanted(self) -> bool:
-        """Whether a replica takes batches, or none should."""
+        """Whether a replica takes batches, or none should. A server is ready by this: large tensors of one client take none from
+        others."""
         return self.state in _AS_WANTED
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether its calls run, now or once a replica that comes by itself is ready."""
+        return self.is_as_wanted and self.state not in (ProgramState.OFF, ProgramState.STARVED)
 
     def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
         """Returns the replicas in a state that stay, those first that have been in it for longest."""
@@ -273,7 +289,7 @@ class StatusBoard:
         if known is not None and known.state is replica.state:
             return False
         status.replicas[replica.replica_id] = replica
-        if replica.state is ReplicaState.READY:
+        if replica.state is ReplicaState.READY and not status.is_starved:
             status.error = ""
         self._settle(status)
         return True
@@ -313,6 +329,13 @@ class StatusBoard:
         status.error = error
         if not status.replica_pids:
             self._set(status, ProgramState.FAILING)
+
+    def starve(self, program: str, error: str) -> None:
+        """Notes that the last calls of a program all failed for want of memory; without an error, that one has run again."""
+        status = self.programs.get(program)
+        if status is not None and (error or status.is_starved):
+            status.error, status.is_starved = error, bool(error)
+            self._settle(status)
 
     def as_values(self) -> dict[str, Any]:
         """As plain values, by program, for `show`."""
@@ -365,7 +388,9 @@ class StatusBoard:
         """Finds out the state of a program from those of its replicas."""
         states = {one.state for one in status.replicas.values()}
         if ReplicaState.READY in states:
-            state = ProgramState.READY
+            state = ProgramState.STARVED if status.is_starved else ProgramState.READY
+        elif not status.num_wanted and status.is_off:
+            state = ProgramState.OFF
         elif not status.num_wanted:
             state = ProgramState.PARKED if states else ProgramState.COLD
         elif ReplicaState.LOADING in states:

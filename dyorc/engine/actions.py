@@ -119,6 +119,13 @@ class StageTensors(msgspec.Struct, frozen=True):
     tensors: Sequence[TensorRef]
 
 
+class ProgramStarved(msgspec.Struct, frozen=True):
+    """The last calls of a program all failed for want of memory, the latest with this error. Without an error: one has run."""
+
+    program: str
+    error: str
+
+
 class ReplaceReplica(msgspec.Struct, frozen=True):
     """A replica hangs: replace it. The engine has already forgotten it."""
 
@@ -146,4 +153,5 @@ Action: TypeAlias = (
     | ReleaseTensors
     | ReplaceReplica
     | ParkReplica
+    | ProgramStarved
 )

@@ -174,12 +174,14 @@ class ReplicasWanted(msgspec.Struct, frozen=True):
     Attributes:
         lead_s: How long it takes until a replica is ready, if none is; 0 if unknown. Calls that cannot wait so long fail at once.
         misplaced: Replicas that are parked before others, whatever they run.
+        is_order: Whether a person has set the number, so that calls do not change it. Of 0 replicas nobody waits for one then.
     """
 
     program: str
     num_warm: int
     lead_s: float = 0.0
     misplaced: tuple[str, ...] = ()
+    is_order: bool = False
 
 
 class ProgramAdded(msgspec.Struct, frozen=True):

@@ -3,28 +3,29 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dyorc.errors import NotReadyError
+from dyorc.errors import NotReadyError, ScaledToZeroError
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.tenants import Tenant
 from dyorc.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Checks that every program that a model may call has a replica, unless it should have none; without a model, every program,
-    and that nothing else is missing.
+    """Checks that every program that a model may call has a replica, or gets one when it is called; without a model, every
+    program that should have one, and that nothing else is missing.
 
     Raises:
         NotReadyError: If one has none; says which, and what it is doing.
     """
     complaints = [] if model is not None else list(status.lacking.values())
-    complaints += [_describe(one) for one in _programs_of(status, model) if not one.is_as_wanted]
+    programs = _programs_of(status, model)
+    complaints += [_describe(one) for one in programs if not (one.is_as_wanted if model is None else one.can_serve)]
     if complaints:
         raise NotReadyError("not ready: " + "; ".join(complaints))
 
 
 def is_ready(status: StatusBoard, model: Model) -> bool:
     """Returns whether every program that a model may call has a replica, or should have none."""
-    return all(one.is_as_wanted for one in _programs_of(status, model))
+    return all(one.can_serve for one in _programs_of(status, model))
 
 
 def repository_index(
@@ -48,8 +49,8 @@ def repository_index(
 
 
 def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
-    waiting = [one for one in _programs_of(status, model) if not one.is_as_wanted]
-    is_failing = any(one.state is ProgramState.FAILING for one in waiting)
+    waiting = [one for one in _programs_of(status, model) if not one.can_serve]
+    is_failing = any(one.state in (ProgramState.FAILING, ProgramState.OFF, ProgramState.STARVED) for one in waiting)
     state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
     return {"name": model.name, "version": model.version, "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
 
@@ -61,4 +62,6 @@ def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus
 
 
 def _describe(program: ProgramStatus) -> str:
+    if program.state is ProgramState.OFF:
+        return str(ScaledToZeroError(program.name))
     return f"program {program.name!r} is {program.state.value}{': ' + program.error if program.error else ''}"

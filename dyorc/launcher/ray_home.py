@@ -8,9 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dyorc.errors import ConfigurationError
 from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
 
 _FOLDER_PREFIX = "dyorc-"
+_MAX_SOCKET_PATH = 107
+"""Bytes of a Unix socket's path, without the zero at its end (``sun_path`` in unix(7))."""
+_LONGEST_SOCKET = "dyorc-12345678/ray/session_2026-01-01_00-00-00_000000_{}/sockets/plasma_store"
+"""The longest path of a socket below the folder for temporary files, as `tempfile` and Ray name things; {} is a process id."""
 
 
 class RayHome:
@@ -25,6 +30,12 @@ class RayHome:
         self.folder = ""
 
     def __enter__(self) -> Self:
+        """Makes the folder.
+
+        Raises:
+            ConfigurationError: If the paths of Ray's sockets there would be longer than the system allows.
+        """
+        _check_length(tempfile.gettempdir())
         _remove_orphans()
         self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         try:
@@ -64,6 +75,17 @@ class RayHome:
             if name not in os.environ:
                 os.environ[name] = value
                 self._environment.append(name)
+
+
+def _check_length(folder: str) -> None:
+    longest = _LONGEST_SOCKET.format(os.getpid())
+    num_bytes, most = len(os.fsencode(folder)), _MAX_SOCKET_PATH - len(longest) - 1
+    if num_bytes > most:
+        raise ConfigurationError(
+            f"the folder for temporary files, {folder}, has a path of {num_bytes} bytes, and the paths of Ray's sockets below it "
+            f"would be longer than the {_MAX_SOCKET_PATH} that the system allows; set TMPDIR to a path of at most {most} bytes, "
+            f"for example /tmp"
+        )
 
 
 def _remove_orphans() -> None:

@@ -27,6 +27,7 @@ from dyorc.engine.actions import (
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -223,14 +224,24 @@ class Orchestrator:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
         self._post(warned_of(warning))
 
-    def want(self, program: str, num_warm: int, num_parked: int, lead_s: float = 0.0, misplaced: Sequence[str] = ()) -> None:
+    def want(
+        self,
+        program: str,
+        num_warm: int,
+        num_parked: int,
+        lead_s: float = 0.0,
+        misplaced: Sequence[str] = (),
+        *,
+        is_order: bool = False,
+    ) -> None:
         """Sets how many replicas of a program take batches, and how many more wait without weights.
 
         Args:
             lead_s: How long it takes until a replica is ready, if none is; 0 if unknown.
             misplaced: Replicas that are parked before others, if there are too many.
+            is_order: Whether a person has set the number.
         """
-        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced)))
+        self._post(ReplicasWanted(program, num_warm, lead_s, tuple(misplaced), is_order))
         self._fleet.want(program, num_warm, num_parked)
 
     def runs(self, workflow: Workflow) -> bool:
@@ -396,6 +407,8 @@ class Orchestrator:
         again."""
         self._give_up_engine()
         self._engine = self._new_engine()
+        for name in self.status.programs:
+            self.status.starve(name, "")
         self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
@@ -442,6 +455,8 @@ class Orchestrator:
                 self._fleet.stage(replica_id, tensors)
             case ParkReplica(replica_id=replica_id):
                 self._fleet.park(replica_id)
+            case ProgramStarved(program=program, error=error):
+                self.status.starve(program, error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 self._ahead.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)

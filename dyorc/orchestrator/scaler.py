@@ -32,8 +32,12 @@ class Plant(Protocol):
         """Returns every program as it is now."""
         ...
 
-    def want(self, wish: Wish) -> None:
-        """Carries a wish out, in its own time."""
+    def want(self, wish: Wish, *, is_order: bool) -> None:
+        """Carries a wish out, in its own time.
+
+        Args:
+            is_order: Whether a person has set the number of replicas that take batches.
+        """
         ...
 
 
@@ -125,7 +129,11 @@ class Scaler:
         self._last[wish.program] = wish
         self._decisions.append(Decision(time.time(), wish))
         _log.info("scaled", program=wish.program, warm=wish.num_warm, parked=wish.num_parked, reason=wish.reason)
-        self._plant.want(wish)
+        self._plant.want(wish, is_order=self._is_order(wish.program))
+
+    def _is_order(self, program: str) -> bool:
+        order = self._policy.overrides.get(program)
+        return order is not None and order.num_warm is not None
 
     # What people see and say
 
@@ -179,7 +187,10 @@ class Scaler:
         if not bounds.is_fixed:
             _check(program, bounds, num_warm, num_parked)
         self._policy.override(program, num_warm, num_parked)
+        before = self._last.get(program)
         self.decide()
+        if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or none any more
+            self._plant.want(before, is_order=self._is_order(program))
 
     def forget(self, program: str) -> None:
         """Forgets a program that is not served any more."""

@@ -16,7 +16,9 @@ _UNKNOWN = LeadTimes(from_parked_s=0.5, from_cold_s=3.0)
 class Want(Protocol):
     """Carries a wish out: `Orchestrator.want`."""
 
-    def __call__(self, program: str, num_warm: int, num_parked: int, lead_s: float, misplaced: Sequence[str]) -> None: ...
+    def __call__(
+        self, program: str, num_warm: int, num_parked: int, lead_s: float, misplaced: Sequence[str], *, is_order: bool
+    ) -> None: ...
 
 
 class Works:
@@ -38,12 +40,13 @@ class Works:
         """Returns all programs as they are now."""
         return [self._program_load(program) for program in self._programs.values()]
 
-    def want(self, wish: Wish) -> None:
+    def want(self, wish: Wish, *, is_order: bool = False) -> None:
         """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
         status = self._status.programs[wish.program]
+        status.is_off = is_order and not wish.num_warm
         status.most_on = wish.most_on
         lead_s = 0.0 if status.lead is None else status.lead.next_s(status.counts())
-        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s, status.misplaced())
+        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s, status.misplaced(), is_order=is_order)
 
     def _program_load(self, program: Program) -> ProgramLoad:
         name = program.name

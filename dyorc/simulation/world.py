@@ -24,6 +24,7 @@ from dyorc.engine.actions import (
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -210,6 +211,8 @@ class World:
                 self._missed(request_id, self.now_ns)
             case FailRequest(request_id=request_id, error=error):
                 raise InternalError(f"simulated request {request_id} failed: {error}") from error
+            case ProgramStarved(program=program, error=error):
+                raise InternalError(f"simulated program {program!r} has no memory: {error}")
             case EffectFailed(workflow=workflow, error=error):
                 raise InternalError(f"an effect of simulated workflow {workflow!r} failed: {error}") from error
             case ParkReplica(replica_id=replica_id):

@@ -60,3 +60,29 @@ def test_cells_in_which_a_program_is_cold_are_as_good_as_those_in_which_it_is_re
     assert list(together.programs["double"].replicas) == ["0/r0"]
     together.show({0: cold.as_values(), 1: starting.as_values()}, max)
     assert not together.is_ready
+
+
+def test_a_program_that_a_person_has_taken_all_replicas_from_is_off_and_as_wanted_but_cannot_serve() -> None:
+    board = board_of(1, ReplicaState.READY)
+    board.programs["double"].is_off = True
+    board.want("double", 0)
+    assert board.programs["double"].state is ProgramState.READY, "it runs what it has"
+    board.left("r0")
+    assert board.programs["double"].state is ProgramState.OFF
+    assert board.is_ready
+    assert not board.programs["double"].can_serve
+
+
+def test_a_program_whose_calls_all_fail_for_want_of_memory_is_not_ready_though_the_server_is() -> None:
+    board = board_of(1, ReplicaState.READY)
+    board.starve("double", "MemoryError: 9 GB")
+    board.joined("double", "r1", 8)
+    program = board.programs["double"]
+    assert (program.state, program.error, program.can_serve, board.is_ready) == (
+        ProgramState.STARVED,
+        "MemoryError: 9 GB",
+        False,
+        True,
+    )
+    board.starve("double", "")
+    assert (program.state, program.error, program.can_serve) == (ProgramState.READY, "", True)

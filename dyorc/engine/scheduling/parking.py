@@ -16,8 +16,9 @@ from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.pools import Pool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.retrying import fail
 from dyorc.engine.shared import Shared
-from dyorc.errors import DeadlineError
+from dyorc.errors import DeadlineError, ScaledToZeroError
 
 
 class Parking:
@@ -51,6 +52,10 @@ class Parking:
         pool.suspects.num_replicas = event.num_warm
         if not event.num_warm:
             pool.forgive()
+        if pool.target.is_off:
+            for call in pool.queue.take_out(_can_be_refused):
+                call.wait()
+                self.refuse(call, pool)
         self.balance(pool)
 
     def added(self, program: str) -> None:
@@ -101,6 +106,14 @@ class Parking:
         del self._replicas[replica.replica_id]
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
+    def is_refused(self, call: Call, pool: Pool) -> bool:
+        """Returns whether a call cannot run because a person has taken all replicas of its program away."""
+        return pool.target.is_off and _can_be_refused(call)
+
+    def refuse(self, call: Call, pool: Pool) -> None:
+        """Fails such a call."""
+        fail(self._turn, pool, call, ScaledToZeroError(pool.program.name))
+
     def lateness(self, call: Call, pool: Pool) -> DeadlineError | None:
         """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
         target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.standing.order.deadline_ns
@@ -117,9 +130,16 @@ class Parking:
         name, lead_ns = pool.program.name, pool.target.lead_ns
         if pool.replicas:
             return ""
+        if pool.target.is_off:
+            return f"{ScaledToZeroError(name)}"
         if not lead_ns:
             return f"no replica of program {name!r} is ready"
         return f"program {name!r} is cold; a replica takes about {lead_ns / 1e9:.3g} s to be ready"
+
+
+def _can_be_refused(call: Call) -> bool:
+    """Returns whether anybody is told if a call fails: nobody is of the effects of an answered request, which rather wait."""
+    return not call.segment.task.request.is_answered
 
 
 def _free_ns(replica: Replica) -> int:

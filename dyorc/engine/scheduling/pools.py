@@ -53,6 +53,7 @@ class Pool:
         held_since_ns: Since when it does.
         num_when_held: Calls that were ready then.
         load_error: Why no replica can load the program, while that is so.
+        num_starved: Batches that failed for want of memory since the last one that ran (`starving`).
     """
 
     def __init__(self, program: Program, record: Record, config: EngineConfig) -> None:
@@ -80,6 +81,7 @@ class Pool:
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
         self.num_load_failures = 0
+        self.num_starved = 0
         self.load_error: DyOrcError | None = None
         self.timer: Timer | None = None
         self._max_in_flight = config.max_in_flight_batches

@@ -40,6 +40,7 @@ from dyorc.engine.scheduling.retrying import Retrying, fail
 from dyorc.engine.scheduling.roll import Roll
 from dyorc.engine.scheduling.sending import NS_PER_S, Sending
 from dyorc.engine.scheduling.staging import Staging
+from dyorc.engine.scheduling.starving import note_failure, note_success
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import Load, ReplicaEvent
 from dyorc.engine.shared import Shared
@@ -175,6 +176,10 @@ class Scheduler:
         if pool.load_error is not None and not pool.replicas:
             call.wait()
             fail(self._turn, pool, call, pool.load_error)
+            return
+        if pool.target.is_off and self._parking.is_refused(call, pool):
+            call.wait()
+            self._parking.refuse(call, pool)
             return
         if self._refusals.num_of and (refusal := self._refusals.check(call)) is not None:
             call.wait()
@@ -342,6 +347,8 @@ class Scheduler:
             self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
         tell_ended(batch, "done", self._turn.now_ns, event)
+        if pool.num_starved:
+            note_success(self._turn, pool)
         learn(batch, event.execute_s, self._turn.now_ns)
         count(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
@@ -361,6 +368,7 @@ class Scheduler:
             return
         tell_ended(batch, "failed", self._turn.now_ns)
         pool = batch.replica.pool
+        note_failure(self._turn, pool, batch, event)
         if event.is_capacity:
             message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
             self._retrying.no_memory(batch, CapacityError(message, retry_after_s=pool.drain_s()))

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple, TypeAlias
 import structlog
 
 from dyorc.config import JobsConfig
-from dyorc.errors import ClientMemoryDisabledError, DyOrcError, EffectLostError, ExecutionError, UnsupportedError
+from dyorc.errors import (
+    ClientMemoryDisabledError,
+    DyOrcError,
+    EffectLostError,
+    ExecutionError,
+    ScaledToZeroError,
+    UnsupportedError,
+)
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import ClientMemory
@@ -26,12 +33,15 @@ _log = structlog.get_logger("dyorc.jobs")
 
 _FIRST_DELAY_S = 0.5
 _MAX_DELAY_S = 60.0
+_OFF_DELAY_S = 5.0
+"""When a job is tried again whose program has no replica by order of a person."""
 
 
 class Later(NamedTuple):
-    """The job is worth another attempt, later."""
+    """The job is worth another attempt, later. `is_counted`: this one was one."""
 
     delay_s: float
+    is_counted: bool = True
 
 
 Ending: TypeAlias = Outcome | Later
@@ -79,6 +89,8 @@ class Attempts:
             return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival))
         except DyOrcError as error:
             self._service.origins.refused(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
+            if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # somebody will scale the program up again
+                return Later(_OFF_DELAY_S, is_counted=False)
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
                 return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
             return Outcome(num_attempts=num_attempts, error=job_error(error))

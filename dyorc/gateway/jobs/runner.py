@@ -217,7 +217,7 @@ class Runner:
             ending = await run.attempt(self.attempts, ticket)
         try:
             if ending is not None:
-                await self._end(claim, ending, is_counted=True)
+                await self._end(claim, ending, is_counted=not isinstance(ending, Later) or ending.is_counted)
             elif self.attempts.is_repeatable(claim):
                 await self._end(claim, Later(0.0), is_counted=False)
             else:

@@ -25,6 +25,7 @@ from dyorc.engine.actions import (
     FailRequest,
     FetchValue,
     ParkReplica,
+    ProgramStarved,
     ReleaseTensors,
     ReplaceReplica,
     SetTimer,
@@ -111,6 +112,7 @@ class World:
         self.stories: dict[int, Story] = {}
         self.replaced: list[str] = []
         self.failed_effects: list[EffectFailed] = []
+        self.starved: list[tuple[str, str]] = []
         self.parked: dict[str, str] = {}
         """Replicas that hold no program, but their tensors; each with the program it had."""
         self.workflows: dict[int, Workflow] = {}
@@ -454,6 +456,8 @@ class World:
                 self.parked[replica_id] = self._replicas[replica_id]
             case EffectFailed():
                 self.failed_effects.append(action)
+            case ProgramStarved():
+                self.starved.append((action.program, action.error))
             case ReplaceReplica(replica_id=replica_id):
                 self.replaced.append(replica_id)
                 self.forget(replica_id)

@@ -2,10 +2,12 @@
 
 import pytest
 
+import dyorc
 from dyorc.config import EngineConfig
-from dyorc.errors import DeadlineError, ProgramLoadError
+from dyorc.engine.events import ReplicasWanted
+from dyorc.errors import DeadlineError, ProgramLoadError, ScaledToZeroError
 from tests.unit.engine.driver import World
-from tests.unit.engine.programs import add_one, cascade, double, increment, increment_twice
+from tests.unit.engine.programs import Vector, add_one, cascade, double, increment, increment_twice, send
 from tests.unit.engine.speculative_world import GOOD, YES, counts, guarded, world_with
 
 
@@ -123,3 +125,49 @@ def test_guesses_of_a_cold_program_wait_and_cost_nothing() -> None:
     world.finish()
     assert world.result(request_id).tolist() == [2, 4]
     assert counts(world) == (0, 0, 0)
+
+
+def test_calls_of_a_program_that_a_person_has_scaled_to_zero_fail_at_once() -> None:
+    world = World([add_one])
+    waiting = world.submit(increment, [1, 1])
+    world.tell(ReplicasWanted("add_one", 0, is_order=True))
+    late = world.submit(increment, [1, 1])
+    for request_id in (waiting, late):
+        with pytest.raises(ScaledToZeroError, match="'add_one' is scaled to 0 replicas by hand; `dyorc scale add_one 1`"):
+            world.result(request_id)
+    world.tell(ReplicasWanted("add_one", 0))
+    again = world.submit(increment, [1, 1])
+    assert again not in world.answers, "it may be woken up"
+    world.tell(ReplicasWanted("add_one", 1))
+    world.join(add_one)
+    world.finish_all()
+    assert world.result(again)[0] == 2
+
+
+def test_what_a_replica_runs_when_a_person_takes_it_away_is_answered() -> None:
+    world = World([add_one])
+    world.join(add_one)
+    request_id = world.submit(increment, [1, 1])
+    world.tell(ReplicasWanted("add_one", 0, is_order=True))
+    world.finish_all()
+    assert world.result(request_id)[0] == 2
+
+
+def test_effects_of_an_answered_request_wait_for_a_program_that_is_off() -> None:
+    world = World([send, double])
+    world.join(double)
+    world.submit(doubled_and_sent, [1, 1])
+    world.finish_all()
+    world.tell(ReplicasWanted("send", 0, is_order=True))
+    assert world.engine.pending_effects() == {"doubled_and_sent": 1}
+    world.tell(ReplicasWanted("send", 1))
+    world.join(send)
+    world.finish_all()
+    assert not world.failed_effects
+    assert not world.engine.pending_effects()
+
+
+@dyorc.workflow
+async def doubled_and_sent(x: Vector) -> Vector:
+    send(x)
+    return double(x)

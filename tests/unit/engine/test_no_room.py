@@ -118,3 +118,33 @@ def test_a_program_with_an_effect_is_not_run_again_because_its_results_found_no_
         check_no_room(world, request_id)
     assert not world.in_flight
     world.check_nothing_is_left()
+
+
+def test_a_program_none_of_whose_calls_has_memory_is_noticed_until_one_runs() -> None:
+    world = World([add_one])
+    world.join(add_one)
+    for number in range(5):
+        world.submit(increment, [number, number])
+        batch = world.oldest()
+        del world.in_flight[batch.action.batch_id]
+        world.tell(BatchFailed(batch.action.replica_id, batch.action.batch_id, "OutOfMemoryError", "9 GiB"))
+    assert world.starved == [("add_one", "OutOfMemoryError: 9 GiB")]
+    world.submit(increment, [1, 1])
+    world.finish()
+    assert world.starved[1:] == [("add_one", "")]
+
+
+def test_other_failures_and_batches_that_fit_in_halves_are_no_want_of_memory() -> None:
+    world = World([add_one])
+    world.join(add_one)
+    for number in range(5):
+        world.submit(increment, [number, number])
+        world.fail(message="it is negative")
+    for _ in range(5):
+        first = world.submit(increment, [1, 1])
+        world.submit_all(increment, [[2, 2]] * 4)
+        world.finish()
+        find_no_room(world, world.oldest())
+        world.finish_all()
+        assert world.result(first)[0] == 2
+    assert not world.starved

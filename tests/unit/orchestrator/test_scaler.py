@@ -28,14 +28,16 @@ class Works:
 
     programs: dict[str, ProgramLoad] = field(default_factory=lambda: {"large": COLD})
     wishes: list[Wish] = field(default_factory=list[Wish])
+    orders: list[bool] = field(default_factory=list[bool])
 
     def loads(self) -> Sequence[ProgramLoad]:
         """Returns all programs."""
         return list(self.programs.values())
 
-    def want(self, wish: Wish) -> None:
+    def want(self, wish: Wish, *, is_order: bool) -> None:
         """Makes it true."""
         self.wishes.append(wish)
+        self.orders.append(is_order)
         counts = ReplicaCounts(warm=wish.num_warm, parked=wish.num_parked)
         self.programs[wish.program] = replace(self.programs[wish.program], counts=counts)
 
@@ -207,3 +209,14 @@ async def test_a_fault_of_the_policy_leaves_the_replicas_as_they_are(monkeypatch
         monkeypatch.undo()
         scaler.scale("large", 1, None)
     assert works.programs["large"].counts.warm == 1
+
+
+async def test_a_number_by_hand_is_an_order_even_if_it_is_what_it_was() -> None:
+    works, scaler = Works(), Scaler(ScalingConfig())
+    async with scaler.running(works):
+        scaler.begin()
+        assert (works.wishes[-1].num_warm, works.orders) == (0, [False])
+        scaler.scale("large", 0, None)
+        assert (works.wishes[-1].num_warm, works.orders[-1]) == (0, True)
+        scaler.scale("large", None, None)
+        assert (works.wishes[-1].num_warm, works.orders[-1]) == (0, False)

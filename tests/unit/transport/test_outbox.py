@@ -90,9 +90,7 @@ def test_the_error_of_a_column_that_never_fits_names_the_sizes(own: Exchange) ->
 
 
 def test_a_batch_that_never_fits_may_be_smaller(own: Exchange) -> None:
-    with pytest.raises(
-        TooLargeError, match=r"whole batch has .*ARENA_BYTES, or lower the program.s max_batch_size$"
-    ):
+    with pytest.raises(TooLargeError, match=r"whole batch has .*ARENA_BYTES, or lower the program.s max_batch_size$"):
         own.outbox.write([np.zeros((4, 2**18), np.uint8)])
 
 

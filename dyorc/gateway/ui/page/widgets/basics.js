@@ -32,7 +32,7 @@ export function Figures({ figures, label }) {
 
 const TONES = {
   ready: "ok", ok: "ok", succeeded: "ok", done: "ok", warm: "ok", running: "accent", loading: "accent", starting: "accent", warming: "accent",
-  parked: "", cold: "", queued: "", waiting: "", cancelled: "", withdrawn: "", parking: "", squashed: "warn", lost: "warn", failing: "bad", failed: "bad",
+  parked: "", cold: "", off: "warn", starved: "bad", queued: "", waiting: "", cancelled: "", withdrawn: "", parking: "", squashed: "warn", lost: "warn", failing: "bad", failed: "bad",
 }; // prettier-ignore
 
 /** A state in a word; whatever is not known and not good is an error's name. */

@@ -8,8 +8,8 @@ from typing import Self
 from dyorc.services.stopping import before
 
 Finish = Callable[[float], Awaitable[object]]
-"""Has something take in nothing new, from the first step on, and finish what it has; cuts off what takes more seconds
-than given. May be called again, with less time."""
+"""Has something take in nothing new, from the first step on, and finish what it has; what takes more seconds than given is cut
+off. May be called again, with less time."""
 
 
 class Drain:

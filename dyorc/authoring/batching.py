@@ -5,15 +5,16 @@ even for a single call: so a result never depends on what else was in the batch.
 """
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
+from dyorc.authoring.exact import exact_key
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import DefinitionError, SizeLimitError
 from dyorc.tensor import Shape, TensorRef
 
-BatchKey: TypeAlias = tuple[tuple[StaticValue, ...], tuple[Shape, ...]]
+BatchKey: TypeAlias = tuple[Hashable, tuple[Shape, ...]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ class BatchKeys:
         """
         if self._is_constant:
             return (), ()
-        return statics, tuple(self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors))
+        return exact_key(statics) if statics else (), tuple(
+            self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors)
+        )
 
     def padded_shape(self, at: int, shape: Shape) -> Shape:
         """Returns the shape of input `at` after padding.

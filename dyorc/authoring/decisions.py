@@ -78,9 +78,7 @@ class Decision:
         Raises:
             WorkflowError: If the function does not return a bool (for `when`) or something hashable (for `choose`).
         """
-        outcome = self.function(value)
-        if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0:
-            outcome = outcome.item()
+        outcome = _as_python(self.function(value))
         if self.kind is DecisionKind.WHEN and not isinstance(outcome, bool):
             raise WorkflowError(f"dyorc.when: the predicate returned {type(outcome).__name__} {outcome!r}, expected a bool")
         try:
@@ -88,6 +86,11 @@ class Decision:
         except TypeError:
             raise WorkflowError(f"dyorc.choose: the key {type(outcome).__name__} {outcome!r} is not hashable") from None
         return outcome
+
+
+def _as_python(outcome: Any) -> Any:
+    """Returns the Python number of an array, tensor or scalar of rank 0; anything else as it is."""
+    return outcome.item() if hasattr(outcome, "item") and getattr(outcome, "ndim", None) == 0 else outcome
 
 
 decisions_made: ContextVar[list[Decision] | None] = ContextVar("dyorc_decisions_made", default=None)
@@ -112,7 +115,12 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
         ref: The value to decide by. It may not exist yet.
         key: A pure function from the value (NumPy) to something small and hashable.
         likely: The usual outcome, used until DyOrc has seen enough requests.
+
+    Raises:
+        TypeError: If `likely` is not hashable.
     """
+    likely = _as_python(likely)
+    hash(likely)
     return _noted(Decision(DecisionKind.CHOOSE, ref, key, _site(), likely))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from dyorc.authoring.decisions import Decision, DecisionKind, Site
+from dyorc.authoring.exact import exact
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import Context
 
@@ -128,7 +129,7 @@ def _prior(decision: Decision) -> tuple[Distribution, float]:
     is_binary = decision.kind is DecisionKind.WHEN
     if decision.likely is None:
         return ({True: 0.5, False: 0.5} if is_binary else {}), _PRIOR_WEIGHT
-    hinted: dict[Outcome, float] = {decision.likely: _HINT_PROBABILITY}
     if is_binary:
-        hinted[not decision.likely] = 1 - _HINT_PROBABILITY
-    return hinted, _HINT_WEIGHT
+        likely = bool(decision.likely)
+        return {likely: _HINT_PROBABILITY, not likely: 1 - _HINT_PROBABILITY}, _HINT_WEIGHT
+    return {exact(decision.likely): _HINT_PROBABILITY}, _HINT_WEIGHT

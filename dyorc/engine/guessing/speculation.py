@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dyorc.authoring.decisions import Site
+from dyorc.authoring.exact import exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
 from dyorc.engine.guessing.comparison import Comparison
@@ -159,17 +160,20 @@ class Speculator:
             return []
         is_guessing = point.segment.task.request.standing.round.is_guessing
         chosen: list[Outcome] = []
-        for outcome, probability in self._predictor.predict(point.decision, point.context).items():
+        for predicted, probability in self._predictor.predict(point.decision, point.context).items():
+            outcome = exact(predicted)  # a predictor may speak of plain values
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
+            if not is_immutable(outcome):
+                continue
             if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
                 point.probabilities[outcome] = probability
                 chosen.append(outcome)
         return chosen
 
     def learn_outcome(self, point: BranchPoint) -> None:
-        """Learns from an open decision that was taken."""
-        if self.is_enabled and point.context is not None and point.error is None:
+        """Learns from an open decision that was taken. No other request may get an outcome as a guess that may be mutable."""
+        if self.is_enabled and point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
 
     def learn_payoff(self, site: Site, outcome: Outcome, gain_s: float) -> None:

@@ -126,7 +126,7 @@ class Argument:
 
 
 Outcome: TypeAlias = Hashable
-"""What a decision returns."""
+"""What a decision returns, as `dyorc.authoring.exact.exact` has it: equal to identical outcomes only."""
 
 Waiter: TypeAlias = "Run | BranchPoint | Task | Part"
 """What continues once its values are there; the engine counts how many each waiter still needs."""

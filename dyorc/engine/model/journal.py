@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Site
+from dyorc.authoring.exact import exact
 from dyorc.authoring.ref import Ref
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
@@ -90,7 +91,7 @@ class BranchPoint:
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                self.outcome = self.decision.decide(look(self.decision.ref))
+                self.outcome = exact(self.decision.decide(look(self.decision.ref)))
             except DyOrcError as error:
                 self.error = error
             except StepInterrupted:

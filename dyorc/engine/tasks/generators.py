@@ -29,14 +29,16 @@ class Generating:
 
     Attributes:
         cr_code: The generator's code, under the name that a coroutine has for it; so are `cr_frame` and `cr_await`.
+        cr_running: Whether its code is running. `ag_running` says so of a generator that is suspended at an await, too.
     """
 
-    __slots__ = ("_generator", "_step")
+    __slots__ = ("_generator", "_step", "cr_running")
 
     def __init__(self, generator: AsyncGeneratorType[Any, None]) -> None:
         self._generator = generator
         self._step: Generator[Any, Any, Any] | None = None
         """Of the generator, to its next yield; None while it is suspended at one."""
+        self.cr_running = False
 
     def send(self, value: Any) -> Any:
         """Runs to the next thing that it awaits, which is returned, or yields.
@@ -53,6 +55,7 @@ class Generating:
     def _advance(self, resume: Callable[[Generator[Any, Any, Any]], Any]) -> Any:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)  # so that generators it uses are not closed by a loop either
+        self.cr_running = True
         try:
             if self._step is None:
                 self._step = _generator_of(self._generator.asend(None))
@@ -67,6 +70,7 @@ class Generating:
             self._step = None
             raise
         finally:
+            self.cr_running = False
             sys.set_asyncgen_hooks(*hooks)
 
     def close(self) -> None:
@@ -78,6 +82,7 @@ class Generating:
         """
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
+        self.cr_running = True
         try:
             for _ in range(MAX_REFUSALS):
                 try:
@@ -95,10 +100,12 @@ class Generating:
                     return
             raise RuntimeError("an async generator does not end when it is closed")
         finally:
+            self.cr_running = False
             sys.set_asyncgen_hooks(*hooks)
 
     @property
     def cr_await(self) -> Any:
+        """What it awaits. Read it only while the generator is suspended: see `cr_running`."""
         return self._generator.ag_await
 
     @property

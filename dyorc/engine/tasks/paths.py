@@ -6,13 +6,15 @@ guessed outcome.
 """
 
 import contextlib
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from types import AsyncGeneratorType, CoroutineType, MappingProxyType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, MappingProxyType
 from typing import Any, Protocol
 
 from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather, Site
+from dyorc.authoring.exact import is_immutable, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
@@ -223,10 +225,10 @@ class Path:
                     return Undecided(point)
                 self.assumed[point] = guess[0]
                 self._enter(point, guess[0])
-                return guess
+                return (plain(guess[0]),)
         self.undecided = None
         self._enter(point, point.outcome)
-        return point.error or (point.outcome,)
+        return point.error or (plain(point.outcome),)
 
     def _arrive(self, point: BranchPoint) -> None:
         """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
@@ -251,6 +253,8 @@ class Path:
         self._cursor = 0
         site = point.decision.site
         self._visits[site] = self._visits.get(site, 0) + 1
+        if not is_immutable(outcome):
+            outcome = type(plain(outcome)).__name__  # no other request has this very object
         self._recent = (*self._recent[-1:], outcome)
 
     def _yield(self, value: Any) -> Crowded | tuple[Any]:
@@ -385,11 +389,24 @@ class Path:
         """Returns where the coroutine stands, as deep as the user's file goes."""
         deepest: Any = self._coroutine
         file = self._workflow.function.__code__.co_filename
+        if deepest.cr_running:
+            return _running_line(file, deepest.cr_code)
         while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:
             deepest = deepest.cr_await
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
         return str(Site(deepest.cr_code, line))
+
+
+def _running_line(file: str, code: CodeType) -> str:
+    """Returns the innermost line of a file on this thread's stack; the first of `code` if there is none, as on another thread.
+
+    Of a coroutine that is running, `cr_await` must not be read: CPython 3.11 looks for it on the stack of a frame that changes.
+    """
+    frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] (the nearest frame of Python, if this is compiled)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return str(Site(code, code.co_firstlineno) if frame is None else Site(frame.f_code, frame.f_lineno))
 
 
 def _forget_frames(error: BaseException) -> None:
@@ -449,6 +466,6 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
 def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:
     return (
         entry.callee is callee
-        and entry.statics == statics
+        and same_statics(entry.statics, statics)
         and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
     )

@@ -6,6 +6,7 @@ import pytest
 
 import dyorc
 from dyorc.authoring.decisions import Decision, DecisionKind, Site
+from dyorc.authoring.exact import exact, plain
 from dyorc.authoring.ref import Ref
 from dyorc.engine.guessing.prediction import HistoryPredictor
 from dyorc.engine.model.cells import Cell
@@ -136,8 +137,8 @@ def test_a_wrong_hint_is_soon_outweighed() -> None:
 @pytest.mark.parametrize("likely", [None, 3])
 def test_a_choice_among_many_has_the_odds_that_were_seen(likely: Hashable) -> None:
     among = decision(DecisionKind.CHOOSE, likely)
-    predictor = seen([number % 10 for number in range(1000)] + [3] * 100, among)
-    distribution = predictor.predict(among, context())
+    predictor = seen([exact(number % 10) for number in range(1000)] + [exact(3)] * 100, among)
+    distribution = {plain(outcome): probability for outcome, probability in predictor.predict(among, context()).items()}
     assert next(iter(distribution)) == 3
     assert set(distribution) == set(range(10))
     assert list(distribution.values()) == sorted(distribution.values(), reverse=True)

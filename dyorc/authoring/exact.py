@@ -1,0 +1,142 @@
+"""Which small values are identical, where Python's `==` says yes too often: 1, 1.0 and True, 0.0 and -0.0; or no: NaN and NaN.
+
+The engine looks up what it knows by outcomes of decisions and by static parameters. Two values that a workflow or program can
+tell apart must never share an entry, or one gets the work of the other. Identical means: of the same type, equal bit by bit.
+"""
+
+import struct
+from collections.abc import Hashable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from dyorc.authoring.signature import StaticValue
+
+_DOUBLE = struct.Struct("<d")
+_SELF_EVIDENT = frozenset((NoneType, bool, int, str, bytes))
+"""Types whose values are identical if they are equal and of that type."""
+
+
+class Exact:
+    """A value that is equal only to identical ones.
+
+    Attributes:
+        value: As user code made it.
+        is_immutable: Whether it is known to stay as it is. Another request may get such a value as a guess; any other object is
+            identical only to itself, and belongs to the request that made it.
+    """
+
+    __slots__ = ("_hash", "_key", "is_immutable", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        try:
+            self._key: Hashable = exact_key(value)
+            self.is_immutable = True
+        except Exception:  # of whatever users' classes do, too
+            self._key = (_OpaqueObject, id(value))  # `value` keeps it alive, so the id stays its own
+            self.is_immutable = False
+        self._hash = hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class _OpaqueObject:
+    """Marks keys of objects that are compared by their identity as objects."""
+
+
+def exact(value: Any) -> Hashable:
+    """Returns what stands for a value wherever values are looked up: itself if its `==` is exact, else an `Exact`."""
+    if value is True or value is False or value is None or type(value) is str or type(value) is Exact:
+        return value
+    return Exact(value)
+
+
+def plain(value: Any) -> Any:
+    """Returns the value that an `exact` one stands for."""
+    return value.value if type(value) is Exact else value
+
+
+def is_immutable(value: Any) -> bool:
+    """Returns whether an `exact` value is known to stay as it is."""
+    return value.is_immutable if type(value) is Exact else True
+
+
+def exact_key(value: Any) -> Hashable:
+    """Returns a key that is equal for identical values, and only for these. Made of plain tuples, so it is quick to look up.
+
+    Raises:
+        TypeError: If nothing is known of values of this type: they may be mutable, or differ in what cannot be seen.
+    """
+    kind = type(value)
+    if kind in _SELF_EVIDENT:
+        return kind, value
+    if kind is float:
+        return kind, _DOUBLE.pack(value)
+    if kind is tuple or kind is frozenset:  # a set in the order in which a workflow would walk it
+        return kind, tuple([exact_key(item) for item in value])
+    if kind is complex:
+        return kind, _DOUBLE.pack(value.real), _DOUBLE.pack(value.imag)
+    if isinstance(value, np.generic):
+        return _key_of_numpy(value)
+    if isinstance(value, Enum | type) or kind is object:
+        return kind, id(value)
+    if is_dataclass(kind):
+        return _key_of_dataclass(value)
+    return _key_of_subclass(value)
+
+
+def same_statics(a: tuple[StaticValue, ...], b: tuple[StaticValue, ...]) -> bool:
+    """Returns whether two calls have identical static parameters."""
+    return (not a and not b) or exact_key(a) == exact_key(b)
+
+
+def _key_of_numpy(value: np.generic) -> Hashable:
+    if value.dtype.hasobject or value.dtype.type is not type(value) or isinstance(value, np.void):  # np.void is mutable
+        raise _unknown(value)
+    return type(value), value.dtype.str, value.tobytes()
+
+
+def _key_of_dataclass(value: Any) -> Hashable:
+    """Returns the key of a frozen dataclass whose fields are all that it holds. Fields that its `==` leaves out count as well."""
+    kind: type = type(value)
+    parameters = vars(kind).get("__dataclass_params__")
+    names = [field.name for field in fields(value)]
+    if parameters is None or not parameters.frozen or not parameters.eq or not set(getattr(value, "__dict__", ())) <= set(names):
+        raise _unknown(value)
+    return kind, tuple([exact_key(getattr(value, name)) for name in names])
+
+
+def _key_of_subclass(value: Any) -> Hashable:
+    """Returns the key of a value of a subclass that adds no attributes, as a named tuple's. Its own methods are not asked."""
+    kind: type = type(value)
+    if getattr(value, "__dict__", None) or any(vars(base).get("__slots__") for base in kind.__mro__):
+        raise _unknown(value)
+    if isinstance(value, str):
+        return kind, str.__str__(value)
+    if isinstance(value, int):
+        return kind, int.__int__(value)
+    if isinstance(value, float):
+        return kind, _DOUBLE.pack(float.__float__(value))
+    if isinstance(value, bytes):
+        return kind, bytes.__getitem__(value, slice(None))
+    if isinstance(value, tuple):
+        return kind, tuple([exact_key(item) for item in tuple.__iter__(value)])
+    raise _unknown(value)
+
+
+def _unknown(value: Any) -> TypeError:
+    return TypeError(f"cannot tell which values of {type(value).__name__} are identical")

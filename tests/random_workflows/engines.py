@@ -42,7 +42,7 @@ def run_each(case: Case, seed: int) -> Outcome:
 
 def run_together(case: Case, seed: int) -> Outcome:
     """Runs a case's requests at once in an engine that guesses at every decision, often wrong; batches end in a random order."""
-    rng = random.Random(seed)
+    rng = random.Random(f"{seed} {case.source.replace(case.name, '')}")  # the same for a case that was renamed
     flow: Workflow = getattr(load(case.name, case.source, {"dyorc": dyorc, "programs": _programs}), case.name)
     world = _world_of(flow, rng)
     ids: dict[int, Request] = {}

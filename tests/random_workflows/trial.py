@@ -55,12 +55,12 @@ class Tally:
 
 def generated(seed: int, number: int, num_requests: int = 8) -> list[Expected]:
     """Returns so many cases that mean something, from a seed on."""
-    found: list[Expected] = []
+    cases: list[Expected] = []
     for each in count(seed):
-        if len(found) == number:
+        if len(cases) == number:
             break
-        found += expected_of(generate(each, num_requests))
-    return found
+        cases += expected_of(generate(each, num_requests))
+    return cases
 
 
 def expected_of(case: Case) -> list[Expected]:

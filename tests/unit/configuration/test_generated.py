@@ -69,5 +69,4 @@ def test_the_schema_of_the_charts_values_is_current() -> None:
 def test_the_chart_has_a_schema_for_each_of_its_values() -> None:
     values = yaml.safe_load((SCHEMA.parent / "values.yaml").read_text())
     described = json.loads(SCHEMA.read_text())["properties"]
-    assert described.keys() - values.keys() == {"global"}
-    assert values.keys() <= described.keys()
+    assert described.keys() == values.keys()

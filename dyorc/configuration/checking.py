@@ -1,11 +1,13 @@
 """Checks a configuration file without starting anything."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dyorc.authoring.loading import load
+from dyorc.authoring.loading import import_place, name_in, parts_of
 from dyorc.authoring.overrides import overridden
 from dyorc.authoring.program import Program
+from dyorc.authoring.targets import ImportedPlace, import_places
 from dyorc.config import Settings
 from dyorc.configuration.file import file_layer
 from dyorc.configuration.keys import PROGRAMS, SETTINGS, dotted, value_of
@@ -44,9 +46,13 @@ def _missing_files(settings: Settings, layer: Layer) -> Iterator[str]:
 
 def _problems_of_code(settings: Settings, layer: Layer) -> Iterator[str]:
     programs: list[Program] = []
+    imported: Mapping[str, ImportedPlace] = {}
+    with contextlib.suppress(DyOrcError):  # what cannot be imported is named below
+        imported = import_places([parts_of(target)[0] for target in settings.workflows])
     for number, target in enumerate(settings.workflows):
         try:
-            found = load(target)
+            place, name = parts_of(target)
+            found = name_in(imported[place].module if place in imported else import_place(place), place, name)
         except DyOrcError as error:
             yield f"{layer.place(('workflows', number))}: {error}"
         else:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from dyorc.authoring.exact import exact_key
+from dyorc.authoring.exact import statics_key
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import DefinitionError, SizeLimitError
 from dyorc.tensor import Shape, TensorRef
@@ -84,9 +84,7 @@ class BatchKeys:
         """
         if self._is_constant:
             return (), ()
-        return exact_key(statics) if statics else (), tuple(
-            self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors)
-        )
+        return statics_key(statics), tuple(self.padded_shape(at, tensor.shape) for at, tensor in enumerate(tensors))
 
     def padded_shape(self, at: int, shape: Shape) -> Shape:
         """Returns the shape of input `at` after padding.

@@ -99,9 +99,20 @@ def exact_key(value: Any) -> Hashable:
     return _key_of_subclass(value)
 
 
+def statics_key(statics: tuple[StaticValue, ...]) -> Hashable:
+    """Returns a key that calls of one program share if their static parameters are identical.
+
+    Each has its parameter's own type, so `==` is wrong of zeros and NaN alone, which are rare.
+    """
+    for value in statics:
+        if value != value or (value == 0 and type(value) is float):
+            return exact_key(statics)
+    return statics
+
+
 def same_statics(a: tuple[StaticValue, ...], b: tuple[StaticValue, ...]) -> bool:
-    """Returns whether two calls have identical static parameters."""
-    return (not a and not b) or exact_key(a) == exact_key(b)
+    """Returns whether two calls of one program have identical static parameters."""
+    return a is b or statics_key(a) == statics_key(b)
 
 
 def _key_of_numpy(value: np.generic) -> Hashable:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from dyorc.authoring.exact import exact_key
+from dyorc.authoring.exact import statics_key
 from dyorc.engine.engine import Engine
 from dyorc.engine.invariants.error import InvariantError
 from dyorc.engine.invariants.walks import (
@@ -76,7 +76,7 @@ def batches_are_uniform(engine: Engine) -> None:
         program = batch.replica.pool.program
         if not 1 <= len(batch.calls) <= program.options.max_batch_size:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
-        if len({(call.callee, call.batch_key, exact_key(call.statics)) for call in batch.calls}) != 1:
+        if len({(call.callee, call.batch_key, statics_key(call.statics)) for call in batch.calls}) != 1:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
 
 

@@ -3,11 +3,12 @@
 A call of a program inside a workflow has to reach the engine that steps it. The engine sets the recorder around each step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.errors import InvalidInputError, WorkflowError
 
 if TYPE_CHECKING:
     from dyorc.authoring.program import Program
@@ -22,5 +23,22 @@ class Recorder(Protocol):
         """Records a call. `tensors` are Refs, or values to be turned into tensors."""
         ...
 
+    def mistake(self, error: InvalidInputError) -> WorkflowError:
+        """Returns the workflow's own error for a call that it makes with arguments that do not fit."""
+        ...
+
 
 current_recorder: ContextVar[Recorder | None] = ContextVar("dyorc_recorder", default=None)
+
+
+def record(recorder: Recorder, callee: "Program | Workflow", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Ref":
+    """Records a call that a workflow's code makes.
+
+    Raises:
+        WorkflowError: If the arguments do not fit. That is no fault of the request's, whose inputs were checked before.
+    """
+    try:
+        tensors, statics = callee.signature.bind(args, kwargs)
+        return recorder.call(callee, tensors, statics)
+    except InvalidInputError as error:
+        raise recorder.mistake(error) from None

@@ -7,6 +7,8 @@ from dyorc.errors import ModuleImportError, text_of
 
 _OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
 
+_NO_PACKAGE = "attempted relative import with no known parent package"
+
 
 def import_error(module: str, error: Exception) -> ModuleImportError:
     """Returns the error to raise in place of the one that a module raised.
@@ -18,6 +20,8 @@ def import_error(module: str, error: Exception) -> ModuleImportError:
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_of_users(frame)])
     lines = shown.format() if shown.stack else shown.format_exception_only()
     text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
+    if module.endswith(".py") and _NO_PACKAGE in str(error):
+        text += f"; a file named by its path is in no package: name its module, like pkg.{module.removesuffix('.py')}:flow"
     return ModuleImportError(text, "".join(lines))
 
 

@@ -118,6 +118,10 @@ def _file_of(name: str) -> str | None:
 
 
 def _import_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise DefinitionError(
+            f"{name!r} is neither a file, which ends in .py, nor the name of a module; expected path/app.py:flow or pkg.app:flow"
+        )
     put_on_path(name)
     try:
         return importlib.import_module(name)

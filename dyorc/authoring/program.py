@@ -8,16 +8,34 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
-from dyorc.authoring.context import current_recorder
+from dyorc.authoring.class_checks import check_class, check_function
+from dyorc.authoring.context import current_recorder, record
 from dyorc.authoring.planned import head_of
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
+from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, one_of
 
 P = ParamSpec("P")
-NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def check_name(owner: str, name: Any) -> None:
+    """Checks the name of a program or workflow, which stands in paths, metrics and file names.
+
+    Raises:
+        DefinitionError: If it cannot be one; names what does not fit.
+    """
+    if not isinstance(name, str) or not name:
+        raise DefinitionError(f"{owner}: its name is {name!r}, expected a text")
+    if not _NAME.fullmatch(name):
+        wrong = next(letter for letter in name if not _NAME.fullmatch(letter))
+        raise DefinitionError(
+            f"{owner}: a name is made of letters (a-z, A-Z), digits, '_', '-' and '.', and {wrong!r} is none of these; "
+            f'give it another one, such as name="..." where it is declared'
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,22 +128,28 @@ class ProgramOptions:
         return float(self.ray_actor_options.get("num_gpus", 0))
 
     def check(self, owner: str) -> None:
-        """Raises DefinitionError if a value is out of range."""
-        for name in ("max_batch_size", "max_queued_calls"):
+        """Raises DefinitionError if a value is of another type, or out of range."""
+        for name, (expected, is_valid) in _CHECKS.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise DefinitionError(f"{owner}: {name} is {value!r}, expected a whole number of at least 1")
-        if self.thread not in ("auto", "own"):
-            raise DefinitionError(f"{owner}: thread is {self.thread!r}, expected 'auto' or 'own'")
-        if not isinstance(self.batch_invariant, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DefinitionError(f"{owner}: batch_invariant is {self.batch_invariant!r}, expected True or False")
+            if not is_valid(value):
+                raise DefinitionError(f"{owner}: {name} is {value!r}, expected {expected}")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
-        if self.execution_timeout_s <= 0:
-            raise DefinitionError(f"{owner}: execution_timeout_s is {self.execution_timeout_s!r}, expected more than 0 seconds")
         if self.plan is not None and self.in_process:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
+
+
+_CHECKS: Mapping[str, Check] = {
+    **dict.fromkeys(("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant"), BOOL),
+    **dict.fromkeys(("max_batch_size", "max_queued_calls"), POSITIVE_COUNT),
+    "pad": ("dyorc.pad(...), or None", lambda value: value is None or isinstance(value, Padding)),
+    "ray_actor_options": ("a dict of Ray's options", lambda value: isinstance(value, dict)),
+    "thread": one_of("auto", "own"),
+    "execution_timeout_s": POSITIVE_SECONDS,
+    "plan": ("the name of a file, or None", lambda value: value is None or isinstance(value, str)),
+}
+"""Of the options that concern nothing else; those of scaling are checked together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,8 +200,7 @@ class Program:
             DefinitionError: If the signature or the options do not make a program.
         """
         owner = f"program {name!r}"
-        if not NAME.fullmatch(name):
-            raise DefinitionError(f"{owner}: a name is made of letters, digits, '_', '-' and '.'")
+        check_name(owner, name)
         options.check(owner)
         declared = Signature.of(owner, function, skip_first=skip_first)
         signature = declared.without_batch() if options.batched else declared
@@ -203,8 +226,7 @@ class Program:
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"program {self.name!r} was called outside a workflow; try it with dyorc.run({self.name}, ...)")
-        tensors, statics = self.signature.bind(args, kwargs)
-        return recorder.call(self, tensors, statics)
+        return record(recorder, self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r})"
@@ -220,6 +242,16 @@ class ProgramClass(Generic[P]):
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
         self.__wrapped__ = cls
+
+    def __getattr__(self, name: str) -> Any:
+        """The class's own attributes, which its code reads by its name: ``Base.SIZE`` inside of ``class Base``."""
+        if name.startswith("_"):  # nothing that Python or a library looks for in any object
+            raise AttributeError(name)
+        return getattr(self._cls, name)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Has ``class Large(Small)`` derive from the class itself. It is a program class only if it is decorated, too."""
+        return (self._cls,)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         if current_recorder.get() is not None:
@@ -261,11 +293,11 @@ def program(target: Any = None, /, **options: Any) -> Any:
 
     def decorate(target: Any) -> Any:
         if inspect.isclass(target):
-            if not any("__call__" in base.__dict__ for base in target.__mro__):
-                raise DefinitionError(f"program class {target.__name__} has no __call__")
+            check_class(target)
             return ProgramClass(target, parsed, name)
-        if not inspect.isfunction(target) or inspect.iscoroutinefunction(target):
+        if not inspect.isfunction(target):
             raise DefinitionError(f"@dyorc.program decorates a class or a plain function, got {target!r}")
+        check_function(f"program {name or target.__name__!r}", target, "it")
         return Program.make(name or target.__name__, target, lambda: target, parsed, definition=Definition(target))
 
     return decorate if target is None else decorate(target)

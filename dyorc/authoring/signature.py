@@ -32,12 +32,33 @@ class StaticSpec:
     type: type
     default: Any = inspect.Parameter.empty
 
+    @classmethod
+    def of(cls, name: str, kind: Any, default: Any, owner: str) -> Self:
+        """Returns the parameter of a function.
+
+        Raises:
+            DefinitionError: If its default has another type.
+        """
+        spec = cls(name, kind, default)
+        if default is inspect.Parameter.empty:
+            return spec
+        try:
+            return replace(spec, default=spec.check(default, owner))
+        except InvalidInputError:
+            raise DefinitionError(
+                f"{owner}: the default of {name!r} is {default!r}, expected {kind.__name__}, as it is annotated"
+            ) from None
+
     def check(self, value: Any, where: str) -> StaticValue:
-        """Returns the value as this parameter's type.
+        """Returns the value as this parameter's type; tensors of rank 0 and scalars of NumPy count as the number that they hold.
 
         Raises:
             InvalidInputError: If it has another type.
         """
+        if type(value) is self.type:
+            return value
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()
         if self.type is float and type(value) is int and abs(value) <= _MAX_FLOAT:
             return float(value)
         if type(value) is not self.type:
@@ -218,9 +239,11 @@ class Signature:
             if name not in hints:
                 raise DefinitionError(f"{owner}: parameter {name!r} is not annotated")
             if (tensor := TensorSpec.of(name, hints[name], owner)) is not None:
+                if parameter.default is not parameter.empty:
+                    raise DefinitionError(f"{owner}: {name!r} is a tensor and has a default; only bool, int, float and str may")
                 parameters.append(tensor)
             elif hints[name] in STATIC_TYPES:
-                parameters.append(StaticSpec(name, hints[name], parameter.default))
+                parameters.append(StaticSpec.of(name, hints[name], parameter.default, owner))
             else:
                 raise DefinitionError(
                     f"{owner}: parameter {name!r} is annotated {hints[name]!r}; "

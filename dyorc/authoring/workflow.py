@@ -8,8 +8,8 @@ from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, overload
 
-from dyorc.authoring.context import current_recorder
-from dyorc.authoring.program import NAME, Program
+from dyorc.authoring.context import current_recorder, record
+from dyorc.authoring.program import Program, check_name
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
@@ -41,8 +41,7 @@ class Workflow:
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"workflow {self.name!r} was called outside a workflow; run it with dyorc.run({self.name}, ...)")
-        tensors, statics = self.signature.bind(args, kwargs)
-        return recorder.call(self, tensors, statics)
+        return record(recorder, self, args, kwargs)
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
@@ -126,8 +125,10 @@ def workflow(
         chosen = name or function.__name__
         if not isinstance(wait_for_effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"workflow {chosen!r}: wait_for_effects is {wait_for_effects!r}, expected True or False")
-        if not NAME.fullmatch(chosen):
-            raise DefinitionError(f"workflow {chosen!r}: a name is made of letters, digits, '_', '-' and '.'")
+        check_name(f"workflow {chosen!r}", chosen)
+        for one in programs:
+            if not isinstance(one, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DefinitionError(f"workflow {chosen!r}: programs has {one!r}, expected programs")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
         _check_names(signature)
         return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)

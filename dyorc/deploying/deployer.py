@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from dyorc.authoring.loading import absolute
-from dyorc.authoring.program import NAME
+from dyorc.authoring.program import check_name
 from dyorc.authoring.user_files import folders_of
 from dyorc.config import DeploymentConfig
 from dyorc.deploying.compatible import difference
@@ -129,8 +129,10 @@ class Deployer:
         model, line = found.model, self.record.lines.get(found.model)
         self._check_name(found)
         name = order.version or _same_as_default(line, found) or next_version(line)
-        if not NAME.fullmatch(name):
-            raise InvalidInputError(f"version {name!r}: it is made of letters, digits, '_', '-' and '.'")
+        try:
+            check_name(f"version {name!r}", name)
+        except DefinitionError as error:
+            raise InvalidInputError(str(error)) from None
         known = line.versions.get(name) if line is not None else None
         if known is not None and known.bundle.digest != found.bundle.digest:
             raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name for this one")

@@ -16,57 +16,48 @@ Accepted without effect: `metrics_interval_s` and `aggregation_function`, since 
 code that never runs would be a trap.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from dyorc.errors import DefinitionError
 from dyorc.scaling.model import Bounds
+from dyorc.scaling.value_checks import (
+    COUNT,
+    OPTIONAL_COUNT,
+    OPTIONAL_POSITIVE,
+    OPTIONAL_SECONDS,
+    POSITIVE,
+    POSITIVE_COUNT,
+    SECONDS,
+    Check,
+    is_count,
+)
 
 _AUTO: Mapping[str, Any] = {"min_replicas": 1, "max_replicas": 100, "target_ongoing_requests": 2}
 """What ``num_replicas="auto"`` stands for in Ray Serve."""
 _DEFAULTS = Bounds()
 _AGGREGATIONS = ("mean", "max", "min")
-_Check: TypeAlias = tuple[str, Callable[[Any], bool]]
-"""What is expected of a value, and whether it is that."""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-_COUNT: _Check = ("a whole number of at least 0", _is_count)
-_POSITIVE_COUNT: _Check = ("a whole number of at least 1", lambda value: _is_count(value) and value > 0)
-_OPTIONAL_COUNT: _Check = ("a whole number of at least 0, or None", lambda value: value is None or _is_count(value))
-_POSITIVE: _Check = ("a number above 0", lambda value: _is_number(value) and value > 0)
-_OPTIONAL_POSITIVE: _Check = ("a number above 0, or None", lambda value: value is None or (_is_number(value) and value > 0))
-_SECONDS: _Check = ("seconds, at least 0", lambda value: _is_number(value) and value >= 0)
-_OPTIONAL_SECONDS: _Check = ("seconds, at least 0, or None", lambda value: value is None or (_is_number(value) and value >= 0))
-_AGGREGATION: _Check = (
+_AGGREGATION: Check = (
     f"one of {', '.join(_AGGREGATIONS)}",
     lambda value: str(getattr(value, "value", value)).lower() in _AGGREGATIONS,
 )
 
-_CHECKS: Mapping[str, _Check] = {
-    "min_replicas": _COUNT,
-    "max_replicas": _POSITIVE_COUNT,
-    "initial_replicas": _OPTIONAL_COUNT,
-    "target_ongoing_requests": _OPTIONAL_POSITIVE,
-    "upscale_delay_s": _SECONDS,
-    "downscale_delay_s": _SECONDS,
-    "downscale_to_zero_delay_s": _OPTIONAL_SECONDS,
-    "upscaling_factor": _OPTIONAL_POSITIVE,
-    "downscaling_factor": _OPTIONAL_POSITIVE,
-    "upscale_smoothing_factor": _OPTIONAL_POSITIVE,
-    "downscale_smoothing_factor": _OPTIONAL_POSITIVE,
-    "smoothing_factor": _POSITIVE,
-    "cold_delay_s": _SECONDS,
-    "metrics_interval_s": _POSITIVE,
-    "look_back_period_s": _POSITIVE,
+_CHECKS: Mapping[str, Check] = {
+    "min_replicas": COUNT,
+    "max_replicas": POSITIVE_COUNT,
+    "initial_replicas": OPTIONAL_COUNT,
+    "target_ongoing_requests": OPTIONAL_POSITIVE,
+    "upscale_delay_s": SECONDS,
+    "downscale_delay_s": SECONDS,
+    "downscale_to_zero_delay_s": OPTIONAL_SECONDS,
+    "upscaling_factor": OPTIONAL_POSITIVE,
+    "downscaling_factor": OPTIONAL_POSITIVE,
+    "upscale_smoothing_factor": OPTIONAL_POSITIVE,
+    "downscale_smoothing_factor": OPTIONAL_POSITIVE,
+    "smoothing_factor": POSITIVE,
+    "cold_delay_s": SECONDS,
+    "metrics_interval_s": POSITIVE,
+    "look_back_period_s": POSITIVE,
     "aggregation_function": _AGGREGATION,
 }
 
@@ -80,7 +71,7 @@ def bounds_of(owner: str, num_replicas: Any, autoscaling_config: Any) -> Bounds:
     Raises:
         DefinitionError: If an option is unknown, or has a value that it cannot have.
     """
-    if num_replicas != "auto" and (not _is_count(num_replicas) or num_replicas < 1):
+    if num_replicas != "auto" and (not is_count(num_replicas) or num_replicas < 1):
         raise DefinitionError(f'{owner}: num_replicas is {num_replicas!r}, expected a whole number of at least 1, or "auto"')
     if autoscaling_config is None:
         if num_replicas == "auto":

@@ -16,7 +16,7 @@ from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.cells import Cell
 from dyorc.engine.tasks.generators import Generating, Yielded
-from dyorc.errors import InternalError
+from dyorc.errors import InternalError, InvalidInputError, WorkflowError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.tensor import DType, TensorRef
 
@@ -53,6 +53,10 @@ class _PlainRun:
         else:
             (value,) = self.evaluate(callee, values, statics)
         return Ref(Cell.ready(tensor_of(value)), callee.signature.outputs)
+
+    def mistake(self, error: InvalidInputError) -> WorkflowError:
+        """Returns the workflow's own error."""
+        return WorkflowError(str(error))
 
     def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> tuple[Value, ...]:
         """Steps a workflow from its start to its end. Returns its result, or its parts."""

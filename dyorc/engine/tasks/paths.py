@@ -30,6 +30,7 @@ from dyorc.engine.turn import Turn
 from dyorc.errors import (
     DyOrcError,
     ForeignAwaitError,
+    InvalidInputError,
     NondeterministicWorkflowError,
     WorkflowError,
     text_of,
@@ -306,6 +307,10 @@ class Path:
             self.issued.append(entry)
         self._cursor += 1
         return Ref(entry.cell, signature.outputs)
+
+    def mistake(self, error: InvalidInputError) -> WorkflowError:
+        """Returns the workflow's own error for a call that it makes with arguments that do not fit. Its code may catch it."""
+        return WorkflowError(f"workflow {self._workflow.name!r}: {error} ({self._current_line()})")
 
     def _refuse(self, error: WorkflowError) -> WorkflowError:
         """Remembers an error that ends the run even if user code catches it: the journal knows nothing of that call."""

@@ -1,0 +1,171 @@
+"""What cannot work is refused where it is declared; what Python's classes can do, program classes can, too."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import dyorc
+from dyorc.authoring.loading import load
+from dyorc.errors import DefinitionError, ModuleImportError
+
+B = Float[np.ndarray, "batch n"]
+V = Float[np.ndarray, " n"]
+X = np.array([1, 2, 3], np.float32)
+
+
+def plain(x: B) -> B:
+    return x
+
+
+async def coroutine(x: B) -> B:
+    return x
+
+
+def generator(x: B) -> Iterator[B]:
+    yield x
+
+
+async def async_generator(x: B) -> AsyncIterator[B]:
+    yield x
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(coroutine, "an `async def`"), (generator, "a generator"), (async_generator, "an async generator")]
+)
+def test_code_that_does_not_return_its_tensors_when_it_is_called_is_refused(function: Any, kind: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"it is {kind}, expected a plain function.*test_declarations\.py, line \d+"):
+        dyorc.program(function)
+    with pytest.raises(DefinitionError, match=rf"program class Late: __call__ is {kind}, expected"):
+        dyorc.program(type("Late", (), {"__call__": function}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("execution_timeout_s", "5", "more than 0 seconds"), ("execution_timeout_s", True, "more than 0 seconds"),
+        ("execution_timeout_s", float("inf"), "more than 0 seconds"), ("pad", {"n": (4,)}, r"dyorc\.pad\(\.\.\.\), or None"),
+        ("max_batch_size", True, "a whole number of at least 1"), ("max_batch_size", 8.0, "a whole number of at least 1"),
+        ("max_queued_calls", "9", "a whole number"), ("batched", 1, "True or False"), ("pure", "no", "True or False"),
+        ("in_process", None, "True or False"), ("idempotent", 0, "True or False"), ("warmup", np.bool_(True), "True or False"),
+        ("batch_invariant", 1, "True or False"), ("thread", "loop", "one of 'auto', 'own'"), ("thread", None, "one of"),
+        ("ray_actor_options", [], "a dict of Ray's options"), ("plan", 3, "the name of a file"),
+        ("num_replicas", "2", "at least 1"),
+        ("num_replicas", True, "at least 1"), ("autoscaling_config", 3, "a mapping of options"), ("name", 3, "expected a text"),
+    ],
+)  # fmt: skip
+def test_options_of_other_types_are_refused(option: str, value: object, expected: str) -> None:
+    with pytest.raises(DefinitionError, match=expected):
+        dyorc.program(**{option: value})(plain)
+
+
+def test_defaults_have_the_type_of_their_parameter() -> None:
+    def half(x: B, by: float = None) -> B: ...  # noqa: RUF013
+    def text(x: B, by: str = 3) -> B: ...
+    def whole(x: B, by: float = 2) -> B: ...
+    def given(x: B = X) -> B: ...
+
+    for function, message in (
+        (half, "the default of 'by' is None, expected float"),
+        (text, "the default of 'by' is 3, expected str"),
+        (given, "'x' is a tensor and has a default"),
+    ):
+        with pytest.raises(DefinitionError, match=message):
+            dyorc.program(function)
+    (spec,) = dyorc.program(whole).signature.statics
+    assert type(spec.default) is float
+
+
+def test_a_program_class_is_found_by_its_name_inside_of_it_and_can_be_derived_from() -> None:
+    @dyorc.program
+    class Base:
+        STEP = 2
+
+        def __init__(self, start: float = 1.0) -> None:
+            self.offset = start * Base.STEP
+
+        def __call__(self, x: B) -> B:
+            return x + np.float32(self.offset)
+
+    @dyorc.program
+    class Derived(Base):
+        def __init__(self) -> None:
+            super().__init__(start=10.0)
+
+    base, derived = Base(), Derived()
+
+    @dyorc.workflow
+    async def flow(x: V) -> V:
+        return derived(base(x))
+
+    assert dyorc.run(flow, X).tolist() == (X + 22).tolist()
+    assert derived.name == "derived"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = Base.nothing
+
+
+def test_super_with_the_class_is_refused_with_its_line() -> None:
+    class Parent:
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(DefinitionError, match=r"write super\(\) without arguments \(.*test_declarations\.py, line \d+\)"):
+
+        @dyorc.program
+        class Child(Parent):  # pyright: ignore[reportUnusedClass]
+            def __init__(self) -> None:
+                super(Child, self).__init__()  # noqa: UP008
+
+            def __call__(self, x: B) -> B:
+                return x
+
+
+def test_a_module_of_torch_says_that_its_call_is_meant() -> None:
+    with pytest.raises(DefinitionError, match="a program is called by __call__; annotate that"):
+
+        @dyorc.program
+        class Net(torch.nn.Module):  # pyright: ignore[reportUnusedClass]
+            def forward(self, x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+                return x
+
+    @dyorc.program
+    class Called(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+        def __call__(self, x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+            return super().__call__(x)
+
+    assert dyorc.run(Called(), X).tolist() == (2 * X).tolist()
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("größe", "ö"), ("a b", " "), ("a/b", "/")])
+def test_a_name_that_cannot_be_one_says_which_letter_does_not_fit(name: str, wrong: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{wrong!r} is none of these"):
+        dyorc.program(name=name)(plain)
+
+
+def test_workflows_are_checked_where_they_are_declared() -> None:
+    async def flow(x: V) -> V:
+        return x
+
+    for options, message in (
+        ({"name": "größe"}, "'ö' is none of these"),
+        ({"programs": [plain]}, "programs has <function plain"),
+        ({"wait_for_effects": 1}, "expected True or False"),
+    ):
+        with pytest.raises(DefinitionError, match=message):
+            dyorc.workflow(**options)(flow)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_a_target_that_is_no_file_and_no_module_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"'\./pkg' is neither a file, which ends in \.py, nor the name of a module"):
+        load("./pkg:flow")
+    (tmp_path / "relative_app.py").write_text("from .nets import x\n")
+    with pytest.raises(ModuleImportError, match=r"name its module, like pkg\.relative_app:flow"):
+        load(f"{tmp_path}/relative_app.py:flow")

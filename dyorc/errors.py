@@ -307,12 +307,13 @@ class ScaledToZeroError(NotReadyError):
     code = "scaled_to_zero"
     retryable = False
 
-    def __init__(self, program: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, program: str) -> "ScaledToZeroError":
+        """Returns the error of requests that need a program."""
+        return cls(
             f"program {program!r} is scaled to 0 replicas by hand; `dyorc scale {program} 1` gives it one, "
             f"`dyorc scale {program} --auto` leaves it to the server again"
         )
-        self.program = program
 
 
 class JobNotEndedError(DyOrcError):

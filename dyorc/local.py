@@ -85,6 +85,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
     events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
     events.append(request)
     answer: AnswerRequest | FailRequest | None = None
+    failures: list[str] = []
     try:
         while events:
             batch = list(events)
@@ -101,13 +102,15 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                     case AnswerRequest() | FailRequest():
                         answer = action
                     case EffectFailed(callee=callee, error=error):
-                        warnings.warn(f"an effect of {callee!r} failed: {error}", RuntimeWarning, stacklevel=3)
+                        failures.append(f"an effect of {callee!r} failed: {error}")
                     case SetTimer(at_ns=at_ns) if at_ns <= time.monotonic_ns():
                         events.append(TimerFired())
                     case _:
                         pass
     finally:
         engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
+    for failure in failures:  # once all effects have happened: a warning may be an error
+        warnings.warn(failure, RuntimeWarning, stacklevel=3)
     match answer:
         case AnswerRequest(tensors=tensors):
             if not workflow.is_streaming:

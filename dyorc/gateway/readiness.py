@@ -70,5 +70,5 @@ def _describe(program: ProgramStatus) -> str:
     if program.unreachable:
         return f"program {program.name!r} cannot be reached: {program.unreachable}"
     if program.state is ProgramState.OFF:
-        return str(ScaledToZeroError(program.name))
+        return str(ScaledToZeroError.of(program.name))
     return f"program {program.name!r} is {program.state.value}{': ' + program.error if program.error else ''}"

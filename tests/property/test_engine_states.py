@@ -315,6 +315,7 @@ def test_answers_do_not_depend_on_the_order_in_which_batches_end(
     assert answers_in_order(requests, rng.randrange) == oldest_first
 
 
+@pytest.mark.filterwarnings("ignore:an effect of 'send' failed:RuntimeWarning")
 @pytest.mark.parametrize("workflow", list(REFERENCES), ids=lambda workflow: workflow.name)
 def test_dyorc_run_returns_what_the_reference_returns(workflow: dyorc.Workflow) -> None:
     for x in ([0.0, 1.0], [5.0, 12.0], [29.0, 29.0], [1.0, 13.0], [13.0, 1.0], [2.0, 13.0]):

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dyorc.engine.actions import Action, DispatchBatch, FailRequest
+from dyorc.engine.actions import Action, DispatchBatch, EffectFailed, FailRequest
 from dyorc.engine.story import Story
 from dyorc.tensor import TensorRef
 from tests.effort import examples
@@ -28,6 +28,8 @@ def shown(value: Any) -> Any:
             return value.replica_id, value.batch_id, value.program.name, operands, value.reason.name, value.room_share
         case FailRequest():
             return value.request_id, type(value.error).__name__, str(value.error)
+        case EffectFailed():
+            return value.request_id, value.callee, str(value.error)
         case msgspec.Struct():
             return type(value).__name__, *[shown(part) for part in msgspec.structs.astuple(value)]
         case tuple() | list():

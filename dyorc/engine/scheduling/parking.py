@@ -112,7 +112,7 @@ class Parking:
 
     def refuse(self, call: Call, pool: Pool) -> None:
         """Fails such a call."""
-        fail(self._turn, pool, call, ScaledToZeroError(pool.program.name))
+        fail(self._turn, pool, call, ScaledToZeroError.of(pool.program.name))
 
     def lateness(self, call: Call, pool: Pool) -> DeadlineError | None:
         """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
@@ -131,7 +131,7 @@ class Parking:
         if pool.replicas:
             return ""
         if pool.target.is_off:
-            return f"{ScaledToZeroError(name)}"
+            return f"{ScaledToZeroError.of(name)}"
         if not lead_ns:
             return f"no replica of program {name!r} is ready"
         return f"program {name!r} is cold; a replica takes about {lead_ns / 1e9:.3g} s to be ready"

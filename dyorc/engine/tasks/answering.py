@@ -214,6 +214,8 @@ class Answering:
             root.cell.producer = None
             dismantle(root.journal)
             root.forget_runs()
+        request.failed_effects = []
+        request.raised = []  # its tasks refer to the request: only the garbage collector would find them
 
     def _report_failures(self, request: Request) -> None:
         """Says which effects have failed without anybody being told."""
@@ -221,5 +223,3 @@ class Answering:
         for entry, error in request.unheeded_failures():
             record.effects_failed(error.code, 1)
             self._turn.actions.append(EffectFailed(request.request_id, record.name, entry.callee.name, error))
-        request.failed_effects = []
-        request.raised = []

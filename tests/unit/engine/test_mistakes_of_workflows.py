@@ -62,9 +62,12 @@ def test_the_same_holds_for_missing_arguments_for_tensors_and_for_workflows() ->
     async def other_workflow(x: V) -> V:
         return inner(x, limit=None)
 
-    for workflow, message in (
-        (missing, "'x' is missing"), (no_tensor, "holds object numbers or texts, expected FP32"), (other_workflow, "'limit' is NoneType None"),
-    ):  # fmt: skip
+    expected = {
+        missing: "'x' is missing",
+        no_tensor: "holds object numbers or texts, expected FP32",
+        other_workflow: "'limit' is NoneType None",
+    }
+    for workflow, message in expected.items():
         with pytest.raises(WorkflowError, match=rf"workflow {workflow.name!r}: .*{message}.*line \d+"):
             dyorc.run(workflow, X)
 

@@ -106,4 +106,4 @@ def _latency_of(fit: Mapping[str, Any]) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.0f}" if value >= 1000 else f"{value:.3g}"

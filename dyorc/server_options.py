@@ -9,7 +9,13 @@ import typer
 _KEY_VARIABLE = "DYORC_API_KEY"
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(help="The server.")]
+
+
+def _with_scheme(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+Url = Annotated[str, typer.Option(help="The server.", callback=_with_scheme)]
 Key = Annotated[str | None, typer.Option(help=f"An API key; by default ${_KEY_VARIABLE}.")]
 Ca = Annotated[
     Path | None,

@@ -1,13 +1,15 @@
 """A loaded program in this process: runs its batches, and knows where."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+import numpy as np
 import structlog
 
+from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
 from dyorc.cells.inline_rule import InlineRule
@@ -27,6 +29,12 @@ _log = structlog.get_logger("dyorc.cells")
 
 LOOP = "/loop"
 """Added to the node's name, this names the event loop as a processor."""
+
+
+NUM_COMPARED = 3
+"""The first batches on the loop are run on the thread, too, and the results compared."""
+_TOLERANCE = 1e-3
+"""Relative, for floats: kernels may divide their work among another number of threads, and so add up in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,7 @@ class Hosted:
 
     A batch that fails on the loop, or holds it up, is run again on the thread, with inputs that were read again: what a library
     has made on a thread may only work there, and such errors have many forms. If it succeeds there, the program stays. So only
-    programs that may be repeated come to the loop.
+    programs that may be repeated come to the loop. The first batches there are run again in any case, and compared.
 
     Args:
         program: It is loaded.
@@ -108,6 +116,9 @@ class Hosted:
         self._withheld: list[Event] = []
         self._reasons: dict[int, str] = {}
         """Why batches are run again."""
+        self._num_compared = 0
+        self._compared: dict[int, Sequence[Array]] = {}
+        """Results of batches on the loop that are run again to be compared."""
         self.num_inline = 0
         self.num_on_thread = 0
         self.num_run_again = 0
@@ -199,14 +210,24 @@ class Hosted:
         elif ran.event is None:  # waiting is not for the loop
             self.is_inline = False
             self._at_thread(batch, lambda: self._keep(batch, ran))
+        elif self._num_compared < NUM_COMPARED:
+            self._num_compared += 1
+            self._compared[batch.batch_id] = _arrays_of(ran.event)
+            self._give_to_thread(batch, ran)
+            run_again()
         else:
             self._end(batch, ran.event)
 
-    def _give_to_thread(self, batch: LocalBatch, ran: Ran, reason: str) -> None:
-        """Prepares for running a batch again, on the thread: what came of it on the loop is worthless."""
+    def _give_to_thread(self, batch: LocalBatch, ran: Ran, reason: str = "") -> None:
+        """Prepares for running a batch again, on the thread: what came of it on the loop is not used.
+
+        Args:
+            reason: Why it is worthless; empty: it is only compared.
+        """
         self.is_inline = False
-        self.num_run_again += 1
-        self._reasons[batch.batch_id] = reason
+        if reason:
+            self.num_run_again += 1
+            self._reasons[batch.batch_id] = reason
         if isinstance(ran.event, BatchDone):
             self._free(ran.event)
         elif ran.event is None:
@@ -218,6 +239,12 @@ class Hosted:
         if (reason := self._reasons.pop(batch_id, None)) is not None:
             _log.warning("program_needs_its_thread", program=self.program, reason=reason)
             self._rule.stay()
+
+    def _compare(self, batch_id: int, event: BatchDone) -> None:
+        """Compares results with those from the loop: what a thread has set for itself may be missed there without any error."""
+        on_loop = self._compared.pop(batch_id, None)
+        if on_loop is not None and not _is_alike(on_loop, _arrays_of(event)):
+            self._reasons[batch_id] = "its results on the event loop were others"
 
     def _at_thread(self, batch: LocalBatch, job: Callable[[], tuple[Ran, BatchDone | BatchFailed]]) -> None:
         self._num_at_thread += 1
@@ -237,8 +264,10 @@ class Hosted:
         self._num_at_thread -= 1
         self.num_on_thread += 1
         if isinstance(event, BatchDone):
+            self._compare(batch.batch_id, event)
             self._stay(batch.batch_id)
         else:
+            self._compared.pop(batch.batch_id, None)
             self._reasons.pop(batch.batch_id, None)  # it fails everywhere
         if not self._rule.is_inline:
             self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
@@ -274,3 +303,21 @@ class Hosted:
         if is_moving:
             self._is_known_inline = self._rule.is_inline
             self.join()
+
+
+def _arrays_of(event: BatchDone) -> Sequence[Array]:
+    """Returns the results that are not in an arena."""
+    return [tensor.data for outputs in event.outputs for tensor in outputs if tensor.data is not None]
+
+
+def _is_alike(ones: Sequence[Array], others: Sequence[Array]) -> bool:
+    return len(ones) == len(others) and all(map(_is_array_alike, ones, others))
+
+
+def _is_array_alike(one: Array, other: Array) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind != "f":
+        return bool(np.array_equal(one, other))
+    largest = float(np.abs(one[np.isfinite(one)]).max(initial=0))
+    return bool(np.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * largest, equal_nan=True))

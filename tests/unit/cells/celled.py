@@ -13,6 +13,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.cells.cell import cell
+from dyorc.cells.hosted import NUM_COMPARED
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import Repertoire
@@ -41,9 +42,14 @@ async def ask(orchestrator: Orchestrator, program: Program, x: Array) -> Array:
 
 
 async def move_to_loop(orchestrator: Orchestrator, program: Program, x: Array = X) -> None:
-    """Calls a program until its batches run on the loop."""
+    """Calls a program until its batches run on the loop, and no longer on the thread as well, to be compared."""
+
+    def is_there() -> bool:
+        link = orchestrator.report()["link"]
+        return link["num_programs_inline"] > 0 and link["num_batches_inline"] >= NUM_COMPARED
+
     async with asyncio.timeout(120):
-        while not orchestrator.report()["link"]["num_programs_inline"]:
+        while not is_there():
             await ask(orchestrator, program, x)
 
 

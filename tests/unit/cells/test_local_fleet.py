@@ -15,6 +15,7 @@ from jaxtyping import Int
 import dyorc
 from dyorc.arrays import Array
 from dyorc.cells.cell import cell
+from dyorc.cells.hosted import NUM_COMPARED
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
@@ -133,7 +134,7 @@ async def test_programs_that_move_under_load_run_every_call_once() -> None:
             is_slow = slow
             await asyncio.gather(*(client(orchestrator, number) for number in range(24)))
         report = orchestrator.report()["link"]
-    assert num_run == 4 * 24 * 30
+    assert 0 <= num_run - 4 * 24 * 30 <= NUM_COMPARED * 4, "only what was compared ran twice"
     assert len(events) >= 2
     assert report["num_batches_inline"] > 0
     assert report["num_batches_on_threads"] > 0

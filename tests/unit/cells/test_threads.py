@@ -19,7 +19,7 @@ import pytest
 from dyorc.authoring.program import Program
 from dyorc.errors import DefinitionError
 from dyorc.orchestrator.orchestrator import Orchestrator
-from tests.unit.cells.celled import ask, celled, move_to_loop, program_of
+from tests.unit.cells.celled import X, ask, celled, move_to_loop, program_of
 
 pytestmark = pytest.mark.anyio
 
@@ -238,5 +238,19 @@ async def test_programs_that_may_not_move_stay_on_their_thread(options: dict[str
 
 
 def test_an_unknown_thread_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="thread is 'loop', expected 'auto' or 'own'"):
+    with pytest.raises(DefinitionError, match="thread is 'loop', expected one of 'auto', 'own'"):
         program_of(lambda: lambda x: x, thread="loop")
+
+
+async def test_a_program_whose_results_need_its_thread_goes_back_though_nothing_raises() -> None:
+    def make() -> Callable[[Any], Any]:
+        local = threading.local()
+        local.scale = 5.0
+        return lambda x: x * np.float32(getattr(local, "scale", 1.0))
+
+    program = program_of(make)
+    async with celled(program, inline_limit_s=0.2) as orchestrator:
+        for _ in range(60):
+            np.testing.assert_array_equal(await ask(orchestrator, program, X), X * 5)
+        link = orchestrator.report()["link"]
+        assert (link["num_batches_inline"], link["num_programs_inline"]) == (1, 0)

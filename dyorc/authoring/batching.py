@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 from dyorc.authoring.exact import statics_key
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import DefinitionError, SizeLimitError
+from dyorc.scaling.value_checks import is_count
 from dyorc.tensor import Shape, TensorRef
 
 BatchKey: TypeAlias = tuple[Hashable, tuple[Shape, ...]]
@@ -37,11 +38,13 @@ def pad(value: float = 0.0, **buckets: Sequence[int]) -> Padding:
     Outputs that declare the same dimension are cut back to the call's own size.
 
     Raises:
-        DefinitionError: If a dimension has no buckets, or one is not positive.
+        DefinitionError: If a dimension has no buckets, one is not a positive whole number, or `value` is not a number.
     """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise DefinitionError(f"dyorc.pad: value is {value!r}, expected a number")
     for name, sizes in buckets.items():
-        if not sizes or min(sizes) < 1:
-            raise DefinitionError(f"dyorc.pad: {name} has buckets {list(sizes)}; expected positive sizes")
+        if not isinstance(sizes, Sequence) or not sizes or not all(is_count(size) and size > 0 for size in sizes):
+            raise DefinitionError(f"dyorc.pad: {name} has buckets {sizes!r}; expected positive sizes")
     return Padding({name: tuple(sorted(set(sizes))) for name, sizes in buckets.items()}, value)
 
 

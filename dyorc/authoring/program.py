@@ -16,7 +16,7 @@ from dyorc.authoring.signature import Signature
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
-from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, one_of
+from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, is_number, one_of
 
 P = ParamSpec("P")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -133,6 +133,10 @@ class ProgramOptions:
             value = getattr(self, name)
             if not is_valid(value):
                 raise DefinitionError(f"{owner}: {name} is {value!r}, expected {expected}")
+        for name in ("num_cpus", "num_gpus"):
+            num = self.ray_actor_options.get(name, 0)
+            if not is_number(num) or num < 0:
+                raise DefinitionError(f"{owner}: {name} of ray_actor_options is {num!r}, expected a number of at least 0")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.plan is not None and self.in_process:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
@@ -212,14 +216,24 @@ class Program:
         return cls(name, options, declared, signature, factory, batch_keys, definition=definition)
 
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
-        """Returns the same program under another name or with other options."""
+        """Returns the same program under another name or with other options.
+
+        Raises:
+            DefinitionError: If the name or an option cannot be used.
+        """
+        name = self.name if name is None else name
+        owner = f"program {name!r}"
+        check_name(owner, name)
+        if unknown := sorted(changes.keys() - ProgramOptions.__dataclass_fields__.keys()):
+            raise DefinitionError(
+                f"{owner} has no option {unknown}; known options: {sorted(ProgramOptions.__dataclass_fields__)}"
+            )
         options = replace(self.options, **changes)
-        owner = f"program {name or self.name!r}"
         options.check(owner)
         if options.batched != self.options.batched:
             raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
         batch_keys = BatchKeys.of(owner, self.signature, options.pad)
-        return replace(self, name=name or self.name, options=options, batch_keys=batch_keys)
+        return replace(self, name=name, options=options, batch_keys=batch_keys)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Records a call, inside a workflow; does not wait."""
@@ -241,13 +255,17 @@ class ProgramClass(Generic[P]):
         self._options = options
         self.__doc__ = cls.__doc__
         self.__name__ = cls.__name__
-        self.__wrapped__ = cls
+        self.__wrapped__: Any = cls
 
     def __getattr__(self, name: str) -> Any:
         """The class's own attributes, which its code reads by its name: ``Base.SIZE`` inside of ``class Base``."""
-        if name.startswith("_"):  # nothing that Python or a library looks for in any object
+        if name.startswith("__") or name == "_cls":  # what Python looks for in any object; `_cls` is missing in a new copy
             raise AttributeError(name)
         return getattr(self._cls, name)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        """Has ``isinstance(other, Small)`` inside of ``class Small`` ask for the class itself."""
+        return isinstance(instance, self.__wrapped__)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
         """Has ``class Large(Small)`` derive from the class itself. It is a program class only if it is decorated, too."""

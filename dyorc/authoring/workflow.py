@@ -126,9 +126,11 @@ def workflow(
         if not isinstance(wait_for_effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"workflow {chosen!r}: wait_for_effects is {wait_for_effects!r}, expected True or False")
         check_name(f"workflow {chosen!r}", chosen)
-        for one in programs:
-            if not isinstance(one, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise DefinitionError(f"workflow {chosen!r}: programs has {one!r}, expected programs")
+        if not isinstance(programs, list | tuple):  # a single program is no list of one
+            raise DefinitionError(f"workflow {chosen!r}: programs is {programs!r}, expected a list of programs")
+        for listed in programs:
+            if not isinstance(listed, Program):
+                raise DefinitionError(f"workflow {chosen!r}: programs has {listed!r}, expected programs")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
         _check_names(signature)
         return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)

@@ -55,13 +55,31 @@ def test_code_that_does_not_return_its_tensors_when_it_is_called_is_refused(func
         ("in_process", None, "True or False"), ("idempotent", 0, "True or False"), ("warmup", np.bool_(True), "True or False"),
         ("batch_invariant", 1, "True or False"), ("thread", "loop", "one of 'auto', 'own'"), ("thread", None, "one of"),
         ("ray_actor_options", [], "a dict of Ray's options"), ("plan", 3, "the name of a file"),
-        ("num_replicas", "2", "at least 1"),
+        ("num_replicas", "2", "at least 1"), ("ray_actor_options", {"num_gpus": "1"}, "num_gpus of ray_actor_options is '1'"),
+        ("ray_actor_options", {"num_cpus": -1}, "expected a number of at least 0"),
         ("num_replicas", True, "at least 1"), ("autoscaling_config", 3, "a mapping of options"), ("name", 3, "expected a text"),
     ],
 )  # fmt: skip
 def test_options_of_other_types_are_refused(option: str, value: object, expected: str) -> None:
     with pytest.raises(DefinitionError, match=expected):
         dyorc.program(**{option: value})(plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"name": "größe"}, "'ö' is none of these"), ({"name": ""}, "expected a text"), ({"colour": 1}, r"no option \['colour'\]")],
+)
+def test_changed_options_are_checked_like_declared_ones(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        dyorc.program(plain).with_options(**changes)
+
+
+@pytest.mark.parametrize("buckets", [(4.5,), (True,), "ab", 4, {4, 8}])
+def test_buckets_are_whole_numbers(buckets: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"dyorc\.pad: n has buckets"):
+        dyorc.pad(n=buckets)
+    with pytest.raises(DefinitionError, match=r"dyorc\.pad: value is 'x', expected a number"):
+        dyorc.pad("x", n=(4,))  # pyright: ignore[reportArgumentType]
 
 
 def test_defaults_have_the_type_of_their_parameter() -> None:
@@ -85,9 +103,11 @@ def test_a_program_class_is_found_by_its_name_inside_of_it_and_can_be_derived_fr
     @dyorc.program
     class Base:
         STEP = 2
+        _SIGN = 1
 
         def __init__(self, start: float = 1.0) -> None:
-            self.offset = start * Base.STEP
+            assert isinstance(self, Base)
+            self.offset = start * Base.STEP * Base._SIGN
 
         def __call__(self, x: B) -> B:
             return x + np.float32(self.offset)
@@ -157,6 +177,7 @@ def test_workflows_are_checked_where_they_are_declared() -> None:
     for options, message in (
         ({"name": "größe"}, "'ö' is none of these"),
         ({"programs": [plain]}, "programs has <function plain"),
+        ({"programs": dyorc.program(plain)}, r"programs is Program\('plain'\), expected a list"),
         ({"wait_for_effects": 1}, "expected True or False"),
     ):
         with pytest.raises(DefinitionError, match=message):

@@ -26,6 +26,33 @@ _PACKAGE = "_dyorc_version_"
 _numbers = itertools.count(1)
 
 
+HINT = (
+    "modules that are found by text need names that are the same everywhere: put them into a package of its own, "
+    "or serve each folder by a server of its own, or on Ray"
+)
+
+
+class RefuseAmbiguous(MetaPathFinder):
+    """Refuses to find modules by plain names that mean different files in different folders: either would be wrong for somebody.
+
+    Args:
+        paths: The files, by the names.
+    """
+
+    def __init__(self, paths: Mapping[str, Sequence[str]]) -> None:
+        self._paths = paths
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Returns None.
+
+        Raises:
+            ImportError: If the name is one of these.
+        """
+        if paths := self._paths.get(fullname):
+            raise ImportError(f"{fullname!r} could be {' or '.join(paths)}, of several targets; {HINT}", name=fullname)
+        return None
+
+
 def new_package() -> str:
     """Returns the name of a package that no other bundle has."""
     return f"{_PACKAGE}{next(_numbers)}"
@@ -154,6 +181,8 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         """Imports as `__import__` does; what the bundle has, from there."""
         if level or not self._has(name):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
+        if isinstance(fromlist, list):  # no statement has that: a pickle, or C code, which looks for the plain name afterwards
+            raise ImportError(f"{name!r} is imported by its text, as pickles do, and has another name here; {HINT}", name=name)
         if fromlist:
             return builtins.__import__(self._start + name, globals, locals, fromlist, 0)
         importlib.import_module(self._start + name)

@@ -7,13 +7,14 @@ Replicas run one target each, from its bundle, and need none of that.
 """
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from dyorc.authoring.bundle_imports import BundleImporter, new_package
+from dyorc.authoring.bundle_imports import BundleImporter, RefuseAmbiguous, new_package
 from dyorc.authoring.bundles import Bundle, ModuleSource
 from dyorc.authoring.import_scan import scan
 from dyorc.authoring.loading import import_place, put_on_path
@@ -47,7 +48,10 @@ def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
     for place in places:
         put_on_path(place)  # before one of them changes the current folder
     imported: dict[str, ImportedPlace] = {}
-    for bundles in _apart(places):
+    folders, ambiguous = _apart(places)
+    if ambiguous:
+        sys.meta_path.insert(0, RefuseAmbiguous(ambiguous))
+    for bundles in folders:
         imported |= _import_below_a_package(bundles)
     for place in places:
         if place not in imported:
@@ -66,26 +70,30 @@ def _import_below_a_package(bundles: Mapping[str, Bundle]) -> dict[str, Imported
     return {place: ImportedPlace(importer.import_main(one.main, place), one, importer) for place, one in bundles.items()}
 
 
-def _apart(places: Iterable[str]) -> Iterable[Mapping[str, Bundle]]:
-    """Returns the code of places that would meet a neighbour of another folder, by folder."""
+def _apart(places: Iterable[str]) -> tuple[Sequence[Mapping[str, Bundle]], Mapping[str, Sequence[str]]]:
+    """Returns the code of places that would meet a neighbour of another folder, by folder, and the files of such neighbours."""
     folders = {place: _folder_of(place) for place in dict.fromkeys(places) if place.endswith(".py") and Path(place).is_file()}
     if len(set(folders.values())) < 2:
-        return ()
+        return (), {}
     bundles = {place: Bundle.of(f"{place}:", Path(place).stem, folder) for place, folder in folders.items()}
+    neighbours = {place: _neighbours(bundle, folders[place]) for place, bundle in bundles.items()}
     paths: defaultdict[str, set[str]] = defaultdict(set)
-    for bundle in bundles.values():
-        for name in _neighbours(bundle):
-            paths[name].add(bundle.modules[name].path)
-    ambiguous = {name for name, found in paths.items() if len(found) > 1}
-    meeting = {folders[place] for place, bundle in bundles.items() if ambiguous & _neighbours(bundle)}
-    return [{place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(meeting)]
+    for found in neighbours.values():
+        for name, path in found.items():
+            paths[name].add(path)
+    ambiguous = {name: sorted(found) for name, found in paths.items() if len(found) > 1}
+    meeting = {folders[place] for place in bundles if ambiguous.keys() & neighbours[place].keys()}
+    return [{place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(meeting)], ambiguous
 
 
-def _neighbours(bundle: Bundle) -> frozenset[str]:
-    """Returns the modules that others of a bundle import: all but the target's own, unless one of them imports that."""
+def _neighbours(bundle: Bundle, folder: str) -> dict[str, str]:
+    """Returns the files of modules that others of a bundle import: all but the target's own, unless one of them imports that."""
     scans = [scan(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()]
     imports = frozenset[str]().union(*(found.imports for found in scans))
-    return frozenset(name for name in bundle.modules if name != bundle.main or name in imports)
+    by_text = frozenset[str]().union(*(found.texts for found in scans if found.is_dynamic))
+    found = {name: os.path.join(folder, f"{name}.py") for name in by_text if name.isidentifier()}
+    found = {name: path for name, path in found.items() if os.path.isfile(path)}
+    return found | {name: one.path for name, one in bundle.modules.items() if name != bundle.main or name in imports}
 
 
 def _folder_of(place: str) -> str:

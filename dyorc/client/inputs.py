@@ -14,7 +14,10 @@ def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
 
     Raises:
         InvalidInputError: If one was given twice.
+        TypeError: If one is called `timeout`: the protocol has that, in microseconds, and people who write it mean seconds.
     """
+    if "timeout" in named:
+        raise TypeError("timeout would be the protocol's parameter, in microseconds; say timeout_s=..., in seconds")
     if inputs is None:
         return named
     if twice := sorted(inputs.keys() & named.keys()):

@@ -15,6 +15,7 @@ from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
 from dyorc.deploying.record import Record
 from dyorc.deploying.starting import begun
+from dyorc.errors import ModuleImportError
 
 _APP = """
 import numpy as np
@@ -88,6 +89,22 @@ def test_modules_keep_their_names_where_no_neighbour_is_ambiguous(tmp_path: Path
     imported = import_places([first, second])
     assert imported[first].importer is imported[second].importer is None
     assert imported[first].module.helper.__name__ == "helper"
+
+
+def test_a_neighbour_that_is_found_by_text_is_refused_where_it_could_be_another_folders(tmp_path: Path) -> None:
+    places = [_write(tmp_path / "a", "one", 2, 1), _write(tmp_path / "b", "two", 30, 5)]
+    for folder, text in (
+        ("a", "import importlib\nM = importlib.import_module('helper')\n"),
+        ("b", "import pickle\nimport helper\n"),
+    ):
+        (tmp_path / folder / "app.py").write_text(text)
+    with pytest.raises(
+        ModuleImportError, match=r"'helper' could be .*a/helper\.py or .*b/helper\.py, of several targets; .* a package"
+    ):
+        import_places(places)
+    (tmp_path / "a" / "app.py").write_text("import helper\nimport pickle\nM = pickle.loads(b'chelper\\nSCALE\\n.')\n")
+    with pytest.raises(ModuleImportError, match="'helper' is imported by its text, as pickles do, and has another name here"):
+        import_places(places)
 
 
 def test_a_file_is_parsed_once_for_all_of_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,3 +124,8 @@ def test_large_pieces_are_views_and_small_ones_are_joined(sizes: tuple[int, ...]
         if isinstance(chunk, memoryview):
             assert any(np.shares_memory(np.frombuffer(chunk, np.uint8), array) for array in arrays)
     assert any(isinstance(chunk, memoryview) for chunk in chunks) == any(size > 262_144 for size in sizes) or len(sizes) > 1
+
+
+def test_a_timeout_without_its_unit_is_refused() -> None:
+    with pytest.raises(TypeError, match="say timeout_s"):
+        merged(None, {"x": 1, "timeout": 10})

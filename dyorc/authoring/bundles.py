@@ -85,10 +85,10 @@ class Bundle:
 def _read(name: str, folders: Iterable[Path], folder: str | None) -> ModuleSource | None:
     """Returns the source of a module, if it is the user's own."""
     first = name.partition(".")[0]
-    top = _path_of(first) if first in sys.modules else None
+    top = path_of(first) if first in sys.modules else None
     if first == _OURS or (top is not None and not is_below(top, folders)):
         return None  # a library's
-    path = _path_of(name, folder)
+    path = path_of(name, folder)
     if path is None or not path.endswith(".py") or not is_below(path, folders):
         return None
     try:
@@ -98,7 +98,7 @@ def _read(name: str, folders: Iterable[Path], folder: str | None) -> ModuleSourc
     return ModuleSource(path, text, is_package=path.endswith("/__init__.py"))
 
 
-def _path_of(name: str, folder: str | None = None) -> str | None:
+def path_of(name: str, folder: str | None = None) -> str | None:
     """Returns the file of a module that is imported, or would be; None if it is no module, or has none. Imports nothing.
 
     Args:

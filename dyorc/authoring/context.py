@@ -3,7 +3,7 @@
 A call of a program inside a workflow has to reach the engine that steps it. The engine sets the recorder around each step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,21 +24,9 @@ class Recorder(Protocol):
         ...
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
-        """Returns the workflow's own error for a call that it makes with arguments that do not fit."""
+        """Returns the workflow's own error for a call that it makes with arguments that do not fit: that is no fault of the
+        request's, whose inputs were checked before."""
         ...
 
 
 current_recorder: ContextVar[Recorder | None] = ContextVar("dyorc_recorder", default=None)
-
-
-def record(recorder: Recorder, callee: "Program | Workflow", args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Ref":
-    """Records a call that a workflow's code makes.
-
-    Raises:
-        WorkflowError: If the arguments do not fit. That is no fault of the request's, whose inputs were checked before.
-    """
-    try:
-        tensors, statics = callee.signature.bind(args, kwargs)
-        return recorder.call(callee, tensors, statics)
-    except InvalidInputError as error:
-        raise recorder.mistake(error) from None

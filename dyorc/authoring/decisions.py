@@ -78,7 +78,9 @@ class Decision:
         Raises:
             WorkflowError: If the function does not return a bool (for `when`) or something hashable (for `choose`).
         """
-        outcome = _as_python(self.function(value))
+        outcome = self.function(value)
+        if type(outcome) is not bool:
+            outcome = _as_python(outcome)
         if self.kind is DecisionKind.WHEN and not isinstance(outcome, bool):
             raise WorkflowError(f"dyorc.when: the predicate returned {type(outcome).__name__} {outcome!r}, expected a bool")
         try:

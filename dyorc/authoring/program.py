@@ -9,11 +9,11 @@ from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.class_checks import check_class, check_function
-from dyorc.authoring.context import current_recorder, record
+from dyorc.authoring.context import current_recorder
 from dyorc.authoring.planned import head_of
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
-from dyorc.errors import DefinitionError
+from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
 from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, is_number, one_of
@@ -240,7 +240,11 @@ class Program:
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"program {self.name!r} was called outside a workflow; try it with dyorc.run({self.name}, ...)")
-        return record(recorder, self, args, kwargs)
+        try:
+            tensors, statics = self.signature.bind(args, kwargs)
+            return recorder.call(self, tensors, statics)
+        except InvalidInputError as error:
+            raise recorder.mistake(error) from None
 
     def __repr__(self) -> str:
         return f"Program({self.name!r})"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dyorc.authoring.bundle_imports import BundleImporter, RefuseAmbiguous, new_package
-from dyorc.authoring.bundles import Bundle, ModuleSource
+from dyorc.authoring.bundles import Bundle, ModuleSource, path_of
 from dyorc.authoring.import_scan import scan
 from dyorc.authoring.loading import import_place, put_on_path
 
@@ -45,19 +45,27 @@ def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
         DefinitionError: If there is no such file or module.
         ModuleImportError: If one raises.
     """
+    apart, ambiguous = _apart(places)
     for place in places:
-        put_on_path(place)  # before one of them changes the current folder
-    imported: dict[str, ImportedPlace] = {}
-    folders, ambiguous = _apart(places)
+        if not any(place in bundles for bundles in apart.values()):
+            put_on_path(place)  # before one of them changes the current folder
+    _put_last(apart)
     if ambiguous:
         sys.meta_path.insert(0, RefuseAmbiguous(ambiguous))
-    for bundles in folders:
+    imported: dict[str, ImportedPlace] = {}
+    for bundles in apart.values():
         imported |= _import_below_a_package(bundles)
     for place in places:
         if place not in imported:
             module = import_place(place)
             imported[place] = ImportedPlace(module, Bundle.of(f"{place}:", module.__name__))
     return imported
+
+
+def _put_last(folders: Iterable[str]) -> None:
+    """Lets what is found by text be found in folders, too, where no library has its name: others' code may mean that."""
+    for folder in folders:
+        sys.path[:] = [*(path for path in sys.path if os.path.realpath(path) != folder), folder]
 
 
 def _import_below_a_package(bundles: Mapping[str, Bundle]) -> dict[str, ImportedPlace]:
@@ -70,31 +78,47 @@ def _import_below_a_package(bundles: Mapping[str, Bundle]) -> dict[str, Imported
     return {place: ImportedPlace(importer.import_main(one.main, place), one, importer) for place, one in bundles.items()}
 
 
-def _apart(places: Iterable[str]) -> tuple[Sequence[Mapping[str, Bundle]], Mapping[str, Sequence[str]]]:
-    """Returns the code of places that would meet a neighbour of another folder, by folder, and the files of such neighbours."""
-    folders = {place: _folder_of(place) for place in dict.fromkeys(places) if place.endswith(".py") and Path(place).is_file()}
+def _apart(places: Iterable[str]) -> tuple[Mapping[str, Mapping[str, Bundle]], Mapping[str, Sequence[str]]]:
+    """Returns the code of places that others would meet, or that would meet others', by folder; and the names of modules that are
+    different files in different folders, with these files."""
+    folders = {place: _folder_of(place) for place in dict.fromkeys(places) if not place.endswith(".py") or Path(place).is_file()}
     if len(set(folders.values())) < 2:
-        return (), {}
-    bundles = {place: Bundle.of(f"{place}:", Path(place).stem, folder) for place, folder in folders.items()}
+        return {}, {}
+    bundles = {place: Bundle.of(f"{place}:", _main_of(place), folder) for place, folder in folders.items()}
     neighbours = {place: _neighbours(bundle, folders[place]) for place, bundle in bundles.items()}
     paths: defaultdict[str, set[str]] = defaultdict(set)
     for found in neighbours.values():
         for name, path in found.items():
             paths[name].add(path)
     ambiguous = {name: sorted(found) for name, found in paths.items() if len(found) > 1}
-    meeting = {folders[place] for place in bundles if ambiguous.keys() & neighbours[place].keys()}
-    return [{place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(meeting)], ambiguous
+    own = {
+        place: {name for name, path in neighbours[place].items() if path.startswith(folders[place] + os.sep)} for place in bundles
+    }
+    meeting = sorted({folders[place] for place in bundles if ambiguous.keys() & own[place]})
+    by_folder = {folder: {place: bundles[place] for place in bundles if folders[place] == folder} for folder in meeting}
+    return by_folder, {name: found for name, found in ambiguous.items() if _are_all_below(found, folders.values())}
 
 
 def _neighbours(bundle: Bundle, folder: str) -> dict[str, str]:
-    """Returns the files of modules that others of a bundle import: all but the target's own, unless one of them imports that."""
+    """Returns the files of modules that a bundle's own import, libraries among them, as if there were no other target. The
+    target's own module is left out, unless another one imports it."""
     scans = [scan(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()]
     imports = frozenset[str]().union(*(found.imports for found in scans))
     by_text = frozenset[str]().union(*(found.texts for found in scans if found.is_dynamic))
-    found = {name: os.path.join(folder, f"{name}.py") for name in by_text if name.isidentifier()}
-    found = {name: path for name, path in found.items() if os.path.isfile(path)}
+    tops = {name.partition(".")[0] for name in imports} - sys.stdlib_module_names
+    found = {name: path for name in tops if (path := path_of(name, folder)) is not None}
+    texts = {name: os.path.join(folder, f"{name}.py") for name in by_text if name.isidentifier()}
+    found |= {name: path for name, path in texts.items() if os.path.isfile(path)}
     return found | {name: one.path for name, one in bundle.modules.items() if name != bundle.main or name in imports}
 
 
+def _are_all_below(paths: Iterable[str], folders: Iterable[str]) -> bool:
+    return all(any(path.startswith(folder + os.sep) for folder in folders) for path in paths)
+
+
+def _main_of(place: str) -> str:
+    return Path(place).stem if place.endswith(".py") else place
+
+
 def _folder_of(place: str) -> str:
-    return os.path.dirname(os.path.realpath(place))
+    return os.path.dirname(os.path.realpath(place)) if place.endswith(".py") else os.path.realpath(os.getcwd())

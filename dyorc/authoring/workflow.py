@@ -8,11 +8,11 @@ from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, overload
 
-from dyorc.authoring.context import current_recorder, record
+from dyorc.authoring.context import current_recorder
 from dyorc.authoring.program import Program, check_name
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
-from dyorc.errors import DefinitionError
+from dyorc.errors import DefinitionError, InvalidInputError
 from dyorc.reserved_names import find_conflict
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
@@ -41,7 +41,11 @@ class Workflow:
         recorder = current_recorder.get()
         if recorder is None:
             raise RuntimeError(f"workflow {self.name!r} was called outside a workflow; run it with dyorc.run({self.name}, ...)")
-        return record(recorder, self, args, kwargs)
+        try:
+            tensors, statics = self.signature.bind(args, kwargs)
+            return recorder.call(self, tensors, statics)
+        except InvalidInputError as error:
+            raise recorder.mistake(error) from None
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:

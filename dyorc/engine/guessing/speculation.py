@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dyorc.authoring.decisions import Site
-from dyorc.authoring.exact import exact, is_immutable
+from dyorc.authoring.exact import Exact, exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
 from dyorc.engine.guessing.comparison import Comparison
@@ -161,10 +161,10 @@ class Speculator:
         is_guessing = point.segment.task.request.standing.round.is_guessing
         chosen: list[Outcome] = []
         for predicted, probability in self._predictor.predict(point.decision, point.context).items():
-            outcome = exact(predicted)  # a predictor may speak of plain values
+            outcome = predicted if type(predicted) is bool else exact(predicted)  # a predictor may speak of plain values
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
-            if not is_immutable(outcome):
+            if type(outcome) is Exact and not outcome.is_immutable:
                 continue
             if probability >= 1 or (is_guessing and self._payoff(point.decision.site, outcome).allows()):
                 point.probabilities[outcome] = probability

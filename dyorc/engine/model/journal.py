@@ -91,7 +91,8 @@ class BranchPoint:
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                self.outcome = exact(self.decision.decide(look(self.decision.ref)))
+                outcome = self.decision.decide(look(self.decision.ref))
+                self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error
             except StepInterrupted:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather, Site
-from dyorc.authoring.exact import is_immutable, plain, same_statics
+from dyorc.authoring.exact import Exact, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
@@ -242,7 +242,8 @@ class Path:
             if is_recorded:
                 self._guide.taken(point)
             return
-        point.decision.freeze()
+        if getattr(point.decision.function, "__closure__", True):  # else it reads no variables
+            point.decision.freeze()
         site = point.decision.site
         point.is_open = True
         point.context = (site, min(self._visits.get(site, 0), _MAX_TURNS), self._recent)
@@ -254,7 +255,7 @@ class Path:
         self._cursor = 0
         site = point.decision.site
         self._visits[site] = self._visits.get(site, 0) + 1
-        if not is_immutable(outcome):
+        if type(outcome) is Exact and not outcome.is_immutable:
             outcome = type(plain(outcome)).__name__  # no other request has this very object
         self._recent = (*self._recent[-1:], outcome)
 

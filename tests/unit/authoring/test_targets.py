@@ -107,6 +107,35 @@ def test_a_neighbour_that_is_found_by_text_is_refused_where_it_could_be_another_
         import_places(places)
 
 
+@pytest.mark.parametrize("step", [1, -1], ids=["first", "last"])
+def test_a_neighbour_that_is_called_like_a_library_stays_its_folders_own(tmp_path: Path, step: int) -> None:
+    for folder, scale in (("lib", 30), ("g", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "thirdparty_x.py").write_text(f"SCALE = {scale}\n")
+    (tmp_path / "h").mkdir()
+    sys.path.insert(0, f"{tmp_path}/lib")
+    places = [f"{tmp_path}/{folder}/app.py" for folder in ("g", "h")]
+    for place in places:
+        Path(place).write_text("from thirdparty_x import SCALE\n")
+    imported = import_places(places[::step])
+    assert [imported[place].module.SCALE for place in places] == [2, 30]
+    assert imported[places[0]].bundle.modules["thirdparty_x"].text == "SCALE = 2\n"
+    assert "thirdparty_x" not in imported[places[1]].bundle.modules
+
+
+def test_a_module_and_a_file_have_their_own_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pkg_m", "k"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "app.py").write_text("from helper_m import SCALE\n")
+    (tmp_path / "helper_m.py").write_text("SCALE = 2\n")
+    (tmp_path / "k" / "helper_m.py").write_text("SCALE = 30\n")
+    places = ["pkg_m.app", f"{tmp_path}/k/app.py"]
+    for order in (places, places[::-1]):
+        imported = import_places(order)
+        assert [imported[place].module.SCALE for place in places] == [2, 30]
+
+
 def test_a_file_is_parsed_once_for_all_of_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = _write(tmp_path / "a", "one", 2, 1)
     text = Path(place).read_text()

@@ -53,6 +53,7 @@ The class says what happened; the attributes say what to do about it:
     `- InternalError              a bug of ours
 """
 
+from types import TracebackType
 from typing import Any, ClassVar
 
 _MAX_TEXT = 8192
@@ -454,16 +455,31 @@ def _restore(kind: type[DyOrcError], args: tuple[Any, ...], attributes: dict[str
     return error
 
 
+_NAME = type.__dict__["__name__"]
+_TRACEBACK = BaseException.__dict__["__traceback__"]
+_MAX_TYPE = 200
+
+
+def type_name(error: BaseException) -> str:
+    """Returns the name of a foreign exception's type, bounded. Its metaclass is not asked, which might raise."""
+    return bounded(str(_NAME.__get__(type(error))), _MAX_TYPE)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Returns where a foreign exception came from. Its class is not asked, which might raise."""
+    return _TRACEBACK.__get__(error)
+
+
 def text_of(error: BaseException) -> str:
     """Returns a foreign exception's text, bounded, even if its ``__str__`` raises; of a group, also what is in it."""
     try:
         text = str(error)
         if isinstance(error, BaseExceptionGroup):
             inner: tuple[BaseException, ...] = error.exceptions
-            text += ": " + "; ".join(f"{type(each).__name__}: {text_of(each)}" for each in inner[:_MAX_OF_GROUP])
+            text += ": " + "; ".join(f"{type_name(each)}: {text_of(each)}" for each in inner[:_MAX_OF_GROUP])
         return bounded(text)
     except BaseException as raised:
-        return f"(it has no text: __str__ raised {type(raised).__name__})"
+        return f"(it has no text: __str__ raised {type_name(raised)})"
 
 
 def bounded(text: str, max_characters: int = _MAX_TEXT) -> str:

@@ -22,7 +22,7 @@ from dyorc.authoring.memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
-from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of
+from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import Shape
 from dyorc.trace_context import TraceContext
@@ -62,7 +62,7 @@ class BatchError:
 
     @classmethod
     def of(cls, error: BaseException) -> "BatchError":
-        return cls(type(error).__name__, text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK))
+        return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK))
 
 
 class Executor:
@@ -297,4 +297,4 @@ def _traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except BaseException:  # an exception may misbehave in any way
-        return "".join(traceback.format_tb(error.__traceback__))
+        return "".join(traceback.format_tb(traceback_of(error)))

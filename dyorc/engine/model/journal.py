@@ -23,7 +23,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
 from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.errors import DyOrcError, WorkflowError, text_of
+from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
 from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class BranchPoint:
                 raise
             except BaseException as error:
                 self.error = WorkflowError(
-                    f"the predicate of a decision raised {type(error).__name__}: {text_of(error)} ({self._place_of(error)})"
+                    f"the predicate of a decision raised {type_name(error)}: {text_of(error)} ({self._place_of(error)})"
                 )
             finally:
                 current_recorder.reset(token)
@@ -246,7 +246,7 @@ class Segment:
 
 def last_line(error: BaseException, code: CodeType) -> int:
     """Returns the last line of a piece of code's own file that an exception passed through; 0 if there is none."""
-    traceback, line = error.__traceback__, 0
+    traceback, line = traceback_of(error), 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == code.co_filename:
             line = traceback.tb_lineno

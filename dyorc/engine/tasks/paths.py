@@ -34,6 +34,7 @@ from dyorc.errors import (
     NondeterministicWorkflowError,
     WorkflowError,
     text_of,
+    type_name,
 )
 
 _MAX_TURNS = 16
@@ -375,9 +376,9 @@ class Path:
     def _wrap(self, error: BaseException) -> WorkflowError:
         """Wraps an exception of user code as the workflow's error."""
         where = self._line_of(error)
-        if isinstance(error, RuntimeError) and str(error) == _NO_LOOP:
+        if issubclass(type(error), RuntimeError) and text_of(error) == _NO_LOOP:
             return self._foreign("needs an event loop, as asyncio.sleep does", where)
-        return WorkflowError(f"workflow {self._workflow.name!r} raised {type(error).__name__}: {text_of(error)} ({where})")
+        return WorkflowError(f"workflow {self._workflow.name!r} raised {type_name(error)}: {text_of(error)} ({where})")
 
     def _foreign(self, does: str, where: str) -> ForeignAwaitError:
         return ForeignAwaitError(
@@ -415,6 +416,10 @@ def _running_line(file: str, code: CodeType) -> str:
     return str(Site(code, code.co_firstlineno) if frame is None else Site(frame.f_code, frame.f_lineno))
 
 
+_TRACEBACK, _CAUSE, _CONTEXT = (BaseException.__dict__[name] for name in ("__traceback__", "__cause__", "__context__"))
+"""Attributes of exceptions as Python has them: a class of the user's is not asked, which might raise."""
+
+
 def _forget_frames(error: BaseException) -> None:
     """Cuts a cycle that only the garbage collector would find: frames hold a run's values, which may hold the error."""
     seen: set[int] = set()
@@ -423,8 +428,8 @@ def _forget_frames(error: BaseException) -> None:
         found = pending.pop()
         if found is not None and id(found) not in seen:
             seen.add(id(found))
-            found.__traceback__ = None
-            pending += (found.__cause__, found.__context__)
+            _TRACEBACK.__set__(found, None)
+            pending += (_CAUSE.__get__(found), _CONTEXT.__get__(found))
 
 
 def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:

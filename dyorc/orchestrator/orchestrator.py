@@ -383,6 +383,7 @@ class Orchestrator:
         try:
             actions = self._engine.handle(events, now_ns)
         except Exception:
+            self._watch.forget()
             _log.exception("engine_failed")
             self._start_over()
             return

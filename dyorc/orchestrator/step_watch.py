@@ -99,6 +99,11 @@ class StepWatch:
             f"interrupted: all requests wait while a workflow computes or sleeps, so do such work in a program"
         )
 
+    def forget(self) -> None:
+        """Notes that there is no step any more: the engine failed in the middle of one."""
+        self._started_ns = 0
+        self._disarm()
+
     def _disarm(self) -> None:
         """Takes the exception back, in case it is still on its way."""
         with self._lock:

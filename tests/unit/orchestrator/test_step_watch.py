@@ -161,3 +161,12 @@ def test_an_exception_that_comes_too_late_hits_nobody() -> None:
         finally:
             sys.setswitchinterval(interval_s)
         assert True in outcomes, "no step was interrupted"
+
+
+def test_a_step_in_which_the_engine_failed_interrupts_nothing_later() -> None:
+    with StepWatch(warn_after_s=10, limit_s=0.02) as watch:
+        watch.begin("spins")
+        watch.forget()
+        end_s = time.monotonic() + 0.3
+        while time.monotonic() < end_s:
+            pass

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_program_is_added_called_and_removed() -> None:
     first = program_of(lambda: lambda x: x + 1)
-    second = program_of(lambda: lambda x: x + 2).with_options(name="tried@2")
+    second = program_of(lambda: lambda x: x + 2).with_options(name="tried-2")
     async with celled(first) as orchestrator:
         assert orchestrator.programs.add(second, is_awaited=False)
         assert orchestrator.status.is_ready, "nobody waits for it yet"
-        status = orchestrator.status.programs["tried@2"]
+        status = orchestrator.status.programs["tried-2"]
         await wait_until_async(lambda: status.state is ProgramState.READY, "it is loaded")
         for _ in range(50):
             np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
@@ -44,12 +44,12 @@ async def test_a_program_is_added_called_and_removed() -> None:
 async def test_a_program_that_is_added_is_scaled_though_there_was_none_before() -> None:
     to_zero = {"min_replicas": 0, "max_replicas": 1, "downscale_delay_s": 0, "downscale_to_zero_delay_s": 0}
     first = program_of(lambda: lambda x: x + 1)
-    second = program_of(lambda: lambda x: x + 2, autoscaling_config=to_zero).with_options(name="tried@2")
+    second = program_of(lambda: lambda x: x + 2, autoscaling_config=to_zero).with_options(name="tried-2")
     async with celled(first) as orchestrator:
         orchestrator.programs.add(second, is_awaited=False)
         for _ in range(2):
             np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)
-            await wait_until_async(lambda: not orchestrator.scaling()["programs"]["tried@2"]["num_warm"], "nobody needs it")
+            await wait_until_async(lambda: not orchestrator.scaling()["programs"]["tried-2"]["num_warm"], "nobody needs it")
         assert orchestrator.scaler.traffic.rates_per_s(1.0), "requests are observed"
         assert orchestrator.scaling()["programs"]["tried"]["num_warm"] == 1
 

@@ -2,7 +2,7 @@
 
 import inspect
 import sysconfig
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
@@ -185,6 +185,10 @@ def _is_of_user(function: FunctionType, root: Workflow) -> bool:
     return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))
 
 
+_READ = (FunctionType, Program, Workflow, Mapping, list, tuple)
+"""What may be a program, or lead to one."""
+
+
 def _named_in(function: FunctionType) -> Iterator[Any]:
     """Yields what the code of `function` (and of functions nested in it) names, as far as it can matter."""
     names: set[str] = set()
@@ -202,8 +206,19 @@ def _named_in(function: FunctionType) -> Iterator[Any]:
         value = function.__globals__[name]
         if isinstance(value, ModuleType):
             yield from _attributes_named(value, names, depth=4)
-        elif isinstance(value, FunctionType | Program | Workflow | Mapping | list | tuple):
+        elif isinstance(value, _READ):
             yield value
+        else:
+            yield from _own_attributes(value, names)
+
+
+def _own_attributes(value: Any, names: Iterable[str]) -> list[Any]:
+    """Returns what code may mean by attributes of an object or a class: ``models.small``."""
+    try:
+        own: Mapping[str, Any] = vars(value)
+    except Exception:  # it has none, or does not say
+        return []
+    return [one for one in map(own.get, sorted(names)) if isinstance(one, _READ)]
 
 
 def _attributes_named(module: ModuleType, names: set[str], depth: int) -> Iterator[Any]:

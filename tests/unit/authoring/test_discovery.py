@@ -172,3 +172,23 @@ def test_making_a_program_inside_a_workflow_is_an_error() -> None:
 
     with pytest.raises(DefinitionError, match=r"make the program once, outside the workflow: late = Late\(\)"):
         dyorc.run(makes_program, [0, 0])
+
+
+class Models:
+    shared = make("shared")
+
+    def __init__(self) -> None:
+        self.own = make("own")
+        self.unread = make("unread")
+
+
+held = Models()
+
+
+def test_attributes_of_objects_and_classes_are_found() -> None:
+    @dyorc.workflow
+    async def flow(x: Vector) -> Vector:
+        return held.own(Models.shared(x))
+
+    assert names(flow) == {"own", "shared"}
+    assert dyorc.run(flow, np.ones(2, np.float32)).tolist() == [1, 1]

@@ -86,34 +86,40 @@ def _apart(places: Iterable[str]) -> tuple[Mapping[str, Mapping[str, Bundle]], M
         return {}, {}
     bundles = {place: Bundle.of(f"{place}:", _main_of(place), folder) for place, folder in folders.items()}
     neighbours = {place: _neighbours(bundle, folders[place]) for place, bundle in bundles.items()}
-    paths: defaultdict[str, set[str]] = defaultdict(set)
-    for found in neighbours.values():
-        for name, path in found.items():
-            paths[name].add(path)
-    ambiguous = {name: sorted(found) for name, found in paths.items() if len(found) > 1}
-    own = {
-        place: {name for name, path in neighbours[place].items() if path.startswith(folders[place] + os.sep)} for place in bundles
+    files: defaultdict[str, set[str]] = defaultdict(set)
+    for paths in neighbours.values():
+        for name, path in paths.items():
+            files[name].add(path)
+    ambiguous = {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
+    meeting = {
+        folder
+        for place, folder in folders.items()
+        if any(_is_in(folder, path) for name, path in neighbours[place].items() if name in ambiguous)
     }
-    meeting = sorted({folders[place] for place in bundles if ambiguous.keys() & own[place]})
-    by_folder = {folder: {place: bundles[place] for place in bundles if folders[place] == folder} for folder in meeting}
-    return by_folder, {name: found for name, found in ambiguous.items() if _are_all_below(found, folders.values())}
+    by_folder = {folder: {place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(meeting)}
+    return by_folder, {
+        name: paths
+        for name, paths in ambiguous.items()
+        if all(any(_is_in(folder, path) for folder in folders.values()) for path in paths)
+    }
 
 
 def _neighbours(bundle: Bundle, folder: str) -> dict[str, str]:
-    """Returns the files of modules that a bundle's own import, libraries among them, as if there were no other target. The
+    """Returns the files of the modules that a bundle's code imports, libraries among them, as if there were no other target. The
     target's own module is left out, unless another one imports it."""
     scans = [scan(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()]
-    imports = frozenset[str]().union(*(found.imports for found in scans))
-    by_text = frozenset[str]().union(*(found.texts for found in scans if found.is_dynamic))
+    imports = frozenset[str]().union(*(code.imports for code in scans))
+    texts = frozenset[str]().union(*(code.texts for code in scans if code.is_dynamic))
     tops = {name.partition(".")[0] for name in imports} - sys.stdlib_module_names
-    found = {name: path for name in tops if (path := path_of(name, folder)) is not None}
-    texts = {name: os.path.join(folder, f"{name}.py") for name in by_text if name.isidentifier()}
-    found |= {name: path for name, path in texts.items() if os.path.isfile(path)}
-    return found | {name: one.path for name, one in bundle.modules.items() if name != bundle.main or name in imports}
+    imported = {name: path for name in tops if (path := path_of(name, folder)) is not None}
+    named = {name: os.path.join(folder, f"{name}.py") for name in texts if name.isidentifier()}
+    named = {name: path for name, path in named.items() if os.path.isfile(path)}
+    own = {name: source.path for name, source in bundle.modules.items() if name != bundle.main or name in imports}
+    return imported | named | own
 
 
-def _are_all_below(paths: Iterable[str], folders: Iterable[str]) -> bool:
-    return all(any(path.startswith(folder + os.sep) for folder in folders) for path in paths)
+def _is_in(folder: str, path: str) -> bool:
+    return path.startswith(folder + os.sep)
 
 
 def _main_of(place: str) -> str:

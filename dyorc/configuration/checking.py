@@ -52,7 +52,8 @@ def _problems_of_code(settings: Settings, layer: Layer) -> Iterator[str]:
     for number, target in enumerate(settings.workflows):
         try:
             place, name = parts_of(target)
-            found = name_in(imported[place].module if place in imported else import_place(place), place, name)
+            module = imported[place].module if place in imported else import_place(place)
+            found = name_in(module, place, name)
         except DyOrcError as error:
             yield f"{layer.place(('workflows', number))}: {error}"
         else:

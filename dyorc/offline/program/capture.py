@@ -13,7 +13,8 @@ from dyorc.offline.program.batch import batch_dims_of
 from dyorc.offline.program.decompositions import ByFormula, decompositions
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.layers import layered
-from dyorc.offline.program.reading import Reader
+from dyorc.offline.program.randomness import CounterBased, WithoutRandomness
+from dyorc.offline.program.reading import STEP_BUFFER, Reader
 from dyorc.offline.program.refusals import Watch, refused
 from dyorc.offline.program.simplify import simplified
 
@@ -23,13 +24,17 @@ def capture(module: nn.Module, inputs: Sequence[torch.Tensor], *, name: str = ""
 
     Nothing is computed: the module's parameters may lie on the `meta` device. Nodes of layers that it repeats have their number.
 
+    What draws random numbers, such as dropout, becomes a function of the step, which is counted in the state `random.step`, and of
+    the place of each element; the module draws the same inside of `CounterBased`.
+
     Args:
         module: Called with the inputs, it returns the loss, a scalar.
         inputs: Examples; their shapes and types become the program's.
         name: For people; the class of the module if empty.
 
     Raises:
-        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers.
+        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers that are no
+            function of a counter, such as `torch.poisson`.
     """
     name = name or type(module).__name__
     graph, signature = _exported(name, module, inputs, _OneLoss, trace_joint=True, output_loss_index=0)
@@ -114,10 +119,14 @@ class _OneLoss(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
+        self.register_buffer(STEP_BUFFER, torch.zeros((), dtype=torch.int64))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor]:
-        with ByFormula(), Watch(inputs):
+        step = self.get_buffer(STEP_BUFFER)
+        with ByFormula(), Watch(inputs), CounterBased(step) as counter:
             loss = self.module(*inputs)
+        if counter.num_draws:
+            step.add_(1)
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise TypeError(f"the module must return its loss, a scalar tensor, and returned {found}")
@@ -132,7 +141,7 @@ class _Answers(nn.Module):
         self.module = module.eval()
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with ByFormula(), Watch(inputs):
+        with ByFormula(), Watch(inputs), WithoutRandomness():
             found = self.module(*inputs)
         if isinstance(found, torch.Tensor):
             return (found,)

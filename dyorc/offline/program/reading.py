@@ -8,8 +8,11 @@ import torch
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.graph import Argument, Dtype, Node, Phase, Ref, TensorProgram, Value, ValueKind, type_sizes
-from dyorc.offline.program.refusals import RANDOM
+from dyorc.offline.program.randomness import arguments_of, draws
+from dyorc.offline.program.randomness.philox import STEP
 
+STEP_BUFFER = "random_step"
+"""The buffer that counts steps, of the module that is exported; no buffer of the caller's module is called so there."""
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 """Keywords that say where and how a tensor lies, not what it holds."""
 
@@ -36,6 +39,8 @@ class Reader:
             for output in signature.backward_signature.gradients_to_parameters
         }
         updates = {_own(buffer): self._of_output(output) for output, buffer in signature.buffers_to_mutate.items()}
+        if STEP in self._values and STEP not in updates:  # the module draws nothing
+            del self._values[STEP]
         loss = self._of_output(signature.user_outputs[0])  # what it names as the loss may be an updated buffer
         return TensorProgram(
             name=self._name,
@@ -79,6 +84,8 @@ class Reader:
             name, kind = _own(signature.inputs_to_parameters[node.name]), ValueKind.PARAMETER
         elif node.name in signature.inputs_to_buffers:
             name, kind = _own(signature.inputs_to_buffers[node.name]), ValueKind.BUFFER
+            if name == STEP and signature.inputs_to_buffers[node.name] == STEP_BUFFER:
+                kind = ValueKind.STATE
         else:
             name, kind = f"input_{sum(v.kind is ValueKind.INPUT for v in self._values.values())}", ValueKind.INPUT
         self._add(name, node.meta["val"], kind)
@@ -86,9 +93,10 @@ class Reader:
 
     def _read_call(self, node: torch.fx.Node) -> None:
         op = str(node.target)
-        if any(word in op for word in RANDOM):
+        if draws(node.target, arguments_of(node.target, node.args, node.kwargs)):
             raise ProgramCaptureError(
-                f"{self._name} draws random numbers ({op}): a plan cannot be proved equal to it; set dropout to 0"
+                f"{self._name} draws random numbers in its backward pass ({op}), and only those of its forward pass are a function "
+                "of a counter; if it computes activations again (checkpoint), keep them instead"
             )
         result = node.meta["val"]
         outputs: list[str] = []
@@ -160,5 +168,5 @@ def _is_check(node: torch.fx.Node) -> bool:
 
 
 def _own(name: str) -> str:
-    """The parameter's name in the caller's module."""
-    return name.removeprefix("module.")
+    """The parameter's name in the caller's module; only the counter of steps is none of its own."""
+    return STEP if name == STEP_BUFFER else name.removeprefix("module.")

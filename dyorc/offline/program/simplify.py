@@ -12,6 +12,7 @@ from dyorc.offline.program.graph import (
     Dtype,
     Node,
     OutputShape,
+    OutputStart,
     Ref,
     TensorProgram,
     Value,
@@ -19,6 +20,7 @@ from dyorc.offline.program.graph import (
     inputs_of,
     renamed,
 )
+from dyorc.offline.program.randomness import philox
 
 _COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.copy.default"}
 _VIEWS = {
@@ -177,6 +179,9 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
             return _full(node, node.arguments[1], values)
         case "aten.scalar_tensor.default":
             return _full(node, node.arguments[0], values)
+        case philox.UNIFORM:  # of the whole; a plan's ranks draw pieces
+            step, draw, shape, _, _, dtype = node.arguments
+            return replace(node, arguments=(step, draw, shape, OutputStart(), OutputShape(), dtype))
         case "aten.permute.default":
             order = node.arguments[1]
             assert isinstance(order, tuple)

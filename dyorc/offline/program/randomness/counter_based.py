@@ -9,7 +9,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-
 from dyorc.offline.program.randomness.distributions import DISTRIBUTIONS, Target, rrelu_noise
 
 
@@ -51,9 +50,7 @@ class CounterBased(TorchDispatchMode):
         self._entered.enter_context(sdpa_kernel(SDPBackend.MATH))  # other kernels have generators of their own
         return super().__enter__()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         super().__exit__(kind, error, traceback)
         self._entered.close()
 
@@ -114,6 +111,18 @@ class CounterBased(TorchDispatchMode):
         return torch.ops.dyorc.philox_uniform(step.to(device), draw, whole, [0] * len(whole), whole, dtype)
 
 
+class WithoutRandomness(TorchDispatchMode):
+    """Refuses random operations, for a module whose answers must depend on its inputs alone."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for each of its operations."""
+        if draws(func, arguments_of(func, args, kwargs or {})):
+            raise UncountableError(f"{func} draws random numbers, so that the same inputs would not have the same answers")
+        return func(*args, **(kwargs or {}))
+
+
 def draws(func: Any, arguments: Mapping[str, Any]) -> bool:
     """Whether an operation draws random numbers, called like this: attention and recurrent layers may do without dropout."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -143,5 +152,3 @@ def _target(arguments: Mapping[str, Any]) -> Target:
     device = arguments.get("device")
     device = like[0].device if like and device is None else torch.device(device or torch.get_default_device())
     return Target(tuple(shape), dtype, device)
-
-

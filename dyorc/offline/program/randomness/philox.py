@@ -62,40 +62,35 @@ def _uniform(
         shape: Of the whole tensor.
         start: Where the piece begins, for each dimension.
         extents: Of the piece.
-        dtype: float32 has 24 random bits, float64 has 53.
+        dtype: float32 has 24 random bits, float64 has 53; the first 24 are the same.
     """
     out = torch.empty(list(extents), dtype=dtype, device=step.device)
     if out.numel() == 0:
         return out
-    blocks, skipped = _blocks(shape, start, extents, 4 if dtype == torch.float32 else 2, step.device)
+    blocks, skipped = _blocks(shape, start, extents, step.device)
     key = _key(step)
-    numbers = [
-        _numbers(philox([chunk & _MASK, chunk >> 32, torch.full_like(chunk, draw), torch.zeros_like(chunk)], key), dtype)
-        for chunk in blocks.view(-1).split(_NUM_BLOCKS_AT_ONCE)
-    ]
+    numbers = [_numbers(chunk, draw, key, dtype) for chunk in blocks.view(-1).split(_NUM_BLOCKS_AT_ONCE)]
     rows = torch.cat(numbers).view(blocks.shape[0], -1)
     return out.copy_(rows[:, skipped : skipped + out.numel() // blocks.shape[0]].reshape(out.shape))
 
 
-def _blocks(
-    shape: Sequence[int], start: Sequence[int], extents: Sequence[int], per_block: int, device: torch.device
-) -> tuple[torch.Tensor, int]:
+def _blocks(shape: Sequence[int], start: Sequence[int], extents: Sequence[int], device: torch.device) -> tuple[torch.Tensor, int]:
     """Returns the numbers of the blocks that a piece needs, a row for each of its rows, and how many elements it skips in each.
 
-    Blocks are consecutive elements of the last dimension that has several.
+    A block is four consecutive elements of the last dimension that has several.
     """
     num_dims = max((dim + 1 for dim, extent in enumerate(shape) if extent > 1), default=0)
     if num_dims == 0:
         return torch.zeros((1, 1), dtype=torch.int64, device=device), 0
     *outer, last = shape[:num_dims]
     begin, end = start[num_dims - 1], start[num_dims - 1] + extents[num_dims - 1]
-    first, stop = begin // per_block, ceil(end / per_block)
+    first, stop = begin // _NUM_WORDS, ceil(end / _NUM_WORDS)
     rows = torch.zeros((1,), dtype=torch.int64, device=device)
     for dim, extent in enumerate(outer):
         here = torch.arange(start[dim], start[dim] + extents[dim], device=device)
         rows = (rows.unsqueeze(1) * extent + here).view(-1)
-    blocks = rows.unsqueeze(1) * ceil(last / per_block) + torch.arange(first, stop, device=device)
-    return blocks, begin - first * per_block
+    blocks = rows.unsqueeze(1) * ceil(last / _NUM_WORDS) + torch.arange(first, stop, device=device)
+    return blocks, begin - first * _NUM_WORDS
 
 
 def _key(step: torch.Tensor) -> tuple[Word, Word]:
@@ -104,12 +99,18 @@ def _key(step: torch.Tensor) -> tuple[Word, Word]:
     return number & _MASK, (number >> 32) & _MASK
 
 
-def _numbers(words: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+def _numbers(blocks: torch.Tensor, draw: int, key: tuple[Word, Word], dtype: torch.dtype) -> torch.Tensor:
     """Returns the numbers of blocks, one after the other."""
+
+    def words(part: int) -> list[torch.Tensor]:
+        counter = [blocks & _MASK, blocks >> 32, torch.full_like(blocks, draw), torch.full_like(blocks, part)]
+        return philox(counter, key)
+
+    high = torch.stack([word >> 8 for word in words(0)], -1)
     if dtype == torch.float32:
-        return torch.stack([word >> 8 for word in words], -1).to(dtype).mul_(2.0**-24).view(-1)
-    pairs = [(words[index] >> 5) * 2**26 + (words[index + 1] >> 6) for index in (0, 2)]
-    return torch.stack(pairs, -1).to(dtype).mul_(2.0**-53).view(-1)
+        return high.to(dtype).mul_(2.0**-24).view(-1)
+    low = torch.stack([word >> 3 for word in words(1)], -1)
+    return high.mul_(1 << 29).add_(low).to(dtype).mul_(2.0**-53).view(-1)
 
 
 def _empty(

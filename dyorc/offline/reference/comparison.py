@@ -1,14 +1,13 @@
-"""Runs a captured program beside the module that it was captured from: what a proof about the program says of the module hangs on it.
+"""Runs a captured program beside its module: a proof about the program says of the module what this comparison lets it say.
 
 Both compute a whole step in float64, on the example and on other weights and inputs. Where a module cannot run in float64, or
 depends on its type, both compute in their own types, and rounding is allowed for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -21,13 +20,11 @@ from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.reference.first_difference import first_difference
 from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
-from dyorc.offline.reference.samples import materialized, other_inputs, randomize
+from dyorc.offline.reference.samples import Sources, other_inputs, randomize, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 
 NUM_SEEDS = 3
 """How often both run: on the example with the module's own weights, and on others."""
-Sources: TypeAlias = Callable[[TensorProgram, nn.Module, tuple[torch.Tensor, ...]], Mapping[str, torch.Tensor]]
-"""Returns the tensor of each source of a program, of a module and its inputs."""
 
 
 def compare_with_module(
@@ -47,20 +44,16 @@ def compare_with_module(
         ProgramCaptureError: They compute something else; names the results, and the first operation whose result differs.
     """
     with torch.random.fork_rng(devices=[]):
-        pair = _Pair(program, _with_elements(module), tuple(tensor.detach().cpu() for tensor in inputs), sources_of)
-        in_float64, in_own_types = pair.in_float64(), None
+        own = _Pair(program, with_elements(module), tuple(tensor.detach().cpu() for tensor in inputs), sources_of)
+        in_float64 = own.in_float64()
         try:
-            largest, num_results = in_float64.compared()
+            return in_float64.compared()
         except _CannotRun:
-            in_own_types = pair
+            return own.compared()
         except ProgramCaptureError:
             # what depends on the type, such as its smallest number, is another constant in float64
-            pair.in_float64(_recaptured(program, in_float64)).compared()
-            in_own_types = pair
-        if in_own_types is None:
-            return ModuleCheck(num_seeds=NUM_SEEDS, dtype="float64", largest_difference=largest, num_results=num_results)
-        largest, num_results = in_own_types.compared()
-        return ModuleCheck(num_seeds=NUM_SEEDS, dtype="own", largest_difference=largest, num_results=num_results)
+            own.in_float64(_recaptured(program, in_float64)).compared()
+            return own.compared()
 
 
 class _CannotRun(Exception):
@@ -82,8 +75,8 @@ class _Pair:
         program = program or program_in_float64(self.program)
         return _Pair(program, module, tuple(map(widened, self.inputs)), self.sources_of, is_wide=True)
 
-    def compared(self) -> tuple[float, int]:
-        """Runs both for each seed, and returns the largest relative difference, and how many results there are.
+    def compared(self) -> ModuleCheck:
+        """Runs both for each seed.
 
         Raises:
             ProgramCaptureError: They differ.
@@ -96,7 +89,8 @@ class _Pair:
             if not judgement.is_equal:
                 raise self._error(judgement, seed)
             largest, num_results = max(largest, judgement.largest), judgement.num_results
-        return largest, num_results
+        dtype = "float64" if self.is_wide else "own"
+        return ModuleCheck(num_seeds=NUM_SEEDS, dtype=dtype, largest_difference=largest, num_results=num_results)
 
     def _sample(self, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         module = deepcopy(self.module)
@@ -132,30 +126,12 @@ class _Pair:
         module, inputs = self._sample(seed)
         sources = {name: tensor.clone() for name, tensor in self.sources_of(self.program, module, inputs).items()}
         operation = first_difference(self.program, sources, lambda: self._run(module, inputs))
-        lines = [f"  {name} {difference}" for name, difference in judgement.differences.items()]
-        more = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
         where = "" if operation is None else f"\nthe first operation whose result is not in the program: {operation}"
         return ProgramCaptureError(
-            f"{self.program.name}: the captured program computes something else than the module, in {len(lines)} of "
-            f"{judgement.num_results} results:\n" + "\n".join([*lines[:_MAX_SHOWN], *more]) + where
+            f"{self.program.name}: the captured program computes something else than the module; {judgement}{where}"
         )
-
-
-_MAX_SHOWN = 10
-"""Results that people are shown."""
 
 
 def _recaptured(program: TensorProgram, pair: _Pair) -> TensorProgram:
     again = recapture_inference if program.outputs else capture
     return again(pair.module, pair.inputs, name=program.name)
-
-
-def _with_elements(module: nn.Module) -> nn.Module:
-    """A copy on the CPU; what is on `meta` gets random elements."""
-    generator = torch.Generator().manual_seed(0)
-    known: dict[int, Any] = {}
-    for tensor, is_buffer in [*((p, False) for p in module.parameters()), *((b, True) for b in module.buffers())]:
-        data = tensor.detach()
-        copy = materialized(data, generator, is_buffer=is_buffer) if data.is_meta else data.cpu().clone()
-        known[id(tensor)] = copy if is_buffer else nn.Parameter(copy, requires_grad=tensor.requires_grad)
-    return deepcopy(module, known)

@@ -43,13 +43,22 @@ class Step:
     buffers: Mapping[str, torch.Tensor]
     changed: frozenset[str] = frozenset()
 
-    def results(self, program: TensorProgram) -> dict[str, torch.Tensor]:
+    def results(self, program: TensorProgram, *, has_gradients: bool = True) -> dict[str, torch.Tensor]:
         """Returns what a program of the module must compute, by label.
 
         Gradients that the module does not compute are zero; those that only the module computes count, too, unless they are zero.
         A buffer that changes counts, even if the program leaves it alone.
+
+        Args:
+            program: Which.
+            has_gradients: Whether it computes them whole at all; a step of AdamA does not.
         """
-        expected = dict(self.returned)
+        updated = {name for name in program.updates if name in self.buffers}
+        expected = {**self.returned, **{buffer_label(name): self.buffers[name] for name in sorted(updated | self.changed)}}
+        return expected | self._gradients(program) if has_gradients else expected
+
+    def _gradients(self, program: TensorProgram) -> dict[str, torch.Tensor]:
+        expected: dict[str, torch.Tensor] = {}
         for name in program.gradients:
             value = program.values[name]
             zeros = torch.zeros(value.shape, dtype=getattr(torch, value.dtype))
@@ -57,8 +66,7 @@ class Step:
         for name, gradient in self.gradients.items():
             if name not in program.gradients and bool((gradient != 0).any()):
                 expected[gradient_label(name)] = gradient
-        updated = {name for name in program.updates if name in self.buffers}
-        return expected | {buffer_label(name): self.buffers[name] for name in sorted(updated | self.changed)}
+        return expected
 
 
 def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
@@ -72,6 +80,20 @@ def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     changed = frozenset(name for name, buffer in buffers.items() if not identical(buffer, before[name]))
     return Step(returned={LOSS: loss.detach()}, gradients=gradients, buffers=buffers, changed=changed)
+
+
+def mean_of(steps: Sequence[Step]) -> Step:
+    """Returns what steps over several microbatches make together: the mean loss and gradients, and the last buffers."""
+    return Step(
+        returned=_means([step.returned for step in steps]),
+        gradients=_means([step.gradients for step in steps]),
+        buffers=steps[-1].buffers,
+        changed=frozenset[str]().union(*(step.changed for step in steps)),
+    )
+
+
+def _means(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {name: torch.stack([part[name] for part in parts]).sum(0) / len(parts) for name in parts[0]}
 
 
 def answers_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:

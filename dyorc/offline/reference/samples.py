@@ -1,11 +1,16 @@
-"""Other weights and inputs for a module, by seed: what agrees on the example alone may agree by chance, or because it is all zeros."""
+"""Other weights and inputs for a module: what agrees on its example alone may agree by chance, or because all is zero."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
+from dyorc.offline.program.graph import TensorProgram
+
+Sources: TypeAlias = Callable[[TensorProgram, nn.Module, tuple[torch.Tensor, ...]], Mapping[str, torch.Tensor]]
+"""Returns the tensor of each source of a program, of a module and its inputs."""
 _LARGEST_NUMBERS = (64, 16, 8, 4, 2)
 """Bounds that are tried for inputs of whole numbers, such as tokens and labels, whose own values are all the same."""
 
@@ -59,9 +64,20 @@ def _candidates(tensor: torch.Tensor, generator: torch.Generator) -> list[torch.
     return [torch.randint(0, bound, tensor.shape, generator=generator).to(tensor.dtype) for bound in _LARGEST_NUMBERS]
 
 
-def materialized(tensor: torch.Tensor, generator: torch.Generator, *, is_buffer: bool) -> Any:
+def _materialized(tensor: torch.Tensor, generator: torch.Generator, *, is_buffer: bool) -> torch.Tensor:
     """Returns a tensor with elements for one on `meta`: small random numbers; for buffers, positive ones, and zeros and ones."""
     if tensor.is_floating_point():
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         return ((0.5 + noise.abs()) if is_buffer else 0.1 * noise).to(tensor.dtype)
     return (torch.ones if tensor.dtype == torch.bool else torch.zeros)(tensor.shape, dtype=tensor.dtype)
+
+
+def with_elements(module: nn.Module) -> nn.Module:
+    """Returns a copy of a module on the CPU; what lies on `meta` gets random elements."""
+    generator = torch.Generator().manual_seed(0)
+    known: dict[int, Any] = {}
+    for tensor, is_buffer in [*((p, False) for p in module.parameters()), *((b, True) for b in module.buffers())]:
+        data = tensor.detach()
+        copy = _materialized(data, generator, is_buffer=is_buffer) if data.is_meta else data.cpu().clone()
+        known[id(tensor)] = copy if is_buffer else nn.Parameter(copy, requires_grad=tensor.requires_grad)
+    return deepcopy(module, known)

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 import torch
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""By type: the largest difference of an element, relative to the largest element of its tensor. Whole numbers must be identical."""
+"""By type: the largest difference of an element, relative to the largest one of its tensor. Whole numbers must be identical."""
 _FLOOR_RATIO = 1e-3
 """Of the largest element of all results: tensors whose elements are smaller are measured by this.
 
 A gradient that is zero on paper, such as that of a bias before a normalization, is rounding noise on both sides.
 """
+
+_MAX_SHOWN = 10
+"""Differences that people are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,13 @@ class Judgement:
     def is_equal(self) -> bool:
         """Whether all are equal within the tolerances."""
         return not self.differences
+
+    def __str__(self) -> str:
+        if self.is_equal:
+            return f"all {self.num_results:,} results are equal; the largest relative difference is {self.largest:.1e}"
+        lines = [f"  {name} {difference}" for name, difference in self.differences.items()]
+        more = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
+        return "\n".join([f"{len(lines):,} of {self.num_results:,} results differ:", *lines[:_MAX_SHOWN], *more])
 
 
 def judge(expected: Mapping[str, torch.Tensor], results: Mapping[str, torch.Tensor]) -> Judgement:

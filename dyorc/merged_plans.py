@@ -30,6 +30,7 @@ def merge(
     from dyorc.offline.plan.codec import read_plan
     from dyorc.offline.planners.crossover.file import write_merged
     from dyorc.offline.planners.crossover.merge import Candidate, merged
+    from dyorc.offline.whole_file import check_writable
 
     check_writable(output)
     where = load_cluster(cluster)
@@ -86,18 +87,6 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
         _console.print(f"{each.name}: {len(run.losses)} of {steps} steps{losses}{error}", markup=False)
     if any(run.error for run in runs):
         raise typer.Exit(1)
-
-
-def check_writable(path: Path) -> None:
-    """Refuses to write where that is not possible: before work that may take long.
-
-    Raises:
-        PlanError: There is no such folder, or a folder of that name.
-    """
-    if not path.parent.is_dir():
-        raise PlanError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.is_dir():
-        raise PlanError(f"{path} cannot be written: it is a folder")
 
 
 def _same_batch(inputs: Batch, step: int) -> Batch:

@@ -22,7 +22,7 @@ from dyorc.offline.program.graph import (
 )
 from dyorc.offline.program.randomness import philox
 
-_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.copy.default"}
+_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default"}
 _VIEWS = {
     "aten.view.default",
     "aten._unsafe_view.default",
@@ -171,6 +171,8 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
     match node.op:
         case op if op in _VIEWS:
             return replace(node, op=VIEW, arguments=(node.arguments[0], OutputShape()))
+        case "aten.copy.default":  # what is overwritten is not read
+            return _copy(node, values)
         case "aten.expand.default":
             return replace(node, arguments=(node.arguments[0], OutputShape()), keywords=())
         case "aten.full.default":
@@ -188,6 +190,13 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
             return replace(node, arguments=(node.arguments[0], tuple(d % len(order) for d in order if isinstance(d, int))))
         case _:
             return node
+
+
+def _copy(node: Node, values: Mapping[str, Value]) -> Node:
+    target, (_, source) = values[node.outputs[0]], node.inputs
+    if values[source].shape != target.shape:
+        return replace(node, op=EXPAND, arguments=(Ref(source), OutputShape()), keywords=())
+    return replace(node, op="aten._to_copy.default", arguments=(Ref(source),), keywords=(("dtype", Dtype(target.dtype)),))
 
 
 def _full(node: Node, value: Argument, values: Mapping[str, Value]) -> Node:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.randomness import CounterBased
 
 LOSS = "the loss"
 
@@ -69,11 +70,18 @@ class Step:
         return expected
 
 
-def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
-    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers."""
+def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor], number: int = 0) -> Step:
+    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers.
+
+    Args:
+        module: Draws counter-based random numbers, as its program does.
+        inputs: Of the step.
+        number: How many steps came before: each draws other numbers.
+    """
     module.zero_grad(set_to_none=True)
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    loss = module(*inputs)
+    with CounterBased(number):
+        loss = module(*inputs)
     loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)

@@ -71,7 +71,7 @@ _EXAMPLES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] =
     "bert": lambda: models.bert(layers=1),
     "bert_moe": lambda: models.bert_moe(hidden=16),
     "bert_switch": lambda: models.bert_moe(hidden=16, gate="switch"),
-    "dropout": lambda: (_Dropping(), (torch.randn(8, 3, 4, 4),)),
+    "dropout": lambda: (_Dropping(), (torch.randn(8, 3, 4, 3),)),
     "llama": lambda: models.llama(layers=1),
     "swin": lambda: models.swin(depths=(2, 1), hidden=8, window=2, size=16, batch=4),
     "unet": lambda: models.unet(stages=1, size=8, batch=4),

@@ -82,7 +82,7 @@ def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor], number: 
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     with CounterBased(number):
         loss = module(*inputs)
-    loss.backward()
+        loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}

@@ -46,19 +46,21 @@ class _Net(nn.Module):
 
 
 class _Dropping(nn.Module):
-    """Attention, an encoder layer and planes, each with dropout of its own kind, and noise."""
+    """Planes, attention and a feed-forward layer, each with dropout of its own kind, and noise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.planes = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout2d(0.25), nn.ReLU())
-        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
         self.qkv = nn.Linear(8, 24)
+        self.layer = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 8), nn.Dropout(0.1))
+        self.norm = nn.LayerNorm(8)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        rows = self.encoder(self.planes(images).flatten(2).transpose(1, 2))
+        rows = self.planes(images).flatten(2).transpose(1, 2)
         q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(rows).chunk(3, -1))
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
-        return (mixed + 0.1 * torch.randn_like(mixed)).square().mean()
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2).transpose(1, 2).flatten(2)
+        rows = self.norm(rows + mixed)
+        return (rows + self.layer(rows) + 0.1 * torch.randn_like(rows)).square().mean()
 
 
 def _net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

@@ -29,7 +29,9 @@ def with_narrow_draws(
         (output,) = node.outputs
         wanted = _wanted(program, output, found)
         if len(wanted) == 1 and isinstance(shard := wanted.pop(), Shard):
-            ways = (s for s in strategies[node.name] if s.outputs == (shard,) and not any(isinstance(p, Partial) for p in s.inputs))
+            ways = (
+                s for s in strategies[node.name] if s.outputs == (shard,) and not any(isinstance(p, Partial) for p in s.inputs)
+            )
             found[node.name] = next(ways, found[node.name])
     return found
 

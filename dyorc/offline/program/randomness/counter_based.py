@@ -65,7 +65,10 @@ class CounterBased(TorchDispatchMode):
         if not draws(func, arguments):
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
-            raise UncountableError(f"{func} draws random numbers in the backward pass, where they would not be those of forward")
+            raise UncountableError(
+                f"{func} draws random numbers in the backward pass, which would not be those of forward; keep activations there "
+                "instead of computing them again (checkpoint)"
+            )
         try:
             return self._replaced(func, arguments)
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -13,9 +12,7 @@ from dyorc.offline.program.graph import TensorProgram, ValueKind
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
 from dyorc.offline.reference.samples import Sources, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
-from dyorc.offline.reference.update_step import first_adama_averages_of, first_adama_update_of, first_update_of
-
-Optimizer: TypeAlias = Literal["sgd", "momentum", "adam", "adama"]
+from dyorc.offline.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
 
 
 def judge_run(

@@ -20,7 +20,7 @@ from dyorc.offline.program.graph import (
     renamed,
 )
 
-_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default"}
+_COPIES = {f"aten.{name}.default" for name in ("alias", "detach", "clone", "lift_fresh", "lift_fresh_copy")}
 _VIEWS = {
     "aten.view.default",
     "aten._unsafe_view.default",

@@ -295,9 +295,10 @@ def fuse(
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
     from dyorc.offline.passes.coconet.on_ranks import seconds_on_ranks
-    from dyorc.planned_module import sources_of
+    from dyorc.offline.program import sources_of
 
-    return seconds_on_ranks(program, sources_of(program, *module_of(target)))
+    module, example = module_of(target)
+    return seconds_on_ranks(program, sources_of(program, module, example.tensors))
 
 
 @app.command("run")
@@ -329,19 +330,19 @@ def run_plan(
     if steps is not None:
         raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
     from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.program import sources_of
     from dyorc.offline.reference import LOSS, judge_run, labelled
     from dyorc.offline.runtime import run
     from dyorc.offline.simulate import check_memory
-    from dyorc.planned_module import sources_of
 
     found = read_plan(plan)
     captured_model = captured_of_plan(found, model)
-    program, module, inputs = captured_model.program, captured_model.module, captured_model.inputs
+    program, module, example = captured_model.program, captured_model.module, captured_model.example
     if cluster is not None:
         check_memory(*_simulated(found, cluster, model))
-    sources = sources_of(program, module, inputs)
+    sources = sources_of(program, module, example.tensors)
     ran = run(found, sources, program=program, allow_unverified=unverified)
-    judgement = judge_run(program, ran.results, module, inputs, sources, captured_model.optimizer)
+    judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
     loss = "" if program.outputs else f"loss {float(labelled(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
         raise PlanRunError(f"{found.num_ranks} ranks computed something else than one device: {loss}{judgement}")

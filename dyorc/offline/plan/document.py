@@ -124,7 +124,7 @@ class NetworkRow(msgspec.Struct, forbid_unknown_fields=True):
     limits: list[LimitRow]
 
 
-class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
+class InferenceRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a plan of a model that answers takes and returns."""
 
     inputs: list[str]
@@ -132,6 +132,8 @@ class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
     max_samples: int
     batch_dims: dict[str, list[int]]
     is_proved: bool
+    call_structure: str = ""
+    answer_structure: str = ""
 
 
 class ModuleCheckRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -306,6 +308,8 @@ def _inference_row(inference: Inference) -> InferenceRow:
         max_samples=inference.max_samples,
         batch_dims={name: list(dims) for name, dims in sorted(inference.batch_dims.items())},
         is_proved=inference.is_proved,
+        call_structure=inference.call_structure,
+        answer_structure=inference.answer_structure,
     )
 
 
@@ -462,6 +466,8 @@ def _inference(row: InferenceRow) -> Inference:
         max_samples=row.max_samples,
         batch_dims={name: tuple(dims) for name, dims in row.batch_dims.items()},
         is_proved=row.is_proved,
+        call_structure=row.call_structure,
+        answer_structure=row.answer_structure,
     )
 
 

@@ -72,6 +72,8 @@ def refused(name: str, error: Exception) -> ProgramCaptureError:
 def _where(error: Exception) -> str:
     """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
     frames = extract_tb(error.__traceback__)
-    starts = [index for index, frame in enumerate(frames) if frame.filename.endswith("capture.py") and frame.name == "forward"]
+    starts = [
+        index for index, frame in enumerate(frames) if frame.filename.endswith("flat_module.py") and frame.name == "forward"
+    ]
     own = [frame for frame in frames[starts[0] + 1 :] if not frame.filename.startswith(_FOREIGN)] if starts else []
     return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""

@@ -5,7 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-Optimizer: TypeAlias = Literal["sgd", "momentum", "adam"]
+TorchOptimizer: TypeAlias = Literal["sgd", "momentum", "adam"]
+Optimizer: TypeAlias = Literal["sgd", "momentum", "adam", "adama"]
 LEARNING_RATE, MOMENTUM, BETAS, EPS = 1e-3, 0.9, (0.9, 0.999), 1e-8
 """Those of `dyorc.offline.program.update.with_update`."""
 _STATES = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square"}
@@ -13,7 +14,7 @@ _STATES = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "squa
 
 
 def first_update_of(
-    optimizer: Optimizer, parameters: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor]
+    optimizer: TorchOptimizer, parameters: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Returns parameters and states after the first step, by the names that they have in the program.
 
@@ -25,7 +26,7 @@ def first_update_of(
     named = {name: torch.nn.Parameter(parameters[name].clone()) for name in gradients}
     for name, parameter in named.items():
         parameter.grad = gradients[name].to(parameter.dtype)
-    by = _optimizer(optimizer, list(named.values()))
+    by = optimizer_of(optimizer, list(named.values()))
     by.step()
     after = {name: parameter.detach() for name, parameter in named.items()}
     for name, parameter in named.items():
@@ -34,7 +35,8 @@ def first_update_of(
     return after
 
 
-def _optimizer(optimizer: Optimizer, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def optimizer_of(optimizer: TorchOptimizer, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """Returns torch's optimizer, as `with_update` writes it."""
     match optimizer:
         case "sgd":
             return torch.optim.SGD(parameters, lr=LEARNING_RATE)

@@ -115,7 +115,13 @@ class CounterBased(TorchDispatchMode):
 
 
 class WithoutRandomness(TorchDispatchMode):
-    """Refuses random operations, for a module whose answers must depend on its inputs alone."""
+    """Refuses random operations, for a module whose answers must depend on its inputs alone.
+
+    Attributes:
+        num_draws: None.
+    """
+
+    num_draws = 0
 
     def __torch_dispatch__(
         self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -73,18 +73,12 @@ class Reader:
             self._read(node)
 
     def _changed(self, buffers: Sequence[torch.fx.Node]) -> dict[str, str]:
-        """What becomes of buffers that the step changes; the others are still the copies that the flat module has made.
-
-        A count of steps that does not change counts nothing.
-        """
-        changed = {
+        """What becomes of buffers that the step changes; the others are still the copies that the flat module has made."""
+        return {
             name: self._names[node]
             for name, node in zip(self._flat.buffer_names, buffers, strict=True)
             if not _is_copy_of_source(node)
         }
-        if STEP not in changed:
-            del self._values[STEP]
-        return changed
 
     @property
     def _inputs(self) -> tuple[str, ...]:

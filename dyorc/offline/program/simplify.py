@@ -169,7 +169,9 @@ class _Simplifier:
             needed.update(node.inputs)
         computed = {output for node in nodes for output in node.outputs if output}
         values = {
-            name: value for name, value in self._values.items() if value.kind is not ValueKind.ACTIVATION or name in computed
+            name: value
+            for name, value in self._values.items()
+            if name in computed or (value.kind is not ValueKind.ACTIVATION and (name != philox.STEP or name in updates))
         }
         return replace(
             program,

@@ -1,4 +1,4 @@
-"""Real ranks draw what one device draws, each step other numbers, also after a checkpoint and in kernels that work in chunks."""
+"""Real ranks draw what one device draws, each step other numbers, also after a checkpoint."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.passes.coconet import candidates_of
-from dyorc.offline.plan import Apply, Plan
+from dyorc.offline.plan import Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program.randomness import CounterBased
 from dyorc.offline.program.randomness.philox import STEP
@@ -72,18 +71,3 @@ def test_steps_that_change_no_parameter_differ_by_what_they_draw(ranks: Ranks) -
             losses.append(float(found.module(*found.inputs).detach()))
     assert trained.losses == pytest.approx(losses, abs=1e-12)
     assert len(set(losses)) == 3
-
-
-def test_draws_in_a_kernel_that_works_in_chunks_are_those_of_the_whole(ranks: Ranks) -> None:
-    found = example("dropout")
-    cluster = uneven_cluster((1, 1), flops_per_s=1e9, bytes_per_s=1e9, latency_s=1e-7)
-    candidates = candidates_of(_planned(found, "megatron", (1, 1)), found.program, cluster)
-    num_in_kernels = 0
-    for candidate in candidates:
-        plan = candidate.plan
-        inside = [step for kernel in plan.kernels for step in plan.steps[kernel.first : kernel.end]]
-        num_in_kernels += sum(isinstance(step, Apply) and step.op.startswith("dyorc.") for step in inside)
-        results = ranks.run(plan, found.sources).results
-        for name, tensor in found.results.items():
-            torch.testing.assert_close(results[name], tensor, rtol=0, atol=1e-12)
-    assert num_in_kernels > 0

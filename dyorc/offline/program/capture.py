@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import treespec_dumps
 
-from dyorc.errors import ProgramCaptureError
+from dyorc.errors import CaptureWarning, ProgramCaptureError
 from dyorc.offline.program.batch import batch_dims_of
 from dyorc.offline.program.decompositions import ByFormula, decompositions
 from dyorc.offline.program.example import Example
@@ -125,7 +125,9 @@ class _Call:
             # torch says in more than one way that a parameter gets no gradient
             if not is_trained or not (frozen := self._without_gradients(pick)):
                 raise self._refused(error) from error
-        warnings.warn(f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", stacklevel=3)
+        warnings.warn(
+            f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", CaptureWarning, stacklevel=3
+        )
         try:
             return self._exported(pick, frozen, is_trained=True)
         except Exception as error:

@@ -76,6 +76,8 @@ products of matrices are computed slice by slice while their sum goes round. Its
 1. **Program.** AOTAutograd captures forward, loss and backward as one graph of about forty kinds of operations.
 2. **Strategies.** A rule for each kind, in the manner of an einsum, says how it runs on pieces: `Replicate`, `Shard(dim)` or
    `Partial` for each input and output. Each is checked against torch on random pieces. An operation without a rule stays whole.
+   Dropout and other random numbers are functions of the step and of the place in the whole tensor, so that any split draws what
+   one device draws. `with CounterBased(step): module(*inputs)` draws the same in plain PyTorch.
 3. **Plan.** Ranks form meshes with named axes; microbatches are an axis of time, cut by the same rules. A plan is one list of
    steps in an order that all ranks follow, so that none waits for one that waits for it.
 4. **Proof.** A plan says of each tensor which piece of which value every rank holds. So each step is proved by itself.

@@ -73,8 +73,8 @@ def _meshes(draw: st.DrawFn) -> Mesh:
 
 def _arguments(tensors: list[str]) -> st.SearchStrategy[Any]:
     leaves = st.one_of(
-        st.sampled_from(tensors).map(Ref), st.just(OutputShape()), st.just(OutputStart()), st.just(Dtype("float64")), st.none(), st.booleans(),
-        st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), _names,
+        st.sampled_from(tensors).map(Ref), st.sampled_from([OutputShape(), OutputStart(), Dtype("float64"), None]),
+        st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), _names,
     )  # fmt: skip
     return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
 

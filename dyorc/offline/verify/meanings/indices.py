@@ -42,10 +42,11 @@ def _scatter(numbers: Numbers, call: Call) -> Array:
     table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
     dim %= max(table.ndim, 1)
     source = call.operand("src" if call.has("src") else "value", numbers)
+    if table.ndim == 0:
+        parts = [array.reshape([1]) for array in (table, indices, source)]
+        return _scattered(numbers, call, *parts).reshape([])
     read = tuple(slice(extent) for extent in indices.shape)
     source = source[read] if call.has("src") else np.broadcast_to(source, indices.shape)
-    if table.ndim == 0:
-        return _scattered(numbers, call, table[None], indices[None], source[None])[0]
     written = tuple(slice(None) if d == dim else part for d, part in enumerate(read))
     parts = [np.moveaxis(array, dim, -1) for array in (table[written], indices, source)]
     result = table.astype(object) if table.dtype == object else numbers.add(table, numbers.scalar(0)).copy()

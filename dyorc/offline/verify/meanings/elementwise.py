@@ -43,8 +43,8 @@ def negated(numbers: Numbers, array: Array) -> Array:
 
 
 def _sum_of_two(numbers: Numbers, call: Call) -> Array:
-    left, right = call.operand(0, numbers), call.operand(1, numbers)
-    alpha = call.plain(2, "alpha", 1)
+    left, right = call.operand("self", numbers), call.operand("other", numbers)
+    alpha = call.plain("alpha", 1)
     if call.op == "rsub":
         left, right = right, left
     if alpha != 1:
@@ -54,25 +54,25 @@ def _sum_of_two(numbers: Numbers, call: Call) -> Array:
 
 
 def _mul(numbers: Numbers, call: Call) -> Array:
-    return numbers.multiply(call.operand(0, numbers), call.operand(1, numbers))
+    return numbers.multiply(call.operand("self", numbers), call.operand("other", numbers))
 
 
 def _div(numbers: Numbers, call: Call) -> Array:
-    if call.keywords.get("rounding_mode") is not None:
+    if call.plain("rounding_mode") is not None:
         return _pointwise(numbers, call)
-    return numbers.multiply(call.operand(0, numbers), numbers.function("inverse", [call.operand(1, numbers)]))
+    return numbers.multiply(call.operand("self", numbers), numbers.function("inverse", [call.operand("other", numbers)]))
 
 
 def _neg(numbers: Numbers, call: Call) -> Array:
-    return negated(numbers, call.array(0))
+    return negated(numbers, call.array("self"))
 
 
 def _where(numbers: Numbers, call: Call) -> Array:
-    return numbers.choose(call.array(0), call.operand(1, numbers), call.operand(2, numbers))
+    return numbers.choose(call.array("condition"), call.operand("self", numbers), call.operand("other", numbers))
 
 
 def _to_copy(numbers: Numbers, call: Call) -> Array:
-    array, target = call.array(0), call.keywords.get("dtype")
+    array, target = call.array("self"), call.plain("dtype")
     name = target.name if isinstance(target, Dtype) else "float"
     if name == "bool":
         return numbers.function("is not zero", [array], is_truth=True)
@@ -82,32 +82,39 @@ def _to_copy(numbers: Numbers, call: Call) -> Array:
 
 
 def _addcmul(numbers: Numbers, call: Call) -> Array:
-    base, left, right = (call.operand(index, numbers) for index in range(3))
+    base, left, right = (call.operand(name, numbers) for name in ("self", "tensor1", "tensor2"))
     if call.op == "addcdiv":
         right = numbers.function("inverse", [right])
-    scale = numbers.scalar(cast(float, call.plain(3, "value", 1)))
+    scale = numbers.scalar(cast(float, call.plain("value", 1)))
     return numbers.add(base, numbers.multiply(scale, numbers.multiply(left, right)))
 
 
 def _lerp(numbers: Numbers, call: Call) -> Array:
-    start, end, weight = (call.operand(index, numbers) for index in range(3))
+    start, end, weight = (call.operand(name, numbers) for name in ("self", "end", "weight"))
     return numbers.add(start, numbers.multiply(weight, numbers.add(end, negated(numbers, start))))
 
 
+def _overwritten(numbers: Numbers, call: Call) -> Array:
+    source = call.operand("src" if call.op == "copy" else "value", numbers)
+    return np.broadcast_to(source, call.array("self").shape)
+
+
+def _masked_fill(numbers: Numbers, call: Call) -> Array:
+    return numbers.choose(call.array("mask"), call.operand("value", numbers), call.array("self"))
+
+
 def _copy(numbers: Numbers, call: Call) -> Array:
-    return call.array(0)
+    return call.array("self")
 
 
 def _full(numbers: Numbers, call: Call) -> Array:
-    shape = call.plain(0)
-    extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers(0))
-    return np.broadcast_to(call.operand(1, numbers), extents)
+    shape = call.plain("size")
+    extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers("size"))
+    return np.broadcast_to(call.operand("fill_value", numbers), extents)
 
 
 def _arange(numbers: Numbers, call: Call) -> Array:
-    numbered = [argument for argument in call.arguments if isinstance(argument, int | float)]
-    start, stop, step = (0, numbered[0], 1) if len(numbered) == 1 else (*numbered, 1)[:3]
-    del stop
+    start, step = (cast(float, call.plain(name, default)) for name, default in (("start", 0), ("step", 1)))
     return _counted(numbers, [start + step * index for index in range(call.shape[0])])
 
 
@@ -117,8 +124,8 @@ def _counted(numbers: Numbers, elements: Sequence[float]) -> Array:
 
 def _random(numbers: Numbers, call: Call) -> Array:
     """A function of the step and of the position in the whole, another one for each draw."""
-    step, start = call.array(0), call.integers(3)
-    draw = (call.op, call.plain(1), call.plain(2), call.plain(5))
+    step, start = call.array("step"), call.integers("start")
+    draw = (call.op, *(call.plain(name) for name in ("draw", "shape", "dtype")))
     positions = [
         np.expand_dims(_counted(numbers, range(begin, begin + extent)), [d for d in range(len(start)) if d != dim])
         for dim, (begin, extent) in enumerate(zip(start, call.shape, strict=True))
@@ -138,6 +145,8 @@ MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("addcmul", "addcdiv"), _addcmul),
     "lerp": _lerp,
     **dict.fromkeys(("clone", "alias", "detach"), _copy),
+    **dict.fromkeys(("copy", "fill"), _overwritten),
+    "masked_fill": _masked_fill,
     "full": _full,
     "arange": _arange,
     "philox_uniform": _random,

@@ -9,9 +9,9 @@ from dyorc.offline.verify.meanings.call import Call, Meaning, Result
 from dyorc.offline.verify.numbers import Array, Numbers
 
 
-def dims_of(call: Call, index: int, num_dims: int, name: str = "dim") -> list[int]:
+def dims_of(call: Call, num_dims: int) -> list[int]:
     """Returns the dimensions that an argument names; all if it names none."""
-    return sorted({dim % max(num_dims, 1) for dim in call.integers(index, name)} or range(num_dims))
+    return sorted({dim % max(num_dims, 1) for dim in call.integers("dim")} or range(num_dims))
 
 
 def reduced(array: Array, dims: Sequence[int], keeps: bool) -> Array:
@@ -28,16 +28,16 @@ def _apart(array: Array, dims: Sequence[int]) -> Array:
 
 def _row(numbers: Numbers, call: Call) -> Array:
     """A row to a row along one dimension: softmax."""
-    array = call.array(0)
-    dim = call.integer(1, "dim", -1) % max(array.ndim, 1)
+    array = call.arrays[0]
+    dim = call.integer("dim") % max(array.ndim, 1)
     return np.moveaxis(numbers.rows(call.tag, [_apart(array, [dim])], array.shape[dim]), -1, dim)
 
 
 def _extremes(numbers: Numbers, call: Call) -> Result:
     """A row to a row of values and one of positions: sort and topk."""
-    array = call.array(0)
-    at, num = (2, call.integer(1)) if call.op == "topk" else (1, -1)
-    dim = call.integer(at, "dim", -1) % max(array.ndim, 1)
+    array = call.arrays[0]
+    num = call.integer("k", -1)
+    dim = call.integer("dim", -1) % max(array.ndim, 1)
     row = _apart(array, [dim])
     return tuple(
         np.moveaxis(numbers.rows((call.tag, which), [row], array.shape[dim] if num < 0 else num), -1, dim) for which in range(2)
@@ -46,25 +46,28 @@ def _extremes(numbers: Numbers, call: Call) -> Result:
 
 def _reduction(numbers: Numbers, call: Call) -> Result:
     """Dimensions to one element each."""
-    array = call.array(0)
-    dims = dims_of(call, 1, array.ndim)
-    keeps = bool(call.plain(3 if call.op.startswith("var") else 2, "keepdim", False))
+    if call.op in ("max", "min") and call.has("other"):
+        return numbers.function(call.tag, call.arrays)
+    array = call.arrays[0]
+    dims = dims_of(call, array.ndim)
+    num = 2 if call.op == "var_mean" or (call.op in ("max", "min") and "dim" in call.named) else 1
+    keeps = bool(call.plain("keepdim", False))
     found = [
         numbers.rows((call.tag, which), [_apart(array, dims)], 1, is_truth=call.op in ("any", "all"))[..., 0]
-        for which in range(2 if call.op == "var_mean" else 1)
+        for which in range(num)
     ]
     shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
     results = tuple(one.reshape(shape) if keeps else one for one in found)
-    return results if call.op == "var_mean" else results[0]
+    return results if num > 1 else results[0]
 
 
 def _layer_norm(numbers: Numbers, call: Call) -> Result:
-    array = call.array(0)
-    num_outer = array.ndim - len(call.integers(1))
+    array = call.arrays[0]
+    num_outer = array.ndim - len(call.integers("normalized_shape"))
     outer, inner = array.shape[:num_outer], array.shape[num_outer:]
     row = array.reshape([*outer, prod(inner)])
     weights = [np.broadcast_to(a.reshape([prod(inner)]), row.shape) for a in call.arrays[1:]]
-    tag = (call.op, call.plain(4))
+    tag = (call.op, call.plain("eps"), call.has("weight"), call.has("bias"))
     normal = numbers.rows(tag, [row, *weights], prod(inner)).reshape(array.shape)
     ones = (1,) * len(inner)
     mean, scale = (numbers.rows((tag, which), [row], 1).reshape([*outer, *ones]) for which in ("mean", "scale"))
@@ -72,9 +75,9 @@ def _layer_norm(numbers: Numbers, call: Call) -> Result:
 
 
 def _group_norm(numbers: Numbers, call: Call) -> Result:
-    array = call.array(0)
+    array = call.arrays[0]
     num = int(array.shape[0])
-    groups = call.integer(6)
+    groups = call.integer("group")
     row = array.reshape([num, array.size // max(num, 1)])
     weights = [np.broadcast_to(a.reshape([1, -1]), (num, a.size)) for a in call.arrays[1:]]
     normal = numbers.rows(call.tag, [row, *weights], row.shape[-1]).reshape(array.shape)
@@ -82,10 +85,11 @@ def _group_norm(numbers: Numbers, call: Call) -> Result:
     return normal, mean, scale
 
 
+_REDUCTIONS = "amax amin any all argmax argmin prod var var_mean logsumexp max min"
 MEANINGS: Mapping[str, Meaning] = {
-    **dict.fromkeys(("_softmax", "_log_softmax"), _row),
-    **dict.fromkeys(("sort", "topk"), _extremes),
-    **dict.fromkeys(("amax", "amin", "any", "all", "argmax", "argmin", "prod", "var", "var_mean", "logsumexp"), _reduction),
+    **dict.fromkeys(("_softmax", "_log_softmax", "cumprod", "logcumsumexp"), _row),
+    **dict.fromkeys(("sort", "topk", "cummax", "cummin"), _extremes),
+    **dict.fromkeys(_REDUCTIONS.split(), _reduction),
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
 }

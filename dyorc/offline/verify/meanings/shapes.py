@@ -10,46 +10,46 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 
 def _view(numbers: Numbers, call: Call) -> Array:
-    return call.array(0).reshape(call.shape)
+    return call.array("self").reshape(call.shape)
 
 
 def _permute(numbers: Numbers, call: Call) -> Array:
-    return np.transpose(call.array(0), call.integers(1))
+    return np.transpose(call.array("self"), call.integers("dims"))
 
 
 def _expand(numbers: Numbers, call: Call) -> Array:
-    return np.broadcast_to(call.array(0), call.shape)
+    return np.broadcast_to(call.array("self"), call.shape)
 
 
 def _slice(numbers: Numbers, call: Call) -> Array:
-    array, dim = call.array(0), call.integer(1)
-    cut = slice(cast(int | None, call.plain(2, "start")), cast(int | None, call.plain(3, "end")), call.integer(4, "step", 1))
+    array, dim = call.array("self"), call.integer("dim")
+    cut = slice(cast(int | None, call.plain("start")), cast(int | None, call.plain("end")), call.integer("step", 1))
     return array[(*(slice(None),) * (dim % array.ndim), cut)]
 
 
 def _select(numbers: Numbers, call: Call) -> Array:
-    array = call.array(0)
-    return np.take(array, call.integer(2), axis=call.integer(1))
+    array = call.array("self")
+    return np.take(array, call.integer("index"), axis=call.integer("dim"))
 
 
 def _split(numbers: Numbers, call: Call) -> Result:
-    array, sizes, dim = call.array(0), call.integers(1), call.integer(2, "dim", 0)
+    array, sizes, dim = call.array("self"), call.integers("split_sizes"), call.integer("dim")
     if sum(sizes) != array.shape[dim]:
         raise ValueError(f"split_with_sizes into {sizes} of a dimension of {array.shape[dim]}")
     return tuple(np.split(array, np.cumsum(sizes)[:-1].tolist(), axis=dim))
 
 
 def _cat(numbers: Numbers, call: Call) -> Array:
-    return np.concatenate(call.arrays, axis=call.integer(1, "dim", 0))
+    return np.concatenate(call.arrays, axis=call.integer("dim"))
 
 
 def _stack(numbers: Numbers, call: Call) -> Array:
-    return np.stack(call.arrays, axis=call.integer(1, "dim", 0))
+    return np.stack(call.arrays, axis=call.integer("dim"))
 
 
 def _pad(numbers: Numbers, call: Call) -> Array:
-    array, padding = call.array(0), call.integers(1)
-    fill = numbers.scalar(cast(float, call.plain(2, "value", 0) or 0))
+    array, padding = call.array("self"), call.integers("pad")
+    fill = numbers.scalar(cast(float, call.plain("value", 0)))
     for pair in range(len(padding) // 2):
         dim = array.ndim - 1 - pair
         for amount, is_front in ((padding[2 * pair], True), (padding[2 * pair + 1], False)):
@@ -64,18 +64,48 @@ def _pad(numbers: Numbers, call: Call) -> Array:
 
 
 def _flip(numbers: Numbers, call: Call) -> Array:
-    return np.flip(call.array(0), tuple(call.integers(1)))
+    return np.flip(call.array("self"), tuple(call.integers("dims")))
 
 
 def _roll(numbers: Numbers, call: Call) -> Array:
-    dims = call.integers(2, "dims")
-    return np.roll(call.array(0), call.integers(1), dims) if dims else np.roll(call.array(0), call.integers(1))
+    dims = call.integers("dims")
+    return (
+        np.roll(call.array("self"), call.integers("shifts"), dims)
+        if dims
+        else np.roll(call.array("self"), call.integers("shifts"))
+    )
 
 
 def _triangle(numbers: Numbers, call: Call) -> Array:
-    array, diagonal = call.array(0), call.integer(1, "diagonal", 0)
+    array, diagonal = call.array("self"), call.integer("diagonal")
     kept = (np.tril if call.op == "tril" else np.triu)(np.ones(array.shape[-2:], dtype=np.bool_), diagonal)
     return numbers.choose(np.broadcast_to(kept, array.shape), array, numbers.zeros(array.shape, array))
+
+
+def _written(table: Array, cut: tuple[int | slice, ...], part: Array) -> Array:
+    result = table.astype(np.result_type(table, part))
+    result[(..., *cut)] = part  # without the ellipsis, an array of objects takes a scalar's array for an object
+    return result
+
+
+def _slice_scatter(numbers: Numbers, call: Call) -> Array:
+    table, dim = call.array("self"), call.integer("dim")
+    cut = slice(cast(int | None, call.plain("start")), cast(int | None, call.plain("end")), call.integer("step", 1))
+    return _written(table, (cut, *(slice(None),) * (table.ndim - 1 - dim % table.ndim)), call.array("src"))
+
+
+def _select_scatter(numbers: Numbers, call: Call) -> Array:
+    table, dim = call.array("self"), call.integer("dim")
+    return _written(table, (call.integer("index"), *(slice(None),) * (table.ndim - 1 - dim % table.ndim)), call.array("src"))
+
+
+def _unfold(numbers: Numbers, call: Call) -> Array:
+    array, size, step = call.array("self"), call.integer("size"), call.integer("step", 1)
+    if array.ndim == 0:
+        return array.reshape([1])
+    rows = np.moveaxis(array, call.integer("dimension"), -1)
+    windows = [rows[..., start : start + size] for start in range(0, rows.shape[-1] - size + 1, step)]
+    return np.moveaxis(np.stack(windows), 0, call.integer("dimension") % array.ndim)
 
 
 MEANINGS: Mapping[str, Meaning] = {
@@ -84,6 +114,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "expand": _expand,
     "slice": _slice,
     "select": _select,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
+    "unfold": _unfold,
     "split_with_sizes": _split,
     "cat": _cat,
     "stack": _stack,

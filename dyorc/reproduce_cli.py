@@ -108,13 +108,23 @@ class _Shown:
 
 
 def _print(table: "Table") -> None:
-    grid = Grid("", "", "published", "here", "", "", title=f"{table.title}, {table.took_s:.0f} s")
+    from dyorc.offline.reproduce.markdown import counts_of, verdict_of
+
+    grid = Grid("", "", "published", "here", "", "band", "", title=f"{table.title}, {table.took_s:.0f} s")
     for row in table.rows:
-        grid.add_row(row.figure, row.what, row.published, row.ours, row.relation, row.note)
+        grid.add_row(row.figure, row.what, row.published, row.ours, verdict_of(row), row.band, row.note)
     _console.print(grid)
+    _console.print(f"{len(table.rows)} rows: {counts_of(table)}.", markup=False)
+    if table.left_out:
+        _console.print(f"Left out, as this is quick: {', '.join(table.left_out)}.", markup=False)
 
 
-def _counts(table: "Table") -> dict[str, int]:
-    from dyorc.offline.reproduce.table import Relation
+def _counts(table: "Table") -> dict[str, Any]:
+    """Of published figures by relation; of the other kinds how many agree, and how many do not."""
+    from dyorc.offline.reproduce.table import COMPARED, Kind, Relation
 
-    return {relation.value: num for relation in Relation if (num := table.count(relation))}
+    counts: dict[str, Any] = {relation.value: num for relation in Relation if (num := table.count(relation, Kind.PUBLISHED))}
+    for kind in (Kind.FITTED, Kind.OWN):
+        if table.num_compared(kind):
+            counts[kind.value] = {each.value: num for each in COMPARED if (num := table.count(each, kind))}
+    return counts | ({"left out": list(table.left_out)} if table.left_out else {})

@@ -9,14 +9,15 @@ did. The pictures of the tables are written to img/planners beside the page.
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce import REPRODUCIBLE
 from dyorc.offline.reproduce.peers import peers_section
 from dyorc.offline.reproduce.picture import draw_table
-from dyorc.offline.reproduce.table import Relation, Table, table_from_json, to_markdown
+from dyorc.offline.reproduce.markdown import to_markdown
+from dyorc.offline.reproduce.table import Kind, Relation, Table, table_from_json
 
 _ABOUT = """# Offline planners
 
@@ -93,19 +94,29 @@ where it lies; the proof includes that no place is filled again while what lies 
 {equality}{peers}## What papers published, and what comes out here
 
 One section for each system. Every figure, table and claim that is known of it is a row: what is published, what comes out here,
-and how the two relate.
+the band within which ours counts as equal, and how the two relate. Bands are in `reproduce/bands.py`; a row cannot compare
+without one.
 
-* *Equal*: the same fact, or the same number within the tolerance of the row. Whole numbers are exactly equal.
-* *Same sign*: the same side wins, by another amount.
+* *Equal*: a published figure, and ours is within the band. *Exact* is the same whole number or the same fact.
+* *Same sign*: the same side wins, by another amount. Where only a side is published, the band says *sign alone*, and no more can
+  come out.
 * *Differs*: it does not come out. The row says by how much and, where that is known, why.
 * *Not here*: it cannot be checked without the authors' hardware, data or code. The row says which.
 * *Ours alone*: what we measured besides. Nothing is published to compare it with.
 
+Two kinds of rows are counted apart, and are never equal; within their band they *agree*:
+
+* *Fitted*: the figure is published, but our costs are calibrated on it, so that it cannot fail by much.
+* *Own reference*: what ours is compared with was computed here: a formula, our simulator, or a plain computation of the same.
+
+Where a paper shows several points of one thing, their *trend* is a row of its own, at the end of the section: it has to run the
+same way, in the same order and about as far. Points within their bands do not help a trend that runs the wrong way.
+
 Nothing here has a GPU. Times of clusters are simulated, from the authors' own calibration where they published it, and only
 ratios are compared. What runs on real ranks runs on two shared cores. `dyorc reproduce NAME` computes a table again, `--quick`
-a part of it in less than a minute, and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour: it took
-303 s on two cores. These tables were put together from rows of several runs of the same commands, so that the seconds they name
-are not of one run: {put_together}.
+a part of it in less than a minute, and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour. A quick
+run has the same bands and kinds as the full one. It names what it leaves out, and rows that it computes at another size are
+*not judged*. Where a table was put together from rows of several runs, its section says which rows are of which run.
 
 """
 
@@ -127,10 +138,6 @@ SYSTEMS: Mapping[str, str] = {
 }
 """What each does, in a few words."""
 
-_PUT_TOGETHER = ("joint", "gnn", "ngra", "hap", "hidup")
-"""The tables whose rows are of several runs, as renewing all takes hours. One that is renewed as a whole leaves the list."""
-
-
 def main() -> None:
     """Reads the tables, draws them beside the page, and writes it."""
     folder, target = map(Path, sys.argv[1:3])
@@ -145,23 +152,34 @@ def main() -> None:
         equality=_equality(folder / "equality.json"),
         summary=_summary(tables),
         peers=peers_section(folder / "peers.json"),
-        put_together=", ".join(_PUT_TOGETHER[:-1]) + f" and {_PUT_TOGETHER[-1]}",
     )
     target.write_text(about + to_markdown(tables, drawn).rstrip() + "\n")
 
 
+_COLUMNS: Mapping[str, Callable[[Table], int]] = {
+    "rows": lambda table: len(table.rows),
+    "equal": lambda table: table.count(Relation.EQUAL),
+    "same sign": lambda table: table.count(Relation.SAME_SIGN, Kind.PUBLISHED),
+    "differs": lambda table: table.count(Relation.DIFFERS, Kind.PUBLISHED),
+    "not here": lambda table: table.count(Relation.NOT_HERE),
+    "fitted": lambda table: table.num_compared(Kind.FITTED),
+    "own reference": lambda table: table.num_compared(Kind.OWN),
+    "agree": lambda table: table.count(Relation.AGREES),
+    "ours alone": lambda table: table.count(Relation.OURS_ALONE),
+}
+"""What the summary counts: published figures first, then, of the two other kinds together, how many agree."""
+
+
 def _summary(tables: Sequence[Table]) -> str:
     """A row for each system: what it does, and how many of its rows come out."""
-    shown = [relation for relation in Relation if relation is not Relation.FAILED]
-    names = {Relation.NOT_HERE: "not here"}
-    lines = ["| system | what it does | rows |" + "".join(f" {names.get(each, each)} |" for each in shown) + " command |"]
-    lines.append("|---|---|--:|" + "--:|" * len(shown) + "---|")
+    lines = ["| system | what it does |" + "".join(f" {name} |" for name in _COLUMNS) + " command |"]
+    lines.append("|---|---|" + "--:|" * len(_COLUMNS) + "---|")
     for table in tables:
-        counts = "".join(f" {table.count(relation) or ''} |" for relation in shown)
+        counts = "".join(f" {count(table) or ''} |" for count in _COLUMNS.values())
         title = f"[{table.title.split(' (')[0]}](#{_anchor(table.title)})"
-        lines.append(f"| {title} | {SYSTEMS[table.name]} | {len(table.rows)} |{counts} `dyorc reproduce {table.name}` |")
-    totals = "".join(f" {sum(table.count(relation) for table in tables)} |" for relation in shown)
-    lines.append(f"| all | | {sum(len(table.rows) for table in tables)} |{totals} `dyorc reproduce all` |")
+        lines.append(f"| {title} | {SYSTEMS[table.name]} |{counts} `dyorc reproduce {table.name}` |")
+    totals = "".join(f" {sum(map(count, tables))} |" for count in _COLUMNS.values())
+    lines.append(f"| all | |{totals} `dyorc reproduce all` |")
     return "\n".join(lines)
 
 

@@ -40,6 +40,8 @@ REPEATED = _within(0.20)
 """Ratios of two short measurements here."""
 FRACTIONS = _within(1 / 3)
 """Ratios of measurements of less than a second, which vary by a third."""
+FOUND = Band("found, by whatever check")
+"""Of faults that were put into plans."""
 ROUNDED_64 = Band("error below 1e-12")
 SUMMED_64 = Band("error below 1e-10")
 ROUNDED_32 = Band("error below 1e-5")
@@ -48,6 +50,8 @@ SUMMED_32 = Band("error below 1e-4")
 SPREAD = Band("within twice the spread of seeds")
 AT_MOST = Band("at most")
 """Up to the published number, which is a bound."""
+WITHIN = Band("between both")
+"""Of a published range."""
 AT_LEAST = Band("at least")
 SIGN = Band("sign alone")
 """Only the side is published, or only the side can be compared: such a row is never equal."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce import REPRODUCIBLE
+from dyorc.offline.reproduce.markdown import to_markdown
 from dyorc.offline.reproduce.peers import peers_section
 from dyorc.offline.reproduce.picture import draw_table
-from dyorc.offline.reproduce.markdown import to_markdown
 from dyorc.offline.reproduce.table import Kind, Relation, Table, table_from_json
 
 _ABOUT = """# Offline planners
@@ -137,6 +137,7 @@ SYSTEMS: Mapping[str, str] = {
     "channels": "picks for each pair of devices how tensors go from one to the other",
 }
 """What each does, in a few words."""
+
 
 def main() -> None:
     """Reads the tables, draws them beside the page, and writes it."""

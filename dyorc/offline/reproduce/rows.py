@@ -104,14 +104,26 @@ def fact_row(
     """Says whether ours is within the band, which the caller has found out."""
     relation = equal_as(kind) if is_so else Relation.DIFFERS
     return Row(
-        figure=figure, what=what, published=published, ours=ours, relation=relation, band=band.text, kind=kind, note=note, point=point
+        figure=figure,
+        what=what,
+        published=published,
+        ours=ours,
+        relation=relation,
+        band=band.text,
+        kind=kind,
+        note=note,
+        point=point,
     )
 
 
-def sign_row(figure: str, what: str, published: str, ours: str, *, is_so: bool, note: str = "", point: Point | None = None) -> Row:
+def sign_row(
+    figure: str, what: str, published: str, ours: str, *, is_so: bool, note: str = "", point: Point | None = None
+) -> Row:
     """Says whether the same side wins, where no more is published or can be compared."""
     relation = Relation.SAME_SIGN if is_so else Relation.DIFFERS
-    return Row(figure=figure, what=what, published=published, ours=ours, relation=relation, band=SIGN.text, note=note, point=point)
+    return Row(
+        figure=figure, what=what, published=published, ours=ours, relation=relation, band=SIGN.text, note=note, point=point
+    )
 
 
 def own_row(figure: str, what: str, ours: str, note: str = "") -> Row:
@@ -131,5 +143,3 @@ def points_of(series: str, xs: Sequence[float]) -> dict[float, Point]:
 
 def _side(number: float, neutral: float, width: float) -> int:
     return 0 if abs(number - neutral) <= width else 1 if number > neutral else -1
-
-

@@ -27,7 +27,9 @@ def trends(rows: Sequence[Row], band: TrendBand = TREND) -> Iterator[Row]:
 
 
 def _trend_row(figure: str, name: str, points: Sequence[Row], band: TrendBand) -> Row:
-    published, ours = ([_number_in(text) for text in texts] for texts in zip(*((p.published, p.ours) for p in points), strict=True))
+    published, ours = (
+        [_number_in(text) for text in texts] for texts in zip(*((p.published, p.ours) for p in points), strict=True)
+    )
     kinds = [point.kind for point in points]
     kind = Kind.PUBLISHED if Kind.PUBLISHED in kinds else kinds[0]
     correlation = rank_correlation(published, ours)

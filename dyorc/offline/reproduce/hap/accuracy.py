@@ -20,8 +20,8 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture
 from dyorc.offline.reproduce.bands import MODELLED
 from dyorc.offline.reproduce.hap.figures import FIGURE_18
-from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.rows import number_row, own_row
+from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.table import Row
 from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
 from dyorc.offline.simulate import simulate

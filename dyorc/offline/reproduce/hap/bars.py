@@ -46,9 +46,7 @@ def figure_14(name: str, num_gpus: int) -> Iterator[Row]:
     yield from _compared("figure 14", name, FIGURE_14[name], FIGURE_14_GPUS, FIGURE_14_GPUS.index(num_gpus), cluster)
 
 
-def _compared(
-    figure: str, name: str, bars: Bars, all_gpus: Sequence[int], index: int, cluster: Cluster
-) -> Iterator[Row]:
+def _compared(figure: str, name: str, bars: Bars, all_gpus: Sequence[int], index: int, cluster: Cluster) -> Iterator[Row]:
     num_gpus = all_gpus[index]
     program = program_of(bars.model, num_devices=num_gpus)
     found = {planner: _baseline_s(program, cluster, planner) for planner in bars.baselines}

@@ -13,8 +13,8 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce.bands import CLOSE, SIMULATED, Band
 from dyorc.offline.reproduce.hap.figures import FIGURE_17_DEEPSPEED, FIGURE_17_HAP
 from dyorc.offline.reproduce.measured import program_of
-from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.rows import points_of, ratio_row
+from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.table import Kind, Point, Row
 from dyorc.offline.simulate import simulate
 

@@ -10,8 +10,8 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce.bands import MODELLED, REPEATED
 from dyorc.offline.reproduce.hap.figures import FIGURE_19
 from dyorc.offline.reproduce.measured import program_of
-from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.rows import points_of, ratio_row, sign_row
+from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.table import Row
 
 _NOTE = "theirs in Rust, on the forward graph and another processor; ours in Python, on forward and backward"

@@ -10,8 +10,8 @@ from dyorc.offline.reproduce.bands import EXACT, SIMULATED
 from dyorc.offline.reproduce.hidup.bars import model, small_bert
 from dyorc.offline.reproduce.hidup.published import FIGURE_11, FIGURE_14, TABLE_5
 from dyorc.offline.reproduce.measured import program_of
-from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.rows import fact_row, number_row, points_of, ratio_row, sign_row
+from dyorc.offline.reproduce.study import Progress
 from dyorc.offline.reproduce.table import Row
 
 _MODEL = "BERT-SGMoE"

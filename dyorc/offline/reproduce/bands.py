@@ -40,6 +40,10 @@ REPEATED = _within(0.20)
 """Ratios of two short measurements here."""
 FRACTIONS = _within(1 / 3)
 """Ratios of measurements of less than a second, which vary by a third."""
+SEVERAL = Band("2 or more")
+"""Of stages, any of which may take longest."""
+MOST = Band("3 or more")
+"""Of four."""
 FOUND = Band("found, by whatever check")
 """Of faults that were put into plans."""
 ROUNDED_64 = Band("error below 1e-12")

@@ -2,8 +2,8 @@
 
 The published repository has times of 128 GPUs for each size. Read as one model, the fused kernel takes as long as the all-reduce
 alone: the speed-up is (T_AR + T_opt) / T_AR. Here each size's T_opt / T_AR is taken from those times, the plan is simulated with
-links of that speed, and the ratio of the schedules is what comes out: the rows are fitted, one number for each. Bytes, temporaries and states are counted, and real ranks
-compare results to the bit and times over shaped links.
+links of that speed, and the ratio of the schedules is what comes out: the rows are fitted, one number for each. Bytes,
+temporaries and states are counted, and real ranks compare results to the bit and times over shaped links.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -215,7 +215,7 @@ def _on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
         whole_s / kernel_s,
         band=SIMULATED,
         kind=Kind.OWN,
-        note=f"our own formula 1 + T_opt / T_AR; T_opt / T_AR = {_SHARE} by shaped links, work done {_SLOWNESS:g} times; RS-C-AG: {whole_s / slices_s:.2f}",
+        note=f"beside 1 + T_opt / T_AR, which shaped links make {_SHARE}; work done {_SLOWNESS:g} times; RS-C-AG: {whole_s / slices_s:.2f}",
     )
 
 

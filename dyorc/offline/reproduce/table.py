@@ -90,7 +90,7 @@ class Row:
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """Reads a row of a table's JSON."""
         point = row.get("point")
-        kinds = {"relation": Relation(row["relation"]), "kind": Kind(row["kind"])}
+        kinds: dict[str, Any] = {"relation": Relation(row["relation"]), "kind": Kind(row["kind"])}
         return cls(**{**row, **kinds, "point": Point(**point) if point else None})
 
 

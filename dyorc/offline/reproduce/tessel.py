@@ -243,9 +243,8 @@ def _split_backward(num_devices: int) -> Problem:
 
 
 def _larger(quick: bool, progress: Progress) -> Iterator[Row]:
-    for shape, num_devices in (
-        [("V", 8)] if quick else [("V", 8), ("V", 16), ("V", 32), ("M", 8), ("M", 16), ("NN", 8), ("NN", 16)]
-    ):
+    more = () if quick else (("V", 16), ("V", 32), ("M", 8), ("M", 16), ("NN", 8), ("NN", 16))
+    for shape, num_devices in (("V", 8), *more):
         progress(f"{num_devices} devices, {shape}")
         problem = SHAPES[shape](num_devices).with_capacity(2 * num_devices)
         found = shortest_period(problem, Limits(depth=2 * num_devices, shorten=False))

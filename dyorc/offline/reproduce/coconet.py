@@ -215,7 +215,8 @@ def _on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
         whole_s / kernel_s,
         band=SIMULATED,
         kind=Kind.OWN,
-        note=f"beside 1 + T_opt / T_AR, which shaped links make {_SHARE}; work done {_SLOWNESS:g} times; RS-C-AG: {whole_s / slices_s:.2f}",
+        note=f"beside 1 + T_opt / T_AR, which shaped links make {_SHARE}; work done {_SLOWNESS:g} times; "
+        f"RS-C-AG: {whole_s / slices_s:.2f}",
     )
 
 

@@ -35,11 +35,11 @@ from dyorc.offline.runtime.paces import links_of, paces_of
 from dyorc.offline.runtime.side_by_side import Job, JobRun, Sharing, run_side_by_side
 from dyorc.offline.simulate import simulate
 
-_ABOUT = """Two jobs train on the same two ranks; C is the computation and M the communication of a step. Speed-ups are over one job after
-the other. Of the paper only the abstract is published as text: beside ours is our own formula that follows from it, min(1 +
-M/C, 1 + C/M), so that no row is equal to a published figure. On real ranks, devices and links are emulated in real time:
-operations take as long as on a device of the given speed, a link lets so many bytes pass in a second, and what two jobs use
-at once has half its speed for each. Medians of steps; the ways took turns, on a machine that had other work, too: what that
+_ABOUT = """Two jobs train on the same two ranks; C is the computation and M the communication of a step. Speed-ups are over one
+job after the other. Of the paper only the abstract is published as text: beside ours is our own formula that follows from it,
+min(1 + M/C, 1 + C/M), so that no row is equal to a published figure. On real ranks, devices and links are emulated in real
+time: operations take as long as on a device of the given speed, a link lets so many bytes pass in a second, and what two jobs
+use at once has half its speed for each. Medians of steps; the ways took turns, on a machine that had other work, too: what that
 adds to each message counts as M."""
 
 _RATIOS = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(2))

@@ -31,8 +31,6 @@ _ABOUT = """The thesis and its testbed are not public. Its three figures are fro
 authors saw. Ours are of small models on 4 machines with one device of 1 Gflop/s each and 100 MB/s between them, in our
 simulator. How graphs are reduced and bandwidth is divided is our own formulation."""
 
-_QUICKLY = " This is the table of `--quick`: one model, and shorter searches."
-
 _MODELS: Mapping[str, tuple[Builder, Mapping[str, int]]] = {
     "Inception, 2 blocks": (inception, {}),
     "GPT, 2 layers": (gpt, {}),
@@ -73,15 +71,10 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
     if quick:
         parts |= {name: unjudged(parts[name], "longer searches") for name in _QUICK}
         del parts["largest of all models"]
-        left_out = (
-            *(name for name in _MODELS if name not in _QUICK),
-            "largest of all models",
-            "real ranks that lend, two of four",
-        )
+        others = (name for name in _MODELS if name not in _QUICK)
+        left_out = (*others, "largest of all models", "real ranks that lend, two of four")
     title = "Joint placement and bandwidth (thesis, Memorial University of Newfoundland)"
-    return Study(
-        name="joint", title=title, about=_ABOUT + (_QUICKLY if quick else ""), parts=parts, is_quick=quick, left_out=left_out
-    )
+    return Study(name="joint", title=title, about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
 
 
 def _model_rows(name: str, effort: _Effort, progress: Progress) -> Iterator[Row]:
@@ -343,8 +336,8 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
                 median(steps[1:]),
                 band=SIMULATED,
                 kind=Kind.OWN,
-                note="beside our simulator; 4 gloo ranks on 2 cores, their computation filled up with sleep to that of 20 Mflop/s, "
-                f"2 MB/s between them; median of {num_steps - 1}",
+                note="beside our simulator; 4 gloo ranks on 2 cores, their computation filled up with sleep to that of "
+                f"20 Mflop/s, 2 MB/s between them; median of {num_steps - 1}",
             )
 
 

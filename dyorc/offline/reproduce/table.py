@@ -91,7 +91,8 @@ class Row:
         """Reads a row of a table's JSON."""
         point = row.get("point")
         kinds: dict[str, Any] = {"relation": Relation(row["relation"]), "kind": Kind(row["kind"])}
-        return cls(**{**row, **kinds, "point": Point(**point) if point else None})
+        kinds["point"] = Point(**point) if point else None
+        return cls(**{**row, **kinds})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

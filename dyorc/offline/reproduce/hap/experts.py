@@ -25,7 +25,10 @@ take 1.83 times as long as proportional ones, which is more than figure 17 shows
 which speed is taken: its rows are fitted.
 """
 _EXPERTS = (4, 5, 8, 9, 16, 17, 32)
-_NOTE = "which of two published speeds the P100 has was decided by this figure; each expert has the room that it has among 4, since the published seconds grow with the experts; P100 at 3.01e12"
+_NOTE = (
+    "which of two published speeds the P100 has was decided by this figure; each expert has the room that it has among 4, since "
+    "the published seconds grow with the experts; P100 at 3.01e12"
+)
 
 
 def figure_17(progress: Progress) -> Iterator[Row]:

@@ -137,5 +137,5 @@ def table_4(name: str) -> Iterator[Row]:
     communication_s = found.communication_s[0]
     part = found.overlap_s[0] / communication_s if communication_s else 1.0
     what = f"{name}: part of the communication that overlaps computation"
-    point = points_of("part that overlaps by place in the table", range(len(TABLE_4)))[list(TABLE_4).index(name)]
+    point = points_of("part that overlaps, clusters in the order of the table", range(len(TABLE_4)))[list(TABLE_4).index(name)]
     yield number_row("table 4", what, overlapped, part, band=SIMULATED, point=point)

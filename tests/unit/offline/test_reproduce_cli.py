@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.offline import reproduce
+from dyorc.offline.reproduce.rows import ratio_row
 from dyorc.offline.reproduce.study import Study, seconds_left
-from dyorc.offline.reproduce.table import Relation, Row, Table, ratio_row, table_from_json
+from dyorc.offline.reproduce.table import Relation, Row, Table, table_from_json
 
 _Parts = Callable[[], Mapping[str, Iterator[Row]]]
 

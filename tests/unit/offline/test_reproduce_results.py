@@ -31,14 +31,18 @@ _CHEAP: Mapping[str, Sequence[str]] = {
 """Parts without times, which come out the same everywhere."""
 
 
+def _ignore(_: object) -> None:
+    pass
+
+
 @pytest.fixture
 def as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves torch its threads, for the tests that come after."""
-    monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
+    monkeypatch.setattr(torch, "set_num_threads", _ignore)
 
 
 def _study(name: str, *, quick: bool) -> Study:
-    return importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=quick, progress=lambda text: None)
+    return importlib.import_module(REPRODUCIBLE[name]).reproduce(quick=quick, progress=_ignore)
 
 
 def _judged(rows: Sequence[Row]) -> list[Row]:

@@ -78,10 +78,7 @@ class TrendBand:
     @property
     def text(self) -> str:
         """As tables show it."""
-        return (
-            f"direction (flat: ± {self.flat_ratio:.0%}), rank correlation {self.rank_correlation:g} or more, "
-            f"last / first ± {self.growth_ratio:.0%}"
-        )
+        return f"direction, ranks {self.rank_correlation:g}, last / first ± {self.growth_ratio:.0%}"
 
 
 TREND = TrendBand(flat_ratio=0.05, rank_correlation=0.8, growth_ratio=0.15)

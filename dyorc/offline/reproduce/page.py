@@ -110,14 +110,16 @@ Two kinds of rows are counted apart, and are never equal; within their band they
 * *Fitted*: the figure is published, but our costs are calibrated on it, so that it cannot fail by much.
 * *Own reference*: what ours is compared with was computed here: a formula, our simulator, or a plain computation of the same.
 
-Where a paper shows several points of one thing, their *trend* is a row of its own, at the end of the section: it has to run the
-same way, in the same order and about as far. Points within their bands do not help a trend that runs the wrong way.
+Where a paper shows several points of one thing, their *trend* is a row of its own, at the end of the section. It has to run the
+same way (within 5 % it is flat), in the same order (Spearman's rank correlation of 0.8 or more) and about as far (its last value
+over its first within 15 %). If it only runs less or more far, the sign is the same. Points within their bands do not help a
+trend that runs the wrong way.
 
-Nothing here has a GPU. Times of clusters are simulated, from the authors' own calibration where they published it, and only
-ratios are compared. What runs on real ranks runs on two shared cores. `dyorc reproduce NAME` computes a table again, `--quick`
-a part of it in less than a minute, and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour. A quick
-run has the same bands and kinds as the full one. It names what it leaves out, and rows that it computes at another size are
-*not judged*. Where a table was put together from rows of several runs, its section says which rows are of which run.
+Nothing here has a GPU. Times of clusters are simulated, from the authors' own calibration where they published it. What runs on
+real ranks runs on two shared cores. `dyorc reproduce NAME` computes a table again, `--quick` a part of it in less than a minute,
+and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour. A quick run has the same bands and kinds as
+the full one. It names what it leaves out, and rows that it computes at another size are *not judged*. Where a table was put
+together from rows of several runs, its section says which rows are of which run.
 
 """
 

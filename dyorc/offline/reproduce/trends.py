@@ -9,6 +9,7 @@ from dyorc.offline.reproduce.table import Kind, Relation, Row, equal_as
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?")
 _FEWEST = 2
+_DIRECTIONS = {-1: "falls", 0: "is flat", 1: "rises"}
 
 
 def trends(rows: Sequence[Row], band: TrendBand = TREND) -> Iterator[Row]:
@@ -41,9 +42,8 @@ def _trend_row(figure: str, name: str, points: Sequence[Row], band: TrendBand) -
         relation=trend_relation(published, ours, kind, band),
         band=band.text,
         kind=kind,
-        note="no order to compare: one of the series does not change"
-        if correlation is None
-        else f"rank correlation {correlation:.2f}",
+        note=f"theirs {_DIRECTIONS[_direction(published, band)]}, ours {_DIRECTIONS[_direction(ours, band)]}"
+        + ("" if correlation is None else f"; rank correlation {correlation:.2f}"),
     )
 
 

@@ -166,6 +166,12 @@ class Cluster:
         return tuple(device.flops_per_s / total for device in self.devices)
 
     @cached_property
+    def first_alike(self) -> tuple[int, ...]:
+        """For each rank, the first whose device computes as fast and has as much memory: itself, if none before it does."""
+        first: dict[Device, int] = {}
+        return tuple(first.setdefault(replace(each, name="", machine=""), rank) for rank, each in enumerate(self.devices))
+
+    @cached_property
     def machines(self) -> tuple[str, ...]:
         """The machines, in the order of their first devices."""
         return tuple(dict.fromkeys(device.machine for device in self.devices))

@@ -1,9 +1,9 @@
 """Which ranks do the same at the same time, found by colour refinement.
 
 Ranks are alike if their devices are as fast, they hold pieces of the same sizes, do the same shares of every node, and exchange
-them in groups that are alike in turn: as many members of each kind, over links that are as fast. Beginning with devices and sizes,
-kinds are divided until that holds. Then every task of a rank has, for each other rank of its kind, a task of the same length that
-waits for tasks of the same kinds: by induction, both begin and end at the same times.
+them in groups that are alike in turn: as many members of each kind, over links that are as fast. Beginning with devices and
+sizes, kinds are divided until that holds. Then every task of a rank has, for each other rank of its kind, a task of the same
+length that waits for tasks of the same kinds: by induction, both begin and end at the same times.
 
 Ports of machines are the exception: of several tasks that want one, the first has it. If all communication is of one group, none
 ever waits. Otherwise ranks are alike only if their machines are, too, and groups that meet on a machine must be of different

@@ -31,9 +31,7 @@ from dyorc.offline.simulate.simulation import Simulation
 from dyorc.offline.simulate.tasks import Tasks, tasks_of
 
 
-def simulate(
-    plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True, is_folded: bool = True
-) -> Simulation:
+def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True, is_folded: bool = True) -> Simulation:
     """Simulates one step of training.
 
     Args:

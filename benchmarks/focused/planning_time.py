@@ -6,9 +6,9 @@ The model is an encoder (BERT) whose layers are all alike; its program is captur
 device is a machine of its own; of two kinds, the first half is twice as fast. What is timed is the planner, and after it the
 proof of its plan, each cluster in a process of its own: what one search leaves in memory must not slow the next.
 
-The last line is one JSON object: for each cluster the seconds of the planner, also those of the processor alone, and of the proof,
-the steps of the plan, and the simulated seconds of a step, which say whether a quicker search finds as good a plan. Exits with 1
-if a proof fails.
+The last line is one JSON object: for each cluster the seconds of the planner, also those of the processor alone, and of the
+proof, the steps of the plan, and the simulated seconds of a step, which say whether a quicker search finds as good a plan. Exits
+with 1 if a proof fails.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def _timed(program: TensorProgram, cluster: Cluster, arguments: argparse.Namespa
     num_kinds = len({device.flops_per_s for device in cluster.devices})
     cost_s = made.provenance.cost_s or 0.0
     print(
-        f"{cluster.num_ranks} devices of {num_kinds} kinds: planned in {search_s:.1f} s (of the processor {search_cpu_s:.1f} s), proved in {proof_s:.1f} s, "
-        f"{cost_s * 1e3:.4g} ms a step",
+        f"{cluster.num_ranks} devices of {num_kinds} kinds: planned in {search_s:.1f} s (of the processor {search_cpu_s:.1f} s), "
+        f"proved in {proof_s:.1f} s, {cost_s * 1e3:.4g} ms a step",
         file=sys.stderr,
         flush=True,
     )

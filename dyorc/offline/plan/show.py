@@ -71,6 +71,7 @@ def values_of(plan: Plan) -> dict[str, Any]:
         "target": plan.target,
         "program": plan.program,
         "cost_s": origin.cost_s,
+        "ended": origin.ended,
         "notes": dict(origin.notes),
         "num_kernels": len(plan.kernels),
         "meshes": [

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, PlanError, ProgramCaptureError
 from dyorc.offline.cluster import Cluster, even_cluster, uneven_cluster
-from dyorc.offline.plan import Inference, Plan
+from dyorc.offline.plan import Inference, Plan, SearchEnd
 from dyorc.offline.plan.codec import read_plan, write_plan
 from dyorc.offline.planners import PLANNERS, auto, pricing
 from dyorc.offline.planners.auto import Attempt, plan
@@ -138,13 +138,16 @@ def test_what_a_search_has_found_is_kept_when_it_is_interrupted() -> None:
 
     def heard_and_stopped(attempt: Attempt) -> None:
         heard.append(attempt)
-        if attempt.planner == "zero":
+        if attempt.planner == "zero" and attempt.ended is None:
             raise KeyboardInterrupt
 
     found = plan(example("gpt").program, even_cluster(2), report=heard_and_stopped, among=["dp_even", "zero", "megatron"])
     assert found.provenance.planner == "dp_even"
-    assert found.provenance.notes["interrupted"] == "yes"
-    assert [attempt.planner for attempt in heard] == ["dp_even", "dp_even", "zero"]
+    assert found.provenance.ended is SearchEnd.INTERRUPTED
+    assert found.provenance.notes["not finished"] == "zero"
+    assert found.provenance.notes["not tried"] == "megatron"
+    assert [attempt.planner for attempt in heard] == ["dp_even", "dp_even", "zero", "zero", "megatron"]
+    assert [attempt.error for attempt in heard[3:]] == ["not finished: interrupted", "not tried: interrupted"]
     assert heard[1].best_s == found.provenance.cost_s
 
 

@@ -440,19 +440,9 @@ def _print_meshes(plan: "Plan") -> None:
 
 
 def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
-    from dyorc.offline.plan.show import summary_of
+    from dyorc.rank_table import rank_table
 
-    names = ["rank", "operations", "Gflop", "MB at the start"]
-    names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
-    table = WholeTable(*(Column(name, justify="right") for name in names))
-    for one in summary_of(plan).ranks:
-        row = [str(one.rank), f"{one.num_operations:,}", f"{one.flops / 1e9:,.4g}", f"{one.source_bytes / 1e6:,.4g}"]
-        if simulation:
-            busy_s, communication_s = simulation.busy_s[one.rank], simulation.communication_s[one.rank]
-            times = [busy_s, communication_s, simulation.overlap_s[one.rank]]
-            row += [f"{simulation.peak_bytes[one.rank] / 1e6:,.4g}", *(f"{time_s * 1e3:,.4g}" for time_s in times)]
-        table.add_row(*row)
-    _console.print(table)
+    _console.print(rank_table(plan, simulation))
 
 
 def _ms(seconds: float) -> str:

@@ -90,7 +90,7 @@ def cluster_from_toml(text: str, where: str = "cluster") -> Cluster:
     """
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of tomllib, or of Python about whole numbers of thousands of digits
         raise PlanError(f"{where} is no TOML: {error}") from error
     top = Table(content, (), lines_of(text), where)
     name = top.text("name")

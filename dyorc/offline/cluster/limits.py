@@ -1,4 +1,4 @@
-"""What the figures of a cluster may be: anything that a machine could have, and nothing that makes seconds infinite or nothing."""
+"""What the figures of a cluster may be: whatever a machine could have, and nothing that makes seconds infinite or no number."""
 
 from dyorc.errors import PlanError
 

@@ -131,5 +131,5 @@ class Table:
 
 def _short(value: object) -> str:
     """A value as an error names it: digits by the thousand help nobody."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"a number of {len(str(abs(value)))} digits"
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"a number of {value.bit_length()} binary digits"
     return text if len(text) <= 80 else f"{text[:80]}..."

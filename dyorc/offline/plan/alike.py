@@ -9,7 +9,7 @@ from dyorc.offline.program import Shard
 
 
 def first_alike(plan: Plan) -> Sequence[int]:
-    """Returns for each rank the first that is on the same meshes, with pieces of the same shapes: itself, if none before it is."""
+    """Returns for each rank the first on the same meshes that has pieces of the same shapes: itself, if none before it has."""
     of_ranks: list[list[object]] = [[] for _ in range(plan.num_ranks)]
     for mesh in plan.meshes.values():
         layouts = dict.fromkeys(placed.layout for placed in plan.tensors.values() if placed.mesh == mesh.name)

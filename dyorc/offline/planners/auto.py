@@ -158,7 +158,8 @@ class _Search:
         return function(self._program, self._cluster, **options)
 
     def _leave(self, names: Iterable[str], how: str, ended: SearchEnd) -> None:
-        why = "interrupted" if ended is SearchEnd.INTERRUPTED else f"the deadline of {self._deadline_s:g} s was reached"
+        limit = "" if self._deadline_s is None else f" of {self._deadline_s:g} s"  # without one, the planner has its own
+        why = "interrupted" if ended is SearchEnd.INTERRUPTED else f"the deadline{limit} was reached"
         for name in names:
             self._left[name] = how
             self._tell(name, 1.0, error=f"{how}: {why}", ended=ended)
@@ -183,7 +184,7 @@ class _Search:
 
     def _nothing(self, ended: SearchEnd) -> PlanError:
         reasons = "\n".join(f"  {name}: {error}" for name, error in (self._errors | self._left).items())
-        within = f" within {self._deadline_s:g} s" if ended is SearchEnd.DEADLINE else ""
+        within = f" within {self._deadline_s:g} s" if ended is SearchEnd.DEADLINE and self._deadline_s else ""
         return PlanError(f"no planner has found a plan of {self._program.name} for {self._cluster.name}{within}:\n{reasons}")
 
     def _tell(

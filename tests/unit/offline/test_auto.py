@@ -46,9 +46,7 @@ def _endless(*_: object, **options: object) -> Plan:
 def test_a_deadline_interrupts_a_planner_that_does_not_listen(others: Callable[..., None]) -> None:
     others(endless=_endless)
     heard: list[Attempt] = []
-    found = plan(
-        example("net").program, _CLUSTER, report=heard.append, among=["dp_even", "endless", "zero"], deadline_s=2.0
-    )
+    found = plan(example("net").program, _CLUSTER, report=heard.append, among=["dp_even", "endless", "zero"], deadline_s=2.0)
     assert found.provenance.planner == "dp_even"
     assert found.provenance.ended is SearchEnd.DEADLINE
     assert found.provenance.notes == {"not finished": "endless", "not tried": "zero"}

@@ -130,7 +130,7 @@ def example_of(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Example:
     """Captures a module in float64 and evaluates it."""
     module = module.double()
     program = capture(module, inputs)
-    sources = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    sources = {name: tensor.detach().clone() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
     sources = {name: tensor for name, tensor in sources.items() if name in program.values}
     names = [name for name in program.sources if program.values[name].kind is ValueKind.INPUT]
     states = [value for value in program.values.values() if value.kind is ValueKind.STATE]

@@ -1,0 +1,59 @@
+"""Statistics and norms that come apart into sums: what torch computes, and split along samples."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from dyorc.offline.program import axes_of, strategies_of
+from tests.unit.offline.examples import example_of
+
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "var": lambda x: x.var(0),
+    "var without correction": lambda x: x.var(dim=(0, 1), correction=0, keepdim=True),
+    "std": lambda x: x.std(-1),
+    "var_mean": lambda x: torch.cat(torch.var_mean(x, 1)),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=0),
+    "norm of 1": lambda x: torch.linalg.vector_norm(x, 1),
+    "norm of 3": lambda x: torch.linalg.vector_norm(x, 3, dim=1, keepdim=True),
+    "largest": lambda x: torch.linalg.vector_norm(x, float("inf"), dim=0),
+}
+
+
+class _Loss(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self.layer(x)).square().sum()
+
+
+@pytest.mark.parametrize("name", _FUNCTIONS)
+def test_a_statistic_and_its_gradient_are_those_of_torch(name: str) -> None:
+    torch.manual_seed(0)
+    found = example_of(_Loss(_FUNCTIONS[name]), (torch.randn(6, 3, dtype=torch.float64),))
+    loss = found.module(*found.inputs)
+    loss.backward()
+    torch.testing.assert_close(found.results[found.program.loss], loss.detach())
+    for parameter, tensor in found.module.named_parameters():
+        torch.testing.assert_close(found.results[found.program.gradients[parameter]], tensor.grad)
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}, {"momentum": 0.3}], ids=str)
+def test_batch_normalization_is_split_along_samples_and_updates_its_statistics(options: dict[str, float]) -> None:
+    torch.manual_seed(0)
+    found = example_of(_Loss(nn.BatchNorm1d(4, **options)), (torch.randn(6, 3, dtype=torch.float64),))
+    found.module(*found.inputs)
+    buffers = dict(found.module.named_buffers())
+    assert found.program.updates.keys() == buffers.keys()
+    for name, value in found.program.updates.items():
+        torch.testing.assert_close(found.results[value], buffers[name])
+    axes = axes_of(found.program)
+    samples = axes.outermost[found.program.inputs[0]][0]
+    for node in found.program.nodes:
+        tensors = (*node.inputs, *node.outputs)
+        if any(samples in axes.outermost[name] for name in tensors if name):
+            assert samples in {strategy.axis for strategy in strategies_of(found.program, node, axes)}, node

@@ -33,7 +33,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def _mean(
     tensor: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    dims = list(dim) if dim else list(range(tensor.dim()))
+    dims = list(dim) if dim and tensor.dim() else list(range(tensor.dim()))  # a scalar has no dimensions, yet may name one
     return torch.sum(tensor, dims, keepdim, dtype=dtype) / prod(tensor.shape[d] for d in dims)
 
 

@@ -19,7 +19,8 @@ _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_block
 
 
 class UnsupportedSampleError(Exception):
-    """A sample does what no captured program may do: draws random numbers, changes tensors in place, uses complex numbers."""
+    """A sample does what no captured program may do: draws random numbers, reads memory that
+    nobody wrote, changes tensors in place, uses complex numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class _Recorder(TorchDispatchMode):
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
+        if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags or "empty" in str(func):
             raise UnsupportedSampleError(str(func))
         arguments = tuple(self._argument(argument) for argument in args)
         keywords = tuple((key, self._argument(value)) for key, value in kwargs.items() if key not in _PLACE_KEYWORDS)

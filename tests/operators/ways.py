@@ -32,6 +32,8 @@ def _shares(strategy: Strategy, axes: Axes) -> list[tuple[int, ...]]:
     if strategy.axis is None:
         return [(1, 1), (1, 1, 1)] if Partial() in strategy.inputs else []
     extent = axes.extents[strategy.axis]
+    if extent == 0:
+        return [(0, 0), (0, 0, 0)]
     half = (extent + 1) // 2
     return list(dict.fromkeys([(1, extent - 1), (0, extent), (half, 0, extent - half), (extent - 1, 1, 0)]))
 
@@ -47,7 +49,7 @@ def _wrong(sample: OperationSample, strategy: Strategy, shares: Sequence[int]) -
     for rank in range(len(shares)):
         shape = list(sample.outputs[first].shape)
         if isinstance(placement, Shard):
-            shape[placement.dim] = shape[placement.dim] // sum(shares) * shares[rank]
+            shape[placement.dim] = shape[placement.dim] // max(sum(shares), 1) * shares[rank]
         mine = {name: pieces[rank] for name, pieces in inputs.items()}
         made.append(compute(node.op, node.arguments, node.keywords, mine, tuple(shape)))
     tensors = [*sample.inputs.values(), *sample.outputs.values()]
@@ -62,7 +64,7 @@ def _wrong(sample: OperationSample, strategy: Strategy, shares: Sequence[int]) -
 def _pieces(whole: torch.Tensor, placement: Placement, shares: Sequence[int]) -> list[torch.Tensor]:
     match placement:
         case Shard(dim):
-            unit = whole.shape[dim] // sum(shares)
+            unit = whole.shape[dim] // max(sum(shares), 1)
             return list(whole.split([share * unit for share in shares], dim))
         case Partial():
             terms = [_random(whole) for _ in shares[1:]]
@@ -75,7 +77,8 @@ def _random(like: torch.Tensor) -> torch.Tensor:
     draw = torch.Generator().manual_seed(like.numel())
     if like.dtype.is_floating_point:
         return torch.randn(like.shape, dtype=like.dtype, generator=draw)
-    return torch.randint(0, 5, like.shape, dtype=like.dtype, generator=draw)
+    # of the largest integers there are none: sums beyond them would start again at the smallest
+    return torch.randint(0, 5, like.shape, dtype=like.dtype, generator=draw) * (like.double().abs() < 2.0**62)
 
 
 def _wholes(pieces: Sequence[torch.Tensor], placement: Placement) -> Sequence[torch.Tensor]:

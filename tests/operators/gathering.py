@@ -31,9 +31,11 @@ class Gathering:
     skipped: Counter[str] = field(default_factory=Counter[str])
 
 
-def gather(functions: Iterable[tuple[str, Callable[[], Sequence[torch.Tensor]]]]) -> Gathering:
-    """Runs functions, and returns samples of the operations that they are made of."""
-    found = Gathering()
+def gather(
+    functions: Iterable[tuple[str, Callable[[], Sequence[torch.Tensor]]]], gathering: Gathering | None = None
+) -> Gathering:
+    """Runs functions, and returns samples of the operations that they are made of, in addition to those gathered before."""
+    found = gathering or Gathering()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of much in its own samples
         for name, function in functions:

@@ -1,9 +1,9 @@
-"""`python -m tests.operators [--step N] [--verbose]`
+"""`python -m tests.operators [--step N]`
 
-Runs every sample that torch has of its operators, forward and backward; splits each operation with a rule in all ways that the rule
-allows and compares with the whole; compares the verifier's definitions with torch; then breaks rules and definitions on purpose, one
-at a time, and sees that each is noticed. Prints a table and, as the last line of stdout, one JSON object. Exits with 1 if anything
-is wrong or goes unnoticed.
+Runs every sample that torch has of its operators, forward and backward; splits each operation with a rule in all ways that the
+rule allows and compares with the whole; compares the verifier's definitions with torch; then makes mistakes in rules, definitions
+and the simplifier on purpose, one at a time, and sees that each is noticed. Prints a table and, as the last line of stdout, one
+JSON object. Exits with 1 if anything is wrong or goes unnoticed.
 """
 
 import argparse

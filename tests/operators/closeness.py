@@ -38,7 +38,9 @@ def difference(actual: torch.Tensor, expected: torch.Tensor, *, tolerance: float
         tolerance = tolerance_of([expected]) * largest([expected])
     if expected.dtype.is_floating_point:
         actual, expected = actual.double(), expected.double()
-    is_close = torch.isclose(actual, expected, rtol=0.0, atol=tolerance if expected.dtype.is_floating_point else 0.0, equal_nan=True)
+    else:
+        tolerance = 0.0
+    is_close = torch.isclose(actual, expected, rtol=0.0, atol=tolerance, equal_nan=True)
     if bool(is_close.all()):
         return ""
     where = (~is_close).nonzero()[0].tolist()

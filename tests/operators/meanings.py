@@ -1,8 +1,8 @@
 """What the verifier believes of an operation beside what torch computes.
 
-Where its definition is exact, the numbers must be torch's. Where it only says what depends on what, by unknown functions, torch must
-agree with it wherever it says that two results are equal, under many changes of the operation's tensors: the real function is one of
-the functions that the unknown one stands for.
+Where its definition is exact, the numbers must be torch's. Where it only says what depends on what, by unknown functions, torch
+must agree with it wherever it says that two results are equal, under many changes of the operation's tensors: the real function is
+one of the functions that the unknown one stands for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class Comparison:
 
 
 def compare(sample: OperationSample) -> Comparison | None:
-    """Compares the definition of an operation with torch; returns None if it is not defined for these arguments, or is too large."""
+    """Compares the definition of an operation with torch; returns None if it has none for these arguments, or is too large."""
     if _is_large(sample):
         return None
     try:
@@ -64,7 +64,9 @@ def _exactly(sample: OperationSample) -> tuple[bool, list[tuple[Array, torch.Ten
     arguments, keywords = _exact(sample, sample.node.arguments), [(k, _exact(sample, (v,))[0]) for k, v in sample.node.keywords]
     field = ExactField()
     meant = _meant(sample, tensors, field, arguments, keywords)
-    return field.is_exact, list(zip(meant, _computed(sample, tensors, arguments, keywords), strict=True)) if field.is_exact else []
+    if not field.is_exact:
+        return False, []
+    return True, list(zip(meant, _computed(sample, tensors, arguments, keywords), strict=True))
 
 
 def _exact(sample: OperationSample, arguments: Sequence[Argument]) -> tuple[Argument, ...]:

@@ -1,9 +1,10 @@
+# pyright: reportPrivateUsage=false, since mistakes are made inside
 """Mistakes on purpose, each the same in the planners' rule and in the verifier's definition, so that a proof would hold.
 
 Most are misreadings: both take the operation for another, or read its arguments wrongly. Nothing but torch can tell.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,7 +81,7 @@ MISREADINGS = (
     Misreading(name="log_softmax is of each element", op="_log_softmax", taken_for="exp"),
     Misreading(name="gather is along another dimension", op="gather", arguments={1: _other_dim}),
     Misreading(name="index_select is along another dimension", op="index_select", arguments={1: _other_dim}),
-    Misreading(name="roll without dimensions is along the last", op="roll", taken_for="flip", arguments={1: lambda _: (-1,)}, only=2),
+    Misreading(name="roll is flip along the last dimension", op="roll", taken_for="flip", arguments={1: lambda _: (-1,)}, only=2),
     Misreading(name="flip is along the first of its dimensions", op="flip", arguments={1: _first_of}),
     Misreading(name="padding is always by zeros", op="constant_pad_nd", only=2),
     Misreading(name="rounded quotients are quotients", op="div", without=("rounding_mode",)),
@@ -106,7 +107,7 @@ MISREADINGS = (
 
 
 @contextmanager
-def made(mistake: Misreading) -> Iterator[None]:
+def made(mistake: Misreading) -> Generator[None]:
     """Makes a mistake in rules and definitions alike while in the context."""
     right_rule, right_meaning = rules.rule_of, meaning_of
     taken_for = mistake.taken_for or mistake.op
@@ -116,9 +117,7 @@ def made(mistake: Misreading) -> Iterator[None]:
             return right_rule(node, values)
         keywords = tuple((key, value) for key, value in node.keywords if key not in mistake.without)
         library, _, overload = node.op.split(".")
-        node = replace(
-            node, op=f"{library}.{taken_for}.{overload}", arguments=mistake.read(node.arguments), keywords=keywords
-        )
+        node = replace(node, op=f"{library}.{taken_for}.{overload}", arguments=mistake.read(node.arguments), keywords=keywords)
         found = right_rule(node, values)
         return replace(found, linear=(*found.linear, mistake.linear)) if found and mistake.linear else found
 
@@ -162,7 +161,8 @@ def _joined_backwards(self: Any, node: Node) -> Node:
     before = self._producers.get(node.inputs[0]) if node.inputs else None
     if before is None or before.op != node.op or node.op != simplify.PERMUTE:
         return node
-    inner, outer = before.arguments[1], node.arguments[1]
+    inner: Any = before.arguments[1]
+    outer: Any = node.arguments[1]
     return replace(node, arguments=(before.arguments[0], tuple(outer[dim] for dim in inner)))
 
 

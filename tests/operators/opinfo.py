@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 DTYPES = (torch.float64, torch.int64, torch.bool)
 
@@ -44,7 +45,7 @@ def gradients(results: Sequence[torch.Tensor], inputs: object) -> list[torch.Ten
     if not leaves or not roots:
         return []
     draw = torch.Generator().manual_seed(1)
-    with torch.utils._python_dispatch._disable_current_modes():
+    with _disable_current_modes():
         seeds = [torch.randn(root.shape, dtype=root.dtype, generator=draw) for root in roots]
     return tensors_in(torch.autograd.grad(roots, leaves, seeds, allow_unused=True))
 

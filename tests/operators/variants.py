@@ -1,7 +1,7 @@
 """Changes of an operation's tensors after which what the verifier knows makes some of its results equal to others before.
 
-A row that is copied over another has equal results, if each row is computed by itself; what does not depend on a number stays when
-the number changes; of a linear operation, the results of a sum are the sum of results.
+A row that is copied over another has equal results, if each row is computed by itself; what does not depend on a number stays
+when the number changes; of a linear operation, the results of a sum are the sum of results.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

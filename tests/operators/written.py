@@ -1,3 +1,4 @@
+# pyright: basic, since the functions of torch are of all kinds
 """Functions of torch that its own samples leave out: small modules and calls, forward and backward."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,17 @@ def _of_floats() -> Iterator[tuple[str, Callable[..., Any], list[tuple[int, ...]
         yield act.__name__, act, [(3, 4)]
     for act in (functional.softplus, functional.hardswish, functional.hardsigmoid, functional.relu6, functional.logsigmoid):
         yield act.__name__, act, [(3, 4)]
-    for act in (torch.tanh, torch.sigmoid, torch.relu, torch.rsqrt, torch.expm1, torch.square, torch.trunc, torch.erf, torch.sign):
+    for act in (
+        torch.tanh,
+        torch.sigmoid,
+        torch.relu,
+        torch.rsqrt,
+        torch.expm1,
+        torch.square,
+        torch.trunc,
+        torch.erf,
+        torch.sign,
+    ):
         yield act.__name__, act, [(3, 4)]
     yield "threshold", lambda x: functional.threshold(x, 0.1, 2.0), [(3, 4)]
     yield "tanh gelu", lambda x: functional.gelu(x, approximate="tanh"), [(3, 4)]

@@ -37,9 +37,7 @@ def samples() -> Mapping[str, OperationSample]:
 
 
 @pytest.mark.parametrize("mistake", MISREADINGS[3:20:4], ids=lambda mistake: mistake.name)
-def test_a_mistake_that_rule_and_definition_share_is_noticed(
-    mistake: Misreading, samples: Mapping[str, OperationSample]
-) -> None:
+def test_a_mistake_that_rule_and_definition_share_is_noticed(mistake: Misreading, samples: Mapping[str, OperationSample]) -> None:
     assert noticed_by(mistake, samples.values())
 
 

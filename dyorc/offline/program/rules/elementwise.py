@@ -1,0 +1,61 @@
+"""Operations on each element by itself, and constants."""
+
+from collections.abc import Mapping, Sequence
+
+from dyorc.offline.program.rules.rule import BoundNode, Maker, Rule, broadcast, names
+
+_POINTWISE_NAMES = """
+    abs add addcdiv addcmul atan2 bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min cos div elu
+    elu_backward eq erf exp expm1 fill floor fmod ge gelu gelu_backward gt hardtanh hardtanh_backward isinf isnan le leaky_relu
+    leaky_relu_backward log log1p logical_and logical_not logical_or logical_xor lt maximum minimum mul ne neg pow reciprocal
+    relu remainder round rsqrt rsub sigmoid sigmoid_backward sign silu silu_backward sin sqrt square sub tan tanh tanh_backward
+    threshold_backward trunc where _to_copy
+"""
+_GRADIENT_FIRST_NAMES = """
+    elu_backward gelu_backward hardtanh_backward leaky_relu_backward sigmoid_backward silu_backward tanh_backward
+    threshold_backward
+"""
+_GRADIENT_FIRST = frozenset(_GRADIENT_FIRST_NAMES.split())
+"""The gradients that are linear in their first input, the output's gradient."""
+
+
+def _pointwise(node: BoundNode) -> Rule:
+    out = names(len(node.outputs[0]))
+    letters = tuple(broadcast(shape, node.outputs[0], out) for shape in node.inputs)
+    linear = tuple(tuple(index for index, owner in enumerate(node.owners) if owner in each) for each in _linear(node))
+    return Rule(inputs=letters, outputs=(out,), linear=tuple(filter(None, linear)))
+
+
+def _linear(node: BoundNode) -> Sequence[Sequence[str]]:
+    """Arguments in which an operation is linear together."""
+    if len(set(node.node.inputs)) != len(node.node.inputs):
+        return ()
+    match node.name:
+        case "add" | "sub" | "rsub" if node.has("self") and node.has("other"):
+            return (("self", "other"),)
+        case "mul":
+            return (("self",), ("other",))
+        case "div" if node.named.get("rounding_mode") is None:
+            return (("self",),)
+        case "neg":
+            return (("self",),)
+        case "where" if node.has("self") and node.has("other"):
+            return (("self", "other"),)
+        case "_to_copy" if _keeps_sums(node):
+            return (("self",),)
+        case name if name in _GRADIENT_FIRST:
+            return (("grad_output",), ("grad",))
+        case _:
+            return ()
+
+
+def _keeps_sums(node: BoundNode) -> bool:
+    source, target = node.values[node.node.inputs[0]], node.values[node.node.outputs[0]]
+    return source.dtype != "bool" and target.dtype.startswith(("float", "bfloat"))
+
+
+def _full(node: BoundNode) -> Rule:
+    return Rule(inputs=(), outputs=(names(len(node.outputs[0])),))
+
+
+RULES: Mapping[str, Maker] = {**dict.fromkeys(_POINTWISE_NAMES.split(), _pointwise), "full": _full}

@@ -37,7 +37,7 @@ def main() -> int:
     noticed = {mistake.name: noticed_by(mistake, gathering.samples.values()) for mistake in MISREADINGS}
     noticed |= {name: ["program"] * bool(simplified_wrongly(name)) for name in SIMPLIFIER}
     Console(width=160).print(table_of(results))
-    found = json_of(results, operations_with_rules(), operations_with_meanings())
+    found = json_of(results, operations_with_rules() | {"view"}, operations_with_meanings())
     found["recorded"], found["skipped"] = gathering.num_recorded, gathering.skipped.total()
     found["simplified_wrongly"] = gathering.wrong
     found["mutations"] = len(noticed)

@@ -1,7 +1,7 @@
 """What the verifier believes of an operation beside what torch computes.
 
 Where its definition is exact, the numbers must be torch's. Where it only says what depends on what, by unknown functions, torch
-must agree with it wherever it says that two results are equal, under many changes of the operation's tensors: the real function is
+must agree with it wherever it says that two results are equal, under many changes of the tensors: the real function is
 one of the functions that the unknown one stands for.
 """
 

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Generic, TypeVar, assert_never
+from typing import Any, Generic, Literal, TypeVar, assert_never
 
 import msgspec
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.offline.plan.network import Limit, Network
-from dyorc.offline.plan.plan import Inference, Kernel, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.offline.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
 from dyorc.offline.program.graph import Dtype, OutputShape
@@ -124,7 +124,7 @@ class NetworkRow(msgspec.Struct, forbid_unknown_fields=True):
     limits: list[LimitRow]
 
 
-class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
+class InferenceRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a plan of a model that answers takes and returns."""
 
     inputs: list[str]
@@ -132,6 +132,17 @@ class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
     max_samples: int
     batch_dims: dict[str, list[int]]
     is_proved: bool
+    call_structure: str = ""
+    answer_structure: str = ""
+
+
+class ModuleCheckRow(msgspec.Struct, forbid_unknown_fields=True):
+    """How the program was compared with its module."""
+
+    num_seeds: int
+    dtype: Literal["float64", "own"]
+    num_results: int
+    largest_difference: float
 
 
 class KernelRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -166,6 +177,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     kernels: list[KernelRow] = []
     edges: list[tuple[int, int, int, ChannelKind, int]] = []
     """Of transfers: the number of the step, the rank that sends, the one that receives, how, and the slot."""
+    module_check: ModuleCheckRow | None = None
 
 
 class _Table(Generic[Row]):
@@ -232,6 +244,7 @@ class _Writer:
             operations=self._rows,
             steps=steps,
             inference=None if plan.inference is None else _inference_row(plan.inference),
+            module_check=None if plan.module_check is None else _module_check_row(plan.module_check),
             kernels=[self._kernel(kernel) for kernel in plan.kernels],
             edges=[
                 (number, edge.source, edge.target, edge.kind, edge.slot)
@@ -279,6 +292,15 @@ class _Writer:
         return number
 
 
+def _module_check_row(check: ModuleCheck) -> ModuleCheckRow:
+    return ModuleCheckRow(
+        num_seeds=check.num_seeds,
+        dtype=check.dtype,
+        num_results=check.num_results,
+        largest_difference=check.largest_difference,
+    )
+
+
 def _inference_row(inference: Inference) -> InferenceRow:
     return InferenceRow(
         inputs=list(inference.inputs),
@@ -286,6 +308,8 @@ def _inference_row(inference: Inference) -> InferenceRow:
         max_samples=inference.max_samples,
         batch_dims={name: list(dims) for name, dims in sorted(inference.batch_dims.items())},
         is_proved=inference.is_proved,
+        call_structure=inference.call_structure,
+        answer_structure=inference.answer_structure,
     )
 
 
@@ -357,6 +381,7 @@ class _Reader:
             ),
             network=_network(document.network),
             inference=None if document.inference is None else _inference(document.inference),
+            module_check=None if document.module_check is None else _module_check(document.module_check),
             kernels=tuple(self._kernel(row, f"kernels[{number}]") for number, row in enumerate(document.kernels)),
         )
 
@@ -426,6 +451,12 @@ def _at(table: Sequence[_Item], number: int, place: str) -> _Item:
     return table[number]
 
 
+def _module_check(row: ModuleCheckRow) -> ModuleCheck:
+    return ModuleCheck(
+        num_seeds=row.num_seeds, dtype=row.dtype, num_results=row.num_results, largest_difference=row.largest_difference
+    )
+
+
 def _inference(row: InferenceRow) -> Inference:
     return Inference(
         inputs=tuple(row.inputs),
@@ -433,6 +464,8 @@ def _inference(row: InferenceRow) -> Inference:
         max_samples=row.max_samples,
         batch_dims={name: tuple(dims) for name, dims in row.batch_dims.items()},
         is_proved=row.is_proved,
+        call_structure=row.call_structure,
+        answer_structure=row.answer_structure,
     )
 
 

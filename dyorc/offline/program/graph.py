@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import prod
+from typing import Any
 
 type_sizes = {
     "bool": 1,
@@ -159,6 +160,9 @@ class TensorProgram:
         updates: For each parameter, state or buffer that the step changes, the value that it becomes.
         outputs: What a model answers, in the order in which it returns them; empty if it trains.
         batch_dims: For each value of a model that answers, the dimensions that grow with the number of samples in a batch.
+        constants: The elements of sources that are neither parameters nor buffers, as tensors of torch. Not in the digest.
+        call_structure: How a model that answers takes its inputs, as torch's pytree writes it. Not in the digest.
+        answer_structure: How it puts its outputs together. Not in the digest.
     """
 
     name: str
@@ -170,6 +174,9 @@ class TensorProgram:
     updates: Mapping[str, str] = field(default_factory=dict[str, str])
     outputs: tuple[str, ...] = ()
     batch_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    call_structure: str = ""
+    answer_structure: str = ""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

@@ -32,15 +32,24 @@ class Gathering:
 
 
 def gather(
-    functions: Iterable[tuple[str, Callable[[], Sequence[torch.Tensor]]]], gathering: Gathering | None = None
+    functions: Iterable[tuple[str, Callable[[], Sequence[torch.Tensor]]]],
+    gathering: Gathering | None = None,
+    *,
+    whole: frozenset[str] = frozenset(),
 ) -> Gathering:
-    """Runs functions, and returns samples of the operations that they are made of, in addition to those gathered before."""
+    """Runs functions, and returns samples of the operations that they are made of.
+
+    Args:
+        functions: Their names, and what returns their results.
+        gathering: What has been gathered before.
+        whole: As in `record`.
+    """
     found = gathering or Gathering()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of much in its own samples
         for name, function in functions:
             try:
-                recording = record(function, name)
+                recording = record(function, name, whole=whole)
             except UnsupportedSampleError as error:
                 found.skipped[str(error)] += 1
                 continue

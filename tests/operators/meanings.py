@@ -53,15 +53,16 @@ def compare(sample: OperationSample) -> Comparison | None:
 
 
 def _is_large(sample: OperationSample) -> bool:
-    """Whether there are many elements, or integers that another integer of the field stands for."""
+    """Whether there are many elements, or numbers with whom a smaller one shares its element of the field."""
     tensors = [*sample.inputs.values(), *sample.outputs.values()]
-    integers = [tensor for tensor in tensors if not tensor.dtype.is_floating_point]
-    return sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS or largest(integers) > 2**30
+    return sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS or largest(tensors) > 2**30
 
 
 def _exactly(sample: OperationSample) -> tuple[bool, list[tuple[Array, torch.Tensor]]]:
     tensors = powers_of_two(sample.inputs)
-    arguments, keywords = _exact(sample, sample.node.arguments), [(k, _exact(sample, (v,))[0]) for k, v in sample.node.keywords]
+    arguments, keywords = sample.node.arguments, sample.node.keywords
+    if sample.inputs:  # the arguments of constants say how many elements there are
+        arguments, keywords = _exact(sample, arguments), [(key, _exact(sample, (value,))[0]) for key, value in keywords]
     field = ExactField()
     meant = _meant(sample, tensors, field, arguments, keywords)
     if not field.is_exact:

@@ -1,6 +1,6 @@
 """Torch's own samples of all its operators: functions to record, forward and backward."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,16 +9,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 DTYPES = (torch.float64, torch.int64, torch.bool)
 
 
-def functions(step: int = 1) -> Iterator[tuple[str, Callable[[], Sequence[torch.Tensor]]]]:
+def functions(step: int = 1, names: Container[str] | None = None) -> Iterator[tuple[str, Callable[[], Sequence[torch.Tensor]]]]:
     """Yields the name of an operator, and what computes one of its samples: its results and its gradients.
 
     Args:
         step: Take only each sample whose number is a multiple of it.
+        names: Take only operators with these names of ATen; all by default.
     """
     from torch.testing._internal.common_methods_invocations import op_db  # takes seconds to import
 
     number = 0
     for operator in op_db:
+        if names is not None and operator.aten_name not in names:
+            continue
         for dtype in DTYPES:
             if dtype not in operator.supported_dtypes("cpu"):
                 continue

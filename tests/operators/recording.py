@@ -38,13 +38,18 @@ class Recording:
     results: Mapping[str, torch.Tensor]
 
 
-def record(function: Callable[[], Sequence[torch.Tensor]], name: str) -> Recording:
-    """Runs a function, which returns the tensors that are its results, and returns its program.
+def record(function: Callable[[], Sequence[torch.Tensor]], name: str, *, whole: frozenset[str] = frozenset()) -> Recording:
+    """Runs a function and returns its program.
+
+    Args:
+        function: Returns the tensors that are its results.
+        name: The program's.
+        whole: Names of operations that stay whole, though they may come apart when a module is captured.
 
     Raises:
         UnsupportedSampleError: It does what no captured program may do.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(whole)
     with recorder, ByFormula():
         results = function()
     return recorder.recording(name, [result for result in results if isinstance(result, torch.Tensor)])
@@ -58,9 +63,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
 class _Recorder(TorchDispatchMode):
     """Writes down each operation that torch dispatches, and keeps all tensors so that each `id` stays that of one tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: frozenset[str]) -> None:
         super().__init__()
-        self._table = _table()
+        self._whole = whole
         self._values: dict[str, Value] = {}
         self._nodes: list[Node] = []
         self._names: dict[int, str] = {}
@@ -70,9 +75,8 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch for each operation."""
         kwargs = kwargs or {}
-        for decomposition in (self._table.get(func), func.decompose):
-            if decomposition is None:
-                continue
+        parts = () if func.name().split("::")[1].split(".")[0] in self._whole else (_table().get(func), func.decompose)
+        for decomposition in filter(None, parts):
             with self:
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:

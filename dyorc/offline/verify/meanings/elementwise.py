@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from dyorc.offline.program.graph import Dtype, OutputShape
+from dyorc.offline.program.graph import Dtype, OutputShape, Ref
 from dyorc.offline.verify.meanings.call import Call, Meaning
 from dyorc.offline.verify.numbers import Array, Numbers
 
@@ -42,8 +42,14 @@ def negated(numbers: Numbers, array: Array) -> Array:
     return numbers.multiply(numbers.scalar(-1), array)
 
 
+def _truth(numbers: Numbers, call: Call) -> Array:
+    return numbers.function(call.tag, call.arrays, is_truth=True)
+
+
 def _sum_of_two(numbers: Numbers, call: Call) -> Array:
     left, right = call.operand(0, numbers), call.operand(1, numbers)
+    if left.dtype == right.dtype == np.bool_:  # torch takes the sum of truths for whether either is one
+        return _truth(numbers, call)
     alpha = call.plain(2, "alpha", 1)
     if call.op == "rsub":
         left, right = right, left
@@ -101,11 +107,20 @@ def _copy(numbers: Numbers, call: Call) -> Array:
 def _full(numbers: Numbers, call: Call) -> Array:
     shape = call.plain(0)
     extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers(0))
-    return np.broadcast_to(call.operand(1, numbers), extents)
+    value = call.plain(1)
+    constant = call.array(1) if isinstance(value, Ref) else numbers.scalar(_as_type(cast(float, value), call))
+    return np.broadcast_to(constant, extents)
+
+
+def _as_type(value: complex, call: Call) -> complex:
+    """A number as the type that the operation makes holds it."""
+    dtype = call.keywords.get("dtype")
+    name = dtype.name if isinstance(dtype, Dtype) else ""
+    return bool(value) if name == "bool" else int(cast(float, value)) if name.startswith(("int", "uint")) else value
 
 
 def _arange(numbers: Numbers, call: Call) -> Array:
-    numbered = [argument for argument in call.arguments if isinstance(argument, int | float)]
+    numbered = [_as_type(argument, call) for argument in call.arguments if isinstance(argument, int | float)]
     start, stop, step = (0, numbered[0], 1) if len(numbered) == 1 else (*numbered, 1)[:3]
     elements = [numbers.scalar(start + step * index) for index in range(call.shape[0])]
     del stop

@@ -36,6 +36,8 @@ def _gather(numbers: Numbers, call: Call) -> Array:
 def _scatter(numbers: Numbers, call: Call) -> Array:
     table, dim, indices = call.array(0), call.integer(1), call.array(2)
     dim %= max(table.ndim, 1)
+    if "reduce" in call.keywords:
+        raise UnknownOperationError(f"{call.op} that reduces")
     source = np.broadcast_to(call.operand(3, numbers), indices.shape)
     if any(a != b for d, (a, b) in enumerate(zip(table.shape, indices.shape, strict=True)) if d != dim):
         raise UnknownOperationError(f"{call.op} with fewer indices than rows")

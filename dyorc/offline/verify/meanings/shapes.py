@@ -49,7 +49,8 @@ def _stack(numbers: Numbers, call: Call) -> Array:
 
 def _pad(numbers: Numbers, call: Call) -> Array:
     array, padding = call.array(0), call.integers(1)
-    fill = numbers.scalar(cast(float, call.plain(2, "value", 0) or 0))
+    value = cast(float, call.plain(2, "value", 0) or 0)
+    fill = numbers.scalar(bool(value) if array.dtype == np.bool_ else value)
     for pair in range(len(padding) // 2):
         dim = array.ndim - 1 - pair
         for amount, is_front in ((padding[2 * pair], True), (padding[2 * pair + 1], False)):

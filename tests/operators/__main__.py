@@ -18,8 +18,10 @@ from dyorc.offline.program.rules import operations_with_rules
 from dyorc.offline.verify.meanings import operations_with_meanings
 from tests.operators import opinfo, written
 from tests.operators.gathering import gather
-from tests.operators.mutations import MISREADINGS, SIMPLIFIER, noticed_by, simplified_wrongly
+from tests.operators.misreadings import MISREADINGS
+from tests.operators.mutations import noticed_by
 from tests.operators.results import check, json_of, table_of
+from tests.operators.simplifications import SIMPLIFIER, simplified_wrongly
 
 
 def main() -> int:

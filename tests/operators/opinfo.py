@@ -3,8 +3,8 @@
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 DTYPES = (torch.float64, torch.int64, torch.bool)
 
@@ -47,9 +47,8 @@ def gradients(results: Sequence[torch.Tensor], inputs: object) -> list[torch.Ten
     roots = [result for result in results if result.requires_grad]
     if not leaves or not roots:
         return []
-    draw = torch.Generator().manual_seed(1)
-    with _disable_current_modes():
-        seeds = [torch.randn(root.shape, dtype=root.dtype, generator=draw) for root in roots]
+    draw = np.random.default_rng(1)  # of torch's, the random operation would be recorded
+    seeds = [torch.from_numpy(np.asarray(draw.standard_normal(root.shape))).to(root.dtype) for root in roots]
     return tensors_in(torch.autograd.grad(roots, leaves, seeds, allow_unused=True))
 
 

@@ -1,4 +1,5 @@
-# pyright: basic, since the functions of torch are of all kinds
+# pyright: basic
+# Functions of all kinds have no common type.
 """Functions of torch that its own samples leave out: small modules and calls, forward and backward."""
 
 from collections.abc import Callable, Iterator, Sequence
@@ -103,8 +104,11 @@ def _with_indices() -> Iterator[tuple[str, Callable[[], Sequence[torch.Tensor]]]
     torch.manual_seed(6)
     table, rows = (torch.randn(5, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     indices, wide = torch.randint(0, 5, (3, 2)), torch.randint(0, 4, (5, 4))
-    for options in ({}, {"padding_idx": 1}, {"scale_grad_by_freq": True}):
-        yield "embedding", _step(lambda t, o=options: functional.embedding(indices, t, **o), [table])
+    for padding, is_scaled in ((None, False), (1, False), (None, True)):
+        yield (
+            "embedding",
+            _step(lambda t, p=padding, s=is_scaled: functional.embedding(indices, t, p, scale_grad_by_freq=s), [table]),
+        )
     for dim in (0, 1, -1):
         yield "gather", _step(lambda t, d=dim: t.gather(d, wide), [table])
         yield "index_select", _step(lambda t, d=dim: t.index_select(d, indices[0]), [table])

@@ -6,9 +6,11 @@ import pytest
 
 from tests.operators import opinfo, written
 from tests.operators.gathering import Gathering, gather
-from tests.operators.mutations import MISREADINGS, SIMPLIFIER, Misreading, noticed_by, simplified_wrongly
+from tests.operators.misreadings import MISREADINGS, Misreading
+from tests.operators.mutations import noticed_by
 from tests.operators.results import check
 from tests.operators.samples import OperationSample
+from tests.operators.simplifications import SIMPLIFIER, simplified_wrongly
 
 _EACH = 101
 """Of torch's own samples, each so many is taken; a prime, so that all kinds come."""

@@ -23,8 +23,6 @@ from dyorc.offline.program.returned import loss_in, tensors_in
 from dyorc.offline.program.simplify import simplified
 
 Keywords = Mapping[str, Any]
-_NO_GRADIENT = "Found a parameter that did not receive a gradient"
-"""What torch says of a module that does not use all of its parameters."""
 
 
 def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = "") -> TensorProgram:
@@ -124,14 +122,17 @@ class _Call:
         try:
             return self._exported(pick, is_trained=is_trained)
         except Exception as error:
-            if _NO_GRADIENT not in str(error):
-                raise refused(self.name, error) from error
-        frozen = self._without_gradients(pick)
+            # torch says in more than one way that a parameter gets no gradient
+            if not is_trained or not (frozen := self._without_gradients(pick)):
+                raise self._refused(error) from error
         warnings.warn(f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", stacklevel=3)
         try:
             return self._exported(pick, frozen, is_trained=True)
         except Exception as error:
-            raise refused(self.name, error) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> ProgramCaptureError:
+        return refused(self.name, error, self.module)
 
     def _exported(self, pick: Pick, frozen: Sequence[str] = (), *, is_trained: bool) -> Reader:
         from torch._functorch.aot_autograd import aot_export_module  # takes a second to import
@@ -144,10 +145,12 @@ class _Call:
     def _without_gradients(self, pick: Pick) -> tuple[str, ...]:
         """Which parameters get no gradient."""
         with self._without_elements(pick, (), is_trained=True) as (flat, examples):
-            parameters = [flat.get_parameter(f"parameter{index}") for index in range(len(flat.parameter_names))]
-            trained = [(n, p) for n, p in zip(flat.parameter_names, parameters, strict=True) if p.requires_grad]
-            gradients = torch.autograd.grad(flat(*examples)[0], [parameter for _, parameter in trained], allow_unused=True)
-        return tuple(name for (name, _), gradient in zip(trained, gradients, strict=True) if gradient is None)
+            trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
+            try:
+                gradients = torch.autograd.grad(flat(*examples)[0], [*trained.values()], allow_unused=True)
+            except Exception:
+                return ()  # it is not that: torch's first error says more
+        return tuple(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
 
     @contextmanager
     def _without_elements(

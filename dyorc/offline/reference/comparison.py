@@ -13,14 +13,15 @@ from torch import nn
 
 from dyorc.errors import ProgramCaptureError, text_of
 from dyorc.offline.plan import ModuleCheck
-from dyorc.offline.program.capture import capture, recapture_inference
 from dyorc.offline.program.evaluate import evaluate
 from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.sources import sources_of
+from dyorc.offline.reference.feasibility import check_memory
 from dyorc.offline.reference.first_difference import first_difference
 from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
+from dyorc.offline.reference.repeatability import check_repeatable, recaptured
 from dyorc.offline.reference.samples import other_example, randomize, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 
@@ -31,7 +32,7 @@ NUM_SEEDS = 3
 def compare_with_module(program: TensorProgram, module: nn.Module, example: Example) -> ModuleCheck:
     """Runs a program and its module on one device, and compares loss or answers, every gradient and every buffer.
 
-    The module stays as it was. Memory: two steps in float64.
+    Before that it is captured once more, after it has run: what differs from call to call is refused. The module stays as it was.
 
     Args:
         program: Captured from the module, without the step of an optimizer.
@@ -40,9 +41,12 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
 
     Raises:
         ProgramCaptureError: They compute something else; names the results, and the first operation whose result differs.
+            Or there is too little memory for two steps in float64.
     """
     with torch.random.fork_rng(devices=[]):
         own = _Pair(program, with_elements(module), example.with_tensors([tensor.detach().cpu() for tensor in example.tensors]))
+        check_memory(program)
+        check_repeatable(program, own.module, own.example)
         in_float64 = own.in_float64()
         try:
             return in_float64.compared()
@@ -50,7 +54,7 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
             return own.compared()
         except ProgramCaptureError:
             # what depends on the type, such as its smallest number, is another constant in float64
-            own.in_float64(_recaptured(program, in_float64)).compared()
+            own.in_float64(recaptured(program, in_float64.module, in_float64.example)).compared()
             return own.compared()
 
 
@@ -132,9 +136,3 @@ class _Pair:
         return ProgramCaptureError(
             f"{self.program.name}: the captured program computes something else than the module; {judgement}{where}"
         )
-
-
-def _recaptured(program: TensorProgram, pair: _Pair) -> TensorProgram:
-    again = recapture_inference if program.outputs else capture
-    args, keywords = pair.example.arguments()
-    return again(pair.module, args, keywords, name=program.name)

@@ -3,18 +3,15 @@
 Nothing but torch can tell.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from unittest.mock import patch
 
 from dyorc.offline.program import axes, rules, strategies
-from dyorc.offline.program.graph import Node, Value
+from dyorc.offline.program.graph import Argument, Node, Value
 from dyorc.offline.program.rules import Rule
-from dyorc.offline.verify import algebra
-from dyorc.offline.verify.meanings import Call, Meaning, meaning_of
-from dyorc.offline.verify.meanings.call import Result
-from dyorc.offline.verify.numbers import Numbers
+from dyorc.offline.verify.algebra import NumbersAlgebra
+from dyorc.offline.verify.numbers import Array
 from tests.operators import gathering
 from tests.operators.misreadings import Misreading
 from tests.operators.results import Result as Outcome
@@ -25,27 +22,28 @@ from tests.operators.samples import OperationSample
 @contextmanager
 def made(mistake: Misreading) -> Generator[None]:
     """Makes a mistake in rules and definitions alike while in the context."""
-    right_rule, right_meaning = rules.rule_of, meaning_of
+    right_rule, right_compute = rules.rule_of, NumbersAlgebra.compute
 
     def rule(node: Node, values: Mapping[str, Value]) -> Rule | None:
         return right_rule(mistake.misread(node), values) if node.op.split(".")[1] == mistake.op else right_rule(node, values)
 
-    def meaning(op: str) -> Meaning:
-        if op.split(".")[1] != mistake.op:
-            return right_meaning(op)
-
-        def mistaken(numbers: Numbers, call: Call) -> Result:
-            keywords = tuple(call.keywords.items())
-            node = mistake.misread(Node(name="", op=op, arguments=call.arguments, keywords=keywords, outputs=()))
-            read = replace(call, op=node.op.split(".")[1], arguments=node.arguments, keywords=dict(node.keywords))
-            return right_meaning(node.op)(numbers, read)
-
-        return mistaken
+    def compute(
+        self: NumbersAlgebra,
+        op: str,
+        arguments: Sequence[Argument],
+        keywords: Sequence[tuple[str, Argument]],
+        tensors: Mapping[str, Array],
+        output_shape: tuple[int, ...],
+    ) -> tuple[Array, ...]:
+        if op.split(".")[1] == mistake.op:
+            node = mistake.misread(Node(name="", op=op, arguments=tuple(arguments), keywords=tuple(keywords), outputs=()))
+            op, arguments, keywords = node.op, node.arguments, node.keywords
+        return right_compute(self, op, arguments, keywords, tensors, output_shape)
 
     with ExitStack() as stack:
         for module in (axes, strategies, gathering):
             stack.enter_context(patch.object(module, "rule_of", rule))
-        stack.enter_context(patch.object(algebra, "meaning_of", meaning))
+        stack.enter_context(patch.object(NumbersAlgebra, "compute", compute))
         stack.callback(axes.axes_of.cache_clear)
         axes.axes_of.cache_clear()
         yield

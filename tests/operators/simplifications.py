@@ -7,9 +7,16 @@ from typing import Any
 from unittest.mock import patch
 
 from dyorc.offline.program import simplify
-from dyorc.offline.program.graph import Node
+from dyorc.offline.program.graph import Node, OutputShape
 from tests.operators import written
 from tests.operators.gathering import gather
+
+
+def _as_target(self: Any, node: Node) -> list[Node]:
+    """Takes what overwrites a tensor for what was there."""
+    if node.op != simplify.COPY:
+        return [node]
+    return [replace(node, op=simplify.EXPAND, arguments=(node.arguments[0], OutputShape()), keywords=())]
 
 
 def _joined_backwards(self: Any, node: Node) -> Node:
@@ -32,9 +39,9 @@ def _of_values(self: Any, node: Node) -> bool:
 
 
 SIMPLIFIER: Mapping[str, tuple[object, str, object]] = {
-    "a copy is what it is copied into": (simplify, "_COPIES", simplify._COPIES | {"aten.copy.default"}),
+    "a copy is what it is copied into": (simplify._Simplifier, "_as_broadcast", _as_target),
     "a flipped tensor is a view": (simplify, "_VIEWS", simplify._VIEWS | {"aten.flip.default"}),
-    "a triangle is the whole": (simplify, "_COPIES", simplify._COPIES | {"aten.tril.default"}),
+    "a rolled tensor is the tensor": (simplify, "_COPIES", simplify._COPIES | {"aten.roll.default"}),
     "permutations are joined backwards": (simplify._Simplifier, "_in_one", _joined_backwards),
     "a converted tensor is the tensor": (simplify._Simplifier, "_is_same", _of_values),
 }

@@ -8,6 +8,8 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from dyorc.offline.program.statistics import decompositions_into_sums
+
 _KEPT_NAMES = """
     elu_backward embedding_dense_backward gelu_backward hardtanh_backward leaky_relu_backward roll silu silu_backward
 """
@@ -25,6 +27,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.mean.dim] = _mean
     table[aten.stack.default] = _stack
     table[aten.native_group_norm.default] = _group_norm
+    table |= decompositions_into_sums()
     for name in _KEPT_NAMES.split():
         table.pop(getattr(aten, name).default, None)
     return table

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dyorc.offline.program import Argument
+from dyorc.offline.program.schema import bound
 from dyorc.offline.verify.meanings import Call, meaning_of
 from dyorc.offline.verify.numbers import Array, Numbers
 
@@ -29,7 +30,8 @@ class NumbersAlgebra:
             UnknownOperationError: It has no definition.
         """
         meaning = meaning_of(op)
-        call = Call(op=op.split(".")[1], arguments=tuple(arguments), keywords=dict(keywords), tensors=tensors, shape=output_shape)
+        named = bound(op, arguments, keywords)
+        call = Call(op=op.split(".")[1], named=named, tensors=tensors, shape=output_shape)
         result = meaning(self.numbers, call)
         return tuple(np.asarray(part) for part in result) if isinstance(result, tuple) else (np.asarray(result),)
 

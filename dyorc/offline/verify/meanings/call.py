@@ -19,58 +19,55 @@ class Call:
 
     Attributes:
         op: ATen's name without namespace and overload.
-        arguments: As in a node.
-        keywords: The same, by name.
+        named: Its arguments by the names of torch's schema, in its order, with defaults.
         tensors: By the names that the arguments use.
         shape: Of the first output that is read.
     """
 
     op: str
-    arguments: tuple[Argument, ...]
-    keywords: Mapping[str, Argument]
+    named: Mapping[str, Argument]
     tensors: Mapping[str, Array]
     shape: tuple[int, ...]
 
     @property
     def tag(self) -> tuple[object, ...]:
         """The operation with its arguments, tensors left out: names its unknown functions."""
-        return (self.op, _blank(self.arguments), tuple((key, _blank(value)) for key, value in sorted(self.keywords.items())))
+        return (self.op, tuple((name, _blank(value)) for name, value in self.named.items()))
 
     @property
     def arrays(self) -> list[Array]:
         """The tensors among the arguments, in order."""
-        return [self.tensors[argument.name] for argument in _flat(self.arguments) if isinstance(argument, Ref)]
+        return [self.tensors[argument.name] for argument in _flat(tuple(self.named.values())) if isinstance(argument, Ref)]
 
-    def array(self, index: int) -> Array:
+    def has(self, name: str) -> bool:
+        """Whether an argument is a tensor."""
+        return isinstance(self.named.get(name), Ref)
+
+    def array(self, name: str) -> Array:
         """One argument, which must be a tensor."""
-        argument = self.arguments[index]
+        argument = self.named.get(name)
         if not isinstance(argument, Ref):
-            raise UnknownOperationError(f"{self.op} with {argument} where a tensor is usual")
+            raise UnknownOperationError(f"{self.op} with {name} = {argument} where a tensor is usual")
         return self.tensors[argument.name]
 
-    def operand(self, index: int, numbers: Numbers) -> Array:
+    def operand(self, name: str, numbers: Numbers) -> Array:
         """One argument, a tensor or a number."""
-        argument = self.arguments[index]
+        argument = self.named[name]
         return self.tensors[argument.name] if isinstance(argument, Ref) else numbers.scalar(cast(float, argument))
 
-    def plain(self, index: int, name: str = "", default: Argument = None) -> Argument:
-        """One argument that is no tensor, by position or by name."""
-        return self.arguments[index] if index < len(self.arguments) else self.keywords.get(name, default)
+    def plain(self, name: str, default: Argument = None) -> Argument:
+        """One argument that is no tensor; the default if it is None or the overload has none of that name."""
+        argument = self.named.get(name)
+        return default if argument is None else argument
 
-    def integer(self, index: int, name: str = "", default: int = 0) -> int:
+    def integer(self, name: str, default: int = 0) -> int:
         """One argument, an integer."""
-        return int(cast(int, self.plain(index, name, default)))
+        return int(cast(int, self.plain(name, default)))
 
-    def integers(self, index: int, name: str = "") -> list[int]:
-        """One argument, integers or one integer."""
-        found = self.plain(index, name)
-        return (
-            [int(cast(int, part)) for part in found]
-            if isinstance(found, tuple)
-            else []
-            if found is None
-            else [int(cast(int, found))]
-        )
+    def integers(self, name: str) -> list[int]:
+        """One argument, integers or one integer; nothing if there is none."""
+        argument = self.plain(name, ())
+        return [int(cast(int, part)) for part in (argument if isinstance(argument, tuple) else (argument,))]
 
 
 Result: TypeAlias = Array | tuple[Array, ...]

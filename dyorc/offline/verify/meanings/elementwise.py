@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from dyorc.offline.program.graph import Dtype, OutputShape, Ref
+from dyorc.offline.program.graph import Argument, Dtype, OutputShape
 from dyorc.offline.verify.meanings.call import Call, Meaning
 from dyorc.offline.verify.numbers import Array, Numbers
 
@@ -47,10 +47,10 @@ def _truth(numbers: Numbers, call: Call) -> Array:
 
 
 def _sum_of_two(numbers: Numbers, call: Call) -> Array:
-    left, right = call.operand(0, numbers), call.operand(1, numbers)
+    left, right = call.operand("self", numbers), call.operand("other", numbers)
     if left.dtype == right.dtype == np.bool_:  # torch takes the sum of truths for whether either is one
         return _truth(numbers, call)
-    alpha = call.plain(2, "alpha", 1)
+    alpha = call.plain("alpha", 1)
     if call.op == "rsub":
         left, right = right, left
     if alpha != 1:
@@ -60,25 +60,25 @@ def _sum_of_two(numbers: Numbers, call: Call) -> Array:
 
 
 def _mul(numbers: Numbers, call: Call) -> Array:
-    return numbers.multiply(call.operand(0, numbers), call.operand(1, numbers))
+    return numbers.multiply(call.operand("self", numbers), call.operand("other", numbers))
 
 
 def _div(numbers: Numbers, call: Call) -> Array:
-    if call.keywords.get("rounding_mode") is not None:
+    if call.plain("rounding_mode") is not None:
         return _pointwise(numbers, call)
-    return numbers.multiply(call.operand(0, numbers), numbers.function("inverse", [call.operand(1, numbers)]))
+    return numbers.multiply(call.operand("self", numbers), numbers.function("inverse", [call.operand("other", numbers)]))
 
 
 def _neg(numbers: Numbers, call: Call) -> Array:
-    return negated(numbers, call.array(0))
+    return negated(numbers, call.array("self"))
 
 
 def _where(numbers: Numbers, call: Call) -> Array:
-    return numbers.choose(call.array(0), call.operand(1, numbers), call.operand(2, numbers))
+    return numbers.choose(call.array("condition"), call.operand("self", numbers), call.operand("other", numbers))
 
 
 def _to_copy(numbers: Numbers, call: Call) -> Array:
-    array, target = call.array(0), call.keywords.get("dtype")
+    array, target = call.array("self"), call.plain("dtype")
     name = target.name if isinstance(target, Dtype) else "float"
     if name == "bool":
         return numbers.function("is not zero", [array], is_truth=True)
@@ -88,42 +88,40 @@ def _to_copy(numbers: Numbers, call: Call) -> Array:
 
 
 def _addcmul(numbers: Numbers, call: Call) -> Array:
-    base, left, right = (call.operand(index, numbers) for index in range(3))
+    base, left, right = (call.operand(name, numbers) for name in ("self", "tensor1", "tensor2"))
     if call.op == "addcdiv":
         right = numbers.function("inverse", [right])
-    scale = numbers.scalar(cast(float, call.plain(3, "value", 1)))
+    scale = numbers.scalar(cast(float, call.plain("value", 1)))
     return numbers.add(base, numbers.multiply(scale, numbers.multiply(left, right)))
 
 
 def _lerp(numbers: Numbers, call: Call) -> Array:
-    start, end, weight = (call.operand(index, numbers) for index in range(3))
+    start, end, weight = (call.operand(name, numbers) for name in ("self", "end", "weight"))
     return numbers.add(start, numbers.multiply(weight, numbers.add(end, negated(numbers, start))))
 
 
 def _copy(numbers: Numbers, call: Call) -> Array:
-    return call.array(0)
+    return call.array("self")
 
 
 def _full(numbers: Numbers, call: Call) -> Array:
-    shape = call.plain(0)
-    extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers(0))
-    value = call.plain(1)
-    constant = call.array(1) if isinstance(value, Ref) else numbers.scalar(_as_type(cast(float, value), call))
+    shape = call.plain("size")
+    extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers("size"))
+    is_tensor = call.has("fill_value")
+    constant = call.array("fill_value") if is_tensor else numbers.scalar(_as_type(call.plain("fill_value"), call))
     return np.broadcast_to(constant, extents)
 
 
-def _as_type(value: complex, call: Call) -> complex:
+def _as_type(argument: Argument, call: Call) -> float:
     """A number as the type that the operation makes holds it."""
-    dtype = call.keywords.get("dtype")
+    dtype, value = call.plain("dtype"), cast(float, argument)
     name = dtype.name if isinstance(dtype, Dtype) else ""
-    return bool(value) if name == "bool" else int(cast(float, value)) if name.startswith(("int", "uint")) else value
+    return bool(value) if name == "bool" else int(value) if name.startswith(("int", "uint")) else value
 
 
 def _arange(numbers: Numbers, call: Call) -> Array:
-    numbered = [_as_type(argument, call) for argument in call.arguments if isinstance(argument, int | float)]
-    start, stop, step = (0, numbered[0], 1) if len(numbered) == 1 else (*numbered, 1)[:3]
+    start, step = (_as_type(call.plain(name, default), call) for name, default in (("start", 0), ("step", 1)))
     elements = [numbers.scalar(start + step * index) for index in range(call.shape[0])]
-    del stop
     return np.stack(elements) if elements else np.zeros((0,), dtype=np.int64)
 
 

@@ -11,21 +11,21 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 
 def _embedding(numbers: Numbers, call: Call) -> Array:
-    table, indices = call.array(0), call.array(1)
+    table, indices = call.array("weight"), call.array("indices")
     found = numbers.matmul(numbers.one_hot(indices.reshape([1, -1]), table.shape[0]), table[None])
     return found.reshape([*indices.shape, table.shape[1]])
 
 
 def _embedding_backward(numbers: Numbers, call: Call) -> Array:
-    gradient, indices = call.array(0), call.array(1)
-    if call.integer(3, "padding_idx", -1) >= 0:
+    gradient, indices = call.array("grad_output"), call.array("indices")
+    if call.integer("padding_idx", -1) >= 0:
         gradient = numbers.multiply(gradient, numbers.function("is no padding", [indices])[..., None])
-    hot = numbers.one_hot(indices.reshape([-1]), call.integer(2))
+    hot = numbers.one_hot(indices.reshape([-1]), call.integer("num_weights"))
     return numbers.matmul(swapped(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
 
 
 def _gather(numbers: Numbers, call: Call) -> Array:
-    table, dim, indices = call.array(0), call.integer(1), call.array(2)
+    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
     dim %= max(table.ndim, 1)
     cut = tuple(slice(None) if d == dim else slice(extent) for d, extent in enumerate(indices.shape))
     rows, found = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
@@ -34,11 +34,11 @@ def _gather(numbers: Numbers, call: Call) -> Array:
 
 
 def _scatter(numbers: Numbers, call: Call) -> Array:
-    table, dim, indices = call.array(0), call.integer(1), call.array(2)
+    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
     dim %= max(table.ndim, 1)
-    if "reduce" in call.keywords:
+    if call.plain("reduce") is not None:
         raise UnknownOperationError(f"{call.op} that reduces")
-    source = np.broadcast_to(call.operand(3, numbers), indices.shape)
+    source = np.broadcast_to(call.operand("src" if call.has("src") else "value", numbers), indices.shape)
     if any(a != b for d, (a, b) in enumerate(zip(table.shape, indices.shape, strict=True)) if d != dim):
         raise UnknownOperationError(f"{call.op} with fewer indices than rows")
     rows, found, new = (np.moveaxis(array, dim, -1) for array in (table, indices, source))
@@ -53,7 +53,7 @@ def _scatter(numbers: Numbers, call: Call) -> Array:
 
 
 def _index_select(numbers: Numbers, call: Call) -> Array:
-    table, dim, indices = call.array(0), call.integer(1), call.array(2)
+    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
     dim %= max(table.ndim, 1)
     rows = np.moveaxis(table, dim, -1)
     hot = swapped(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))

@@ -23,7 +23,7 @@ def _plane(numbers: Numbers, call: Call) -> Result:
 
 def _linear_plane(numbers: Numbers, call: Call) -> Array:
     """A plane to a plane, linearly in the first: average pooling, and its gradient, which needs no more of the others."""
-    sums = _weighed(numbers, _planes_of(call.array(0)), "in")
+    sums = _weighed(numbers, _planes_of(call.arrays[0]), "in")
     return numbers.multiply(sums[..., None], numbers.coefficients("out", prod(call.shape[2:]))).reshape(call.shape)
 
 
@@ -44,30 +44,34 @@ def swapped(array: Array) -> Array:
     return np.swapaxes(array, -1, -2)
 
 
+def _is_plain(call: Call) -> bool:
+    return call.plain("transposed") is False and call.plain("groups") == 1
+
+
 def _convolution(numbers: Numbers, call: Call) -> Array:
     """Each plane [n, o] is the sum over i of a bilinear function of planes [n, i] and [o, i]."""
-    image, weight = call.array(0), call.array(1)
+    image, weight = call.array("input"), call.array("weight")
     left, right = _weighed(numbers, _planes_of(image), "image"), _weighed(numbers, _planes_of(weight), "weight")
-    if call.plain(6) is False and call.plain(8) == 1:
+    if _is_plain(call):
         product = numbers.matmul(left, swapped(right))
     else:
         product = _grouped(numbers, call, left, right.reshape([-1]), call.shape[1])
     found = _spread(numbers, product, "result", call.shape[2:])
-    return numbers.add(found, call.array(2).reshape([-1, *(1,) * (found.ndim - 2)])) if len(call.arrays) == 3 else found
+    return numbers.add(found, call.array("bias").reshape([-1, *(1,) * (found.ndim - 2)])) if call.has("bias") else found
 
 
 def _grouped(numbers: Numbers, call: Call, left: Array, right: Array, num: int) -> Array:
     """Channels that are mixed in an unknown way: each sample's are a bilinear function of its own and all weights."""
     whole = numbers.multiply(_weighed(numbers, left, "channels"), _weighed(numbers, right, "weights"))
-    return numbers.multiply(whole[..., None], numbers.coefficients(("mixed", call.tag[0]), num))
+    return numbers.multiply(whole[..., None], numbers.coefficients(("mixed", call.op), num))
 
 
 def _convolution_backward(numbers: Numbers, call: Call) -> Result:
-    gradient, image, weight = call.array(0), call.array(1), call.array(2)
+    gradient, image, weight = (call.array(name) for name in ("grad_output", "input", "weight"))
     bias = numbers.total(gradient, [dim for dim in range(gradient.ndim) if dim != 1]).reshape([-1])
     parts = [_weighed(numbers, _planes_of(array), name) for array, name in ((gradient, "g"), (image, "i"), (weight, "w"))]
     of_gradient, of_image, of_weight = parts
-    if call.plain(7) is False and call.plain(9) == 1:
+    if _is_plain(call):
         to_image, to_weight = numbers.matmul(of_gradient, of_weight), numbers.matmul(swapped(of_gradient), of_image)
     else:
         to_image = _grouped(numbers, call, of_gradient, of_weight.reshape([-1]), image.shape[1])

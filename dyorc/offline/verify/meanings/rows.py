@@ -9,9 +9,9 @@ from dyorc.offline.verify.meanings.call import Call, Meaning, Result
 from dyorc.offline.verify.numbers import Array, Numbers
 
 
-def dims_of(call: Call, index: int, num_dims: int, name: str = "dim") -> list[int]:
+def dims_of(call: Call, num_dims: int) -> list[int]:
     """Returns the dimensions that an argument names; all if it names none."""
-    return sorted({dim % max(num_dims, 1) for dim in call.integers(index, name)} or range(num_dims))
+    return sorted({dim % max(num_dims, 1) for dim in call.integers("dim")} or range(num_dims))
 
 
 def reduced(array: Array, dims: Sequence[int], keeps: bool) -> Array:
@@ -28,16 +28,16 @@ def _apart(array: Array, dims: Sequence[int]) -> Array:
 
 def _row(numbers: Numbers, call: Call) -> Array:
     """A row to a row along one dimension: softmax."""
-    array = call.array(0)
-    dim = call.integer(1, "dim", -1) % max(array.ndim, 1)
+    array = call.arrays[0]
+    dim = call.integer("dim") % max(array.ndim, 1)
     return np.moveaxis(numbers.rows(call.tag, [_apart(array, [dim])], array.shape[dim]), -1, dim)
 
 
 def _extremes(numbers: Numbers, call: Call) -> Result:
     """A row to a row of values and one of positions: sort and topk."""
-    array = call.array(0)
-    at, num = (2, call.integer(1)) if call.op == "topk" else (1, -1)
-    dim = call.integer(at, "dim", -1) % max(array.ndim, 1)
+    array = call.arrays[0]
+    num = call.integer("k", -1)
+    dim = call.integer("dim", -1) % max(array.ndim, 1)
     row = _apart(array, [dim])
     return tuple(
         np.moveaxis(numbers.rows((call.tag, which), [row], array.shape[dim] if num < 0 else num), -1, dim) for which in range(2)
@@ -46,9 +46,9 @@ def _extremes(numbers: Numbers, call: Call) -> Result:
 
 def _reduction(numbers: Numbers, call: Call) -> Result:
     """Dimensions to one element each."""
-    array = call.array(0)
-    dims = dims_of(call, 1, array.ndim)
-    keeps = bool(call.plain(3 if call.op.startswith("var") else 2, "keepdim", False))
+    array = call.arrays[0]
+    dims = dims_of(call, array.ndim)
+    keeps = bool(call.plain("keepdim", False))
     found = [
         numbers.rows((call.tag, which), [_apart(array, dims)], 1, is_truth=call.op in ("any", "all"))[..., 0]
         for which in range(2 if call.op == "var_mean" else 1)
@@ -59,12 +59,12 @@ def _reduction(numbers: Numbers, call: Call) -> Result:
 
 
 def _layer_norm(numbers: Numbers, call: Call) -> Result:
-    array = call.array(0)
-    num_outer = array.ndim - len(call.integers(1))
+    array = call.arrays[0]
+    num_outer = array.ndim - len(call.integers("normalized_shape"))
     outer, inner = array.shape[:num_outer], array.shape[num_outer:]
     row = array.reshape([*outer, prod(inner)])
     weights = [np.broadcast_to(a.reshape([prod(inner)]), row.shape) for a in call.arrays[1:]]
-    tag = (call.op, call.plain(4))
+    tag = (call.op, call.plain("eps"), call.has("weight"), call.has("bias"))
     normal = numbers.rows(tag, [row, *weights], prod(inner)).reshape(array.shape)
     ones = (1,) * len(inner)
     mean, scale = (numbers.rows((tag, which), [row], 1).reshape([*outer, *ones]) for which in ("mean", "scale"))
@@ -72,9 +72,9 @@ def _layer_norm(numbers: Numbers, call: Call) -> Result:
 
 
 def _group_norm(numbers: Numbers, call: Call) -> Result:
-    array = call.array(0)
+    array = call.arrays[0]
     num = int(array.shape[0])
-    groups = call.integer(6)
+    groups = call.integer("group")
     row = array.reshape([num, array.size // max(num, 1)])
     weights = [np.broadcast_to(a.reshape([1, -1]), (num, a.size)) for a in call.arrays[1:]]
     normal = numbers.rows(call.tag, [row, *weights], row.shape[-1]).reshape(array.shape)

@@ -10,46 +10,46 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 
 def _view(numbers: Numbers, call: Call) -> Array:
-    return call.array(0).reshape(call.shape)
+    return call.array("self").reshape(call.shape)
 
 
 def _permute(numbers: Numbers, call: Call) -> Array:
-    return np.transpose(call.array(0), call.integers(1))
+    return np.transpose(call.array("self"), call.integers("dims"))
 
 
 def _expand(numbers: Numbers, call: Call) -> Array:
-    return np.broadcast_to(call.array(0), call.shape)
+    return np.broadcast_to(call.array("self"), call.shape)
 
 
 def _slice(numbers: Numbers, call: Call) -> Array:
-    array, dim = call.array(0), call.integer(1)
-    cut = slice(cast(int | None, call.plain(2, "start")), cast(int | None, call.plain(3, "end")), call.integer(4, "step", 1))
+    array, dim = call.array("self"), call.integer("dim")
+    cut = slice(cast(int | None, call.plain("start")), cast(int | None, call.plain("end")), call.integer("step", 1))
     return array[(*(slice(None),) * (dim % array.ndim), cut)]
 
 
 def _select(numbers: Numbers, call: Call) -> Array:
-    array = call.array(0)
-    return np.take(array, call.integer(2), axis=call.integer(1))
+    array = call.array("self")
+    return np.take(array, call.integer("index"), axis=call.integer("dim"))
 
 
 def _split(numbers: Numbers, call: Call) -> Result:
-    array, sizes, dim = call.array(0), call.integers(1), call.integer(2, "dim", 0)
+    array, sizes, dim = call.array("self"), call.integers("split_sizes"), call.integer("dim")
     if sum(sizes) != array.shape[dim]:
         raise ValueError(f"split_with_sizes into {sizes} of a dimension of {array.shape[dim]}")
     return tuple(np.split(array, np.cumsum(sizes)[:-1].tolist(), axis=dim))
 
 
 def _cat(numbers: Numbers, call: Call) -> Array:
-    return np.concatenate(call.arrays, axis=call.integer(1, "dim", 0))
+    return np.concatenate(call.arrays, axis=call.integer("dim"))
 
 
 def _stack(numbers: Numbers, call: Call) -> Array:
-    return np.stack(call.arrays, axis=call.integer(1, "dim", 0))
+    return np.stack(call.arrays, axis=call.integer("dim"))
 
 
 def _pad(numbers: Numbers, call: Call) -> Array:
-    array, padding = call.array(0), call.integers(1)
-    value = cast(float, call.plain(2, "value", 0) or 0)
+    array, padding = call.array("self"), call.integers("pad")
+    value = cast(float, call.plain("value", 0))
     fill = numbers.scalar(bool(value) if array.dtype == np.bool_ else value)
     for pair in range(len(padding) // 2):
         dim = array.ndim - 1 - pair
@@ -65,16 +65,20 @@ def _pad(numbers: Numbers, call: Call) -> Array:
 
 
 def _flip(numbers: Numbers, call: Call) -> Array:
-    return np.flip(call.array(0), tuple(call.integers(1)))
+    return np.flip(call.array("self"), tuple(call.integers("dims")))
 
 
 def _roll(numbers: Numbers, call: Call) -> Array:
-    dims = call.integers(2, "dims")
-    return np.roll(call.array(0), call.integers(1), dims) if dims else np.roll(call.array(0), call.integers(1))
+    dims = call.integers("dims")
+    return (
+        np.roll(call.array("self"), call.integers("shifts"), dims)
+        if dims
+        else np.roll(call.array("self"), call.integers("shifts"))
+    )
 
 
 def _triangle(numbers: Numbers, call: Call) -> Array:
-    array, diagonal = call.array(0), call.integer(1, "diagonal", 0)
+    array, diagonal = call.array("self"), call.integer("diagonal")
     kept = (np.tril if call.op == "tril" else np.triu)(np.ones(array.shape[-2:], dtype=np.bool_), diagonal)
     return numbers.choose(np.broadcast_to(kept, array.shape), array, numbers.zeros(array.shape, array))
 

@@ -10,18 +10,18 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 
 def _sum(numbers: Numbers, call: Call) -> Array:
-    array = call.array(0)
-    dims = dims_of(call, 1, array.ndim)
-    return reduced(numbers.total(array, dims), dims, bool(call.plain(2, "keepdim", False)))
+    array = call.array("self")
+    dims = dims_of(call, array.ndim)
+    return reduced(numbers.total(array, dims), dims, bool(call.plain("keepdim", False)))
 
 
 def _matmul(numbers: Numbers, call: Call) -> Array:
-    return numbers.matmul(call.array(0), call.array(1))
+    return numbers.matmul(call.array("self"), call.array("mat2"))
 
 
 def _cumsum(numbers: Numbers, call: Call) -> Array:
-    array = call.array(0)
-    dim = call.integer(1) % max(array.ndim, 1)
+    array = call.array("self")
+    dim = call.integer("dim") % max(array.ndim, 1)
     lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T
     wide = np.moveaxis(array, dim, -1)[..., None, :]
     return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim)

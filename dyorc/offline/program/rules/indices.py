@@ -12,6 +12,8 @@ def _embedding(node: BoundNode) -> Rule:
 
 def _embedding_backward(node: BoundNode) -> Rule:
     indices = names(len(node.shape("indices")), "i")
+    if node.named["scale_grad_by_freq"]:  # divided by how often an index is there, among all of them
+        indices = (None,) * len(indices)
     return node.rule({"grad_output": (*indices, "e"), "indices": indices}, (None, "e"), linear=(("grad_output",),))
 
 

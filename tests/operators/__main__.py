@@ -27,7 +27,7 @@ from tests.operators.simplifications import SIMPLIFIER, simplified_wrongly
 def main() -> int:
     """Runs everything and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.operators")
-    parser.add_argument("--step", type=int, default=1, help="take each N-th of torch's samples only (default: all)")
+    parser.add_argument("--step", type=int, default=1, help="take every N-th of torch's operators only (default: all)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     started = time.monotonic()

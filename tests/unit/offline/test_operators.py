@@ -12,25 +12,25 @@ from tests.operators.results import check
 from tests.operators.samples import OperationSample
 from tests.operators.simplifications import SIMPLIFIER, simplified_wrongly
 
-_EACH = 101
-"""Of torch's own samples, each so many is taken; a prime, so that all kinds come."""
+_EVERY = 97
+"""Of torch's operators, every so many is taken."""
 
 
 @pytest.fixture(scope="module")
 def gathering() -> Gathering:
-    return gather(opinfo.functions(_EACH), gather(written.functions()))
+    return gather(opinfo.functions(_EVERY), gather(written.functions()))
 
 
 def test_the_normal_form_of_a_program_computes_what_torch_does(gathering: Gathering) -> None:
-    assert gathering.num_recorded > 300
+    assert gathering.num_recorded > 150
     assert not gathering.wrong
 
 
 def test_rules_and_definitions_agree_with_torch(gathering: Gathering) -> None:
     results = check(gathering.samples.values())
     assert not {name: result.wrong for name, result in results.items() if result.wrong}
-    assert sum(result.num_ways for result in results.values()) > 2000
-    assert sum(result.num_exact + result.num_by_equality for result in results.values()) > 500
+    assert sum(result.num_ways for result in results.values()) > 1000
+    assert sum(result.num_exact + result.num_by_equality for result in results.values()) > 300
 
 
 @pytest.fixture(scope="module")

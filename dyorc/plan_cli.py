@@ -132,13 +132,14 @@ def show(
         return
 
     found = read_plan(plan)
-    simulation = None if cluster is None else _simulated(found, cluster, model)[0]
+    simulation, where = (None, None) if cluster is None else _simulated(found, cluster, model)
     if picture is not None and simulation is None:
         raise PlanError("--picture shows a simulation: name the cluster with --cluster")
     if as_json:
-        _print_json(found, simulation)
+        _print_json(found, simulation, _repeated_values(found, where))
     else:
         _print_plan(found, simulation)
+        _print_repeated(found, where)
     if picture is not None and simulation is not None:
         from dyorc.offline.simulate.picture import draw_picture
 
@@ -146,12 +147,16 @@ def show(
         _note(f"drawn into {picture}", as_json)
 
 
-def _print_json(plan: "Plan", simulation: "Simulation | None") -> None:
+def _print_json(plan: "Plan", simulation: "Simulation | None", more: Mapping[str, Any] | None = None) -> None:
     import json
 
     from dyorc.offline.plan.show import values_of
 
-    print(json.dumps(values_of(plan) | ({} if simulation is None else {"simulation": simulation.as_values()}), indent=2))
+    print(
+        json.dumps(
+            values_of(plan) | dict(more or {}) | ({} if simulation is None else {"simulation": simulation.as_values()}), indent=2
+        )
+    )
 
 
 def _note(text: str, as_json: bool) -> None:
@@ -432,6 +437,33 @@ def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
             row += [f"{simulation.peak_bytes[one.rank] / 1e6:,.4g}", *(f"{time_s * 1e3:,.4g}" for time_s in times)]
         table.add_row(*row)
     _console.print(table)
+
+
+_MAX_REPEATED = 12
+"""Rows; what is left is added up in one more."""
+
+
+def _print_repeated(plan: "Plan", cluster: "Cluster | None") -> None:
+    """Says what every rank computes whole, although there are several."""
+    from dyorc.offline.simulate.repeated import folded, repeated_operations
+
+    operations = repeated_operations(plan, cluster)
+    if not operations:
+        return
+    columns = ["steps", "of the flops", "of the bytes", *(["ms"] if cluster else [])]
+    table = WholeTable("whole on every rank", *(Column(name, justify="right") for name in columns))
+    for one in folded(operations, _MAX_REPEATED):
+        row = [f"{one.num_steps:,}", f"{one.flops_share:.2%}", f"{one.bytes_share:.2%}"]
+        table.add_row(one.op, *row, *([] if one.seconds is None else [f"{one.seconds * 1e3:.4g}"]))
+    _console.print("", table)
+
+
+def _repeated_values(plan: "Plan", cluster: "Cluster | None") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from dyorc.offline.simulate.repeated import repeated_operations
+
+    return {"whole_on_every_rank": [asdict(one) for one in repeated_operations(plan, cluster)]}
 
 
 def _ms(seconds: float) -> str:

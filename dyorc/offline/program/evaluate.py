@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from dyorc.offline.program.graph import Argument, Dtype, Node, OutputShape, Ref, TensorProgram, inputs_of
+from dyorc.offline.program.plane_operations import PLANES
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[
@@ -102,11 +103,7 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
             return argument
 
 
-_NEEDS_ELEMENTS = {
-    f"aten.{name}.default"
-    for name in ("convolution", "convolution_backward", "max_pool2d_with_indices", "max_pool2d_with_indices_backward")
-} | {f"aten.{name}.default" for name in ("avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d")}
-_NEEDS_ELEMENTS.add("aten._adaptive_avg_pool2d_backward.default")
+_NEEDS_ELEMENTS = {f"aten.{name}.default" for name in ("convolution", "convolution_backward", *PLANES)}
 """What torch refuses to compute on pieces without elements, which shares of zero leave."""
 
 
@@ -116,7 +113,7 @@ def _of_nothing(op: str, arguments: Sequence[Any], output_shape: tuple[int, ...]
         space = [dim for dim in range(first.dim()) if dim != 1]
         return torch.zeros_like(arguments[1]), torch.zeros_like(arguments[2]), first.sum(space)
     zeros = first.new_zeros(output_shape)
-    return (zeros, zeros.to(torch.int64)) if op == "aten.max_pool2d_with_indices.default" else (zeros,)
+    return (zeros, zeros.to(torch.int64)) if op.endswith("_with_indices.default") else (zeros,)
 
 
 def compute_node(node: Node, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> dict[str, torch.Tensor]:

@@ -201,6 +201,8 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
             order = node.arguments[1]
             assert isinstance(order, tuple)
             return replace(node, arguments=(node.arguments[0], tuple(d % len(order) for d in order if isinstance(d, int))))
+        case op if op.startswith("aten.upsample_") and "_backward" in op:  # two shapes of the whole: the second is the result's
+            return replace(node, arguments=(*node.arguments[:2], OutputShape(), *node.arguments[3:]))
         case _:
             return node
 

@@ -37,7 +37,7 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _var_and_mean(tensor: Tensor, dims: Sequence[int], correction: float) -> tuple[Tensor, Tensor]:
+def _var_and_mean(tensor: Tensor, dims: list[int], correction: float) -> tuple[Tensor, Tensor]:
     """Both in the type of the tensor, with the dimensions kept."""
     num = prod(tensor.shape[dim] for dim in dims)
     mean = torch.sum(tensor, dims, True) / num

@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 
 from dyorc.offline.plan.layout import Layout
 from dyorc.offline.program import Argument, Ref, Shard
+from dyorc.offline.program.plane_operations import PLANES, num_space_of
 from dyorc.offline.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 
 Spot: TypeAlias = tuple[int, int]
@@ -268,16 +269,59 @@ def _of_roll(case: ApplyCase) -> _Marks:
     return marks
 
 
+def _of_slice_scatter(case: ApplyCase) -> _Marks:
+    if case.keywords:
+        return _Marks(is_possible=False)
+    inner = _of_slice(replace(case, arguments=(case.arguments[0], *case.arguments[2:]), outputs=()))
+    dim, start, end, step = (_number(inner.arguments[index]) for index in range(1, 5))
+    source = int(cast(Ref, case.arguments[1]).name)
+    extent = next(iter(inner.fixed.values()))
+    fixed = {**inner.fixed, (source, dim): len(range(start, end, step)), **_every_output(case, dim, [extent])}
+    return _Marks(fixed=fixed, arguments={index + 1: argument for index, argument in inner.arguments.items()})
+
+
+def _of_select_scatter(case: ApplyCase) -> _Marks:
+    if case.keywords:
+        return _Marks(is_possible=False)
+    inner = _of_select(replace(case, arguments=(case.arguments[0], *case.arguments[2:])))
+    dim = _number(case.arguments[2]) % len(_first(case)[1])
+    extent = next(iter(inner.fixed.values()))
+    return _Marks(fixed={**inner.fixed, **_every_output(case, dim, [extent])}, arguments={3: inner.arguments[2]})
+
+
+def _of_unfold(case: ApplyCase) -> _Marks:
+    number, shape = _first(case)
+    if case.keywords or not shape:
+        return _Marks(is_possible=False)
+    dim = _number(case.arguments[1]) % len(shape)
+    size, step = (min(_number(argument), 2) for argument in case.arguments[2:4])
+    num = min((shape[dim] - _number(case.arguments[2])) // _number(case.arguments[3]) + 1, 2)
+    fixed = {(number, dim): size + step * (num - 1), **_every_output(case, dim, [num])}
+    return _Marks(fixed={**fixed, **_every_output(case, len(shape), [size])}, arguments={2: size, 3: step})
+
+
 def _of_planes(case: ApplyCase) -> _Marks:
     """The geometry of planes is unknown, so they may have any."""
-    kinds = enumerate([*case.inputs, *case.outputs])
-    return _Marks(fixed={(n, d): min(k.shape[d], 2) for n, k in kinds if k for d in range(2, len(k.shape))})
+    name = case.op.split(".")[1]
+    longest = max(len(kind.shape) for kind in case.inputs)
+    num_space = num_space_of(name) if name in PLANES else longest - 2
+    return _Marks(
+        fixed={
+            (number, dim): min(kind.shape[dim], 2)
+            for number, kind in enumerate([*case.inputs, *case.outputs])
+            if kind and len(kind.shape) > num_space
+            for dim in range(len(kind.shape) - num_space, len(kind.shape))
+        }
+    )
 
 
 _MARKS: Mapping[str, Callable[[ApplyCase], _Marks]] = {
     "view": _of_view,
     "slice": _of_slice,
     "select": _of_select,
+    "slice_scatter": _of_slice_scatter,
+    "select_scatter": _of_select_scatter,
+    "unfold": _of_unfold,
     "split_with_sizes": _of_split,
     "cat": _of_cat,
     "stack": _of_stack,
@@ -287,14 +331,7 @@ _MARKS: Mapping[str, Callable[[ApplyCase], _Marks]] = {
     "roll": _of_roll,
     "convolution": _of_planes,
     "convolution_backward": _of_planes,
-    "max_pool2d_with_indices": _of_planes,
-    "max_pool2d_with_indices_backward": _of_planes,
-    "avg_pool2d": _of_planes,
-    "avg_pool2d_backward": _of_planes,
-    "_adaptive_avg_pool2d": _of_planes,
-    "_adaptive_avg_pool2d_backward": _of_planes,
-    "upsample_nearest2d": _of_planes,
-    "upsample_nearest2d_backward": _of_planes,
+    **dict.fromkeys(PLANES, _of_planes),
 }
 
 

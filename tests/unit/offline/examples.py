@@ -45,6 +45,26 @@ class _Net(nn.Module):
         return nn.functional.cross_entropy(self.net(images), labels)
 
 
+class _Normalized(nn.Module):
+    """Batch normalization of images and of rows, with running statistics and without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32, 12),
+            nn.BatchNorm1d(12, track_running_stats=False),
+            nn.Linear(12, 10),
+        )
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.net(images), labels)
+
+
 def _net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return _Net(), (torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,)))
 
@@ -52,6 +72,7 @@ def _net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 _EXAMPLES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "gpt": lambda: models.gpt(layers=1),
     "net": _net,
+    "batch_norm": lambda: (_Normalized(), (torch.randn(8, 3, 8, 8), torch.randint(0, 10, (8,)))),
     "bert": lambda: models.bert(layers=1),
     "bert_moe": lambda: models.bert_moe(hidden=16),
     "bert_switch": lambda: models.bert_moe(hidden=16, gate="switch"),

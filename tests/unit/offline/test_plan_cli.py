@@ -106,6 +106,8 @@ def test_a_model_is_planned_shown_verified_and_simulated(folder: Path) -> None:
     assert values["meshes"][0]["axes"] == {"data": 2}
     assert [rank["rank"] for rank in values["ranks"]] == [0, 1]
     assert values["simulation"] == json.loads(_run("plan", "simulate", path, "--cluster", cluster, "--json").stdout)["simulation"]
+    assert {"op", "num_steps", "flops_share", "bytes_share", "seconds"} == values["whole_on_every_rank"][0].keys()
+    assert re.search(r"whole on every rank +steps +of the flops +of the bytes +ms", drawn), drawn
     assert not list(folder.glob(".*"))
 
 

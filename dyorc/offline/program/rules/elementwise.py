@@ -5,21 +5,24 @@ from collections.abc import Mapping, Sequence
 from dyorc.offline.program.rules.rule import BoundNode, Maker, Rule, broadcast, names
 
 _POINTWISE_NAMES = """
-    abs add addcdiv addcmul atan2 bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min cos div elu
-    elu_backward eq erf exp expm1 fill floor fmod ge gelu gelu_backward gt hardtanh hardtanh_backward isinf isnan le leaky_relu
-    leaky_relu_backward log log1p logical_and logical_not logical_or logical_xor lt maximum minimum mul ne neg pow reciprocal
-    relu remainder round rsqrt rsub sigmoid sigmoid_backward sign silu silu_backward sin sqrt square sub tan tanh tanh_backward
-    threshold_backward trunc where _to_copy
+    abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp
+    clamp_max clamp_min copy cos cosh div elu elu_backward eq erf erfc erfinv exp exp2 expm1 fill floor floor_divide fmax fmin
+    fmod ge gelu gelu_backward gt hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward
+    isfinite isinf isnan le leaky_relu leaky_relu_backward lerp log log10 log1p log2 logical_and logical_not logical_or
+    logical_xor lt masked_fill maximum minimum mish mish_backward mul nan_to_num ne neg pow reciprocal relu relu6 remainder round
+    rsqrt rsub sigmoid sigmoid_backward sign signbit silu silu_backward sin sinh softplus softplus_backward sqrt square sub tan
+    tanh tanh_backward threshold threshold_backward trunc where _to_copy
 """
 _GRADIENT_FIRST_NAMES = """
-    elu_backward gelu_backward hardtanh_backward leaky_relu_backward sigmoid_backward silu_backward tanh_backward
-    threshold_backward
+    elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward mish_backward
+    sigmoid_backward silu_backward softplus_backward tanh_backward threshold_backward
 """
 _GRADIENT_FIRST = frozenset(_GRADIENT_FIRST_NAMES.split())
 """The gradients that are linear in their first input, the output's gradient."""
 
 
-def _pointwise(node: BoundNode) -> Rule:
+def pointwise(node: BoundNode) -> Rule:
+    """Each element of the output is made of one of each input, which is broadcast."""
     out = names(len(node.outputs[0]))
     letters = tuple(broadcast(shape, node.outputs[0], out) for shape in node.inputs)
     linear = tuple(tuple(index for index, owner in enumerate(node.owners) if owner in each) for each in _linear(node))
@@ -37,6 +40,8 @@ def _linear(node: BoundNode) -> Sequence[Sequence[str]]:
             return (("self",), ("other",))
         case "div" if node.named.get("rounding_mode") is None:
             return (("self",),)
+        case "copy" if _keeps_sums(node):
+            return (("src",),)
         case "neg":
             return (("self",),)
         case "where" if node.has("self") and node.has("other"):
@@ -50,12 +55,13 @@ def _linear(node: BoundNode) -> Sequence[Sequence[str]]:
 
 
 def _keeps_sums(node: BoundNode) -> bool:
-    source, target = node.values[node.node.inputs[0]], node.values[node.node.outputs[0]]
+    source, target = node.values[node.node.inputs[-1]], node.values[node.node.outputs[0]]
     return source.dtype != "bool" and target.dtype.startswith(("float", "bfloat"))
 
 
 def _full(node: BoundNode) -> Rule:
-    return Rule(inputs=(), outputs=(names(len(node.outputs[0])),))
+    is_zero = node.named["fill_value"] == 0 and not isinstance(node.named["fill_value"], bool)
+    return Rule(inputs=(), outputs=(names(len(node.outputs[0])),), linear=((),) if is_zero else ())  # zeros add up to zeros
 
 
-RULES: Mapping[str, Maker] = {**dict.fromkeys(_POINTWISE_NAMES.split(), _pointwise), "full": _full}
+RULES: Mapping[str, Maker] = {**dict.fromkeys(_POINTWISE_NAMES.split(), pointwise), "full": _full}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from dyorc.offline.program.plane_operations import PLANES, num_space_of
 from dyorc.offline.program.rules.rule import BoundNode, Letters, Maker, Rule, Shape
 
 
@@ -9,8 +10,10 @@ def _is_plain(node: BoundNode) -> bool:
     return node.named["transposed"] is False and node.named["groups"] == 1
 
 
-def _convolution(node: BoundNode) -> Rule:
+def _convolution(node: BoundNode) -> Rule | None:
     space = (None,) * (len(node.shape("weight")) - 2)
+    if len(node.shape("input")) != len(node.shape("weight")):
+        return None  # one sample, without a dimension for it
     if not _is_plain(node):
         return node.rule({"input": ("n", None, *space)}, ("n", None, *space))
     has_bias = node.has("bias")
@@ -22,8 +25,10 @@ def _convolution(node: BoundNode) -> Rule:
     )
 
 
-def _convolution_backward(node: BoundNode) -> Rule:
+def _convolution_backward(node: BoundNode) -> Rule | None:
     space = (None,) * (len(node.shape("weight")) - 2)
+    if len(node.shape("input")) != len(node.shape("weight")):
+        return None
     o, i = ("o", "i") if _is_plain(node) else (None, None)
     return node.rule(
         {"grad_output": ("n", o, *space), "input": ("n", i, *space), "weight": (o, i, *space)},
@@ -36,10 +41,11 @@ def _convolution_backward(node: BoundNode) -> Rule:
 
 
 def _planes(node: BoundNode) -> Rule:
-    """Works on each plane of each sample by itself: pooling, and its gradients."""
+    """Works on each plane of each sample by itself: pooling, and its gradients; `[channels, ...]` is one sample."""
+    num_space = num_space_of(node.name)
 
     def letters(shape: Shape) -> Letters:
-        return ("n", "c", *(None,) * (len(shape) - 2)) if len(shape) > 2 else (None,) * len(shape)
+        return (*("n", "c")[num_space + 2 - len(shape) :], *(None,) * num_space)
 
     return Rule(inputs=tuple(map(letters, node.inputs)), outputs=tuple(map(letters, node.outputs)))
 
@@ -47,10 +53,5 @@ def _planes(node: BoundNode) -> Rule:
 RULES: Mapping[str, Maker] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "max_pool2d_with_indices": _planes,
-    "max_pool2d_with_indices_backward": _planes,
-    "avg_pool2d": _planes,
-    "avg_pool2d_backward": _planes,
-    "_adaptive_avg_pool2d": _planes,
-    "_adaptive_avg_pool2d_backward": _planes,
+    **dict.fromkeys(PLANES, _planes),
 }

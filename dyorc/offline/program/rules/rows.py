@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
+from dyorc.offline.program.rules import elementwise
 from dyorc.offline.program.rules.rule import BoundNode, Maker, Rule, names, without
 from dyorc.offline.program.rules.sums import left_of
 
 
 def _reduction(node: BoundNode) -> Rule:
     """A reduction that is no sum: what it reduces stays whole."""
+    if node.name in ("max", "min") and node.has("other"):
+        return elementwise.pointwise(node)
     letters, left = left_of(node)
     kept = tuple(letter if letter in left else None for letter in letters)
     return node.rule({"self": kept}, *(left for _ in node.outputs))
@@ -26,7 +29,7 @@ def _layer_norm(node: BoundNode) -> Rule:
 
 
 RULES: Mapping[str, Maker] = {
-    **dict.fromkeys(("amax", "amin", "any", "all", "argmax", "prod"), _reduction),
-    **dict.fromkeys(("_softmax", "_log_softmax", "cumsum", "sort", "topk"), _row),
+    **dict.fromkeys(("amax", "amin", "any", "all", "argmax", "argmin", "prod", "max", "min", "logsumexp"), _reduction),
+    **dict.fromkeys(("_softmax", "_log_softmax", "sort", "topk", "cumprod", "cummax", "cummin", "logcumsumexp"), _row),
     "native_layer_norm": _layer_norm,
 }

@@ -59,11 +59,35 @@ def _matrices(node: BoundNode) -> Rule:
     return node.rule({"self": letters}, letters, linear=_LINEAR)
 
 
+def _slice_scatter(node: BoundNode) -> Rule:
+    """Writes a part along one dimension, which stays whole."""
+    letters = without(_letters(node), node.integer("dim"))
+    return node.rule({"self": letters, "src": letters}, letters, linear=(("self", "src"),))
+
+
+def _select_scatter(node: BoundNode) -> Rule:
+    letters = _letters(node)
+    dim = node.integer("dim") % len(letters)
+    kept = without(letters, dim)
+    return node.rule({"self": kept, "src": letters[:dim] + letters[dim + 1 :]}, kept, linear=(("self", "src"),))
+
+
+def _unfold(node: BoundNode) -> Rule:
+    letters = _letters(node)
+    if not letters:
+        return node.rule({}, (None,), linear=_LINEAR)
+    kept = without(letters, node.integer("dimension"))
+    return node.rule({"self": kept}, (*kept, None), linear=_LINEAR)
+
+
 RULES: Mapping[str, Maker] = {
     "permute": _permute,
     "expand": _expand,
     **dict.fromkeys(("slice", "split_with_sizes"), _part),
     "select": _select,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
+    "unfold": _unfold,
     "cat": _cat,
     "constant_pad_nd": _pad,
     **dict.fromkeys(("flip", "roll"), _along),

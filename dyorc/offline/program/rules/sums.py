@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dyorc.offline.program.rules.rule import BoundNode, Letters, Maker, Rule, names
+from dyorc.offline.program.rules.rule import BoundNode, Letters, Maker, Rule, names, without
 
 
 def _mm(node: BoundNode) -> Rule:
@@ -26,4 +26,9 @@ def _sum(node: BoundNode) -> Rule:
     return node.rule({"self": letters}, left, linear=(("self",),))
 
 
-RULES: Mapping[str, Maker] = {"mm": _mm, "bmm": _bmm, "sum": _sum}
+def _cumsum(node: BoundNode) -> Rule:
+    letters = without(names(len(node.shape("self"))), node.integer("dim"))
+    return node.rule({"self": letters}, letters, linear=(("self",),))
+
+
+RULES: Mapping[str, Maker] = {"mm": _mm, "bmm": _bmm, "sum": _sum, "cumsum": _cumsum}

@@ -9,12 +9,11 @@ for all samples and channels.
 
 from collections.abc import Mapping
 
-from dyorc.offline.verify.meanings import elementwise, indices, planes, rows, shapes, sums
+from dyorc.offline.verify.meanings import elementwise, indexing, indices, planes, rows, shapes, sums
 from dyorc.offline.verify.meanings.call import Call, Meaning, UnknownOperationError
 
-_MEANINGS: Mapping[str, Meaning] = {
-    name: meaning for part in (elementwise, sums, rows, planes, indices, shapes) for name, meaning in part.MEANINGS.items()
-}
+_PARTS = (elementwise, sums, rows, planes, indices, indexing, shapes)
+_MEANINGS: Mapping[str, Meaning] = {name: meaning for part in _PARTS for name, meaning in part.MEANINGS.items()}
 
 __all__ = ["Call", "UnknownOperationError", "meaning_of", "operations_with_meanings"]
 

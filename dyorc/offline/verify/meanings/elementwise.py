@@ -100,6 +100,15 @@ def _lerp(numbers: Numbers, call: Call) -> Array:
     return numbers.add(start, numbers.multiply(weight, numbers.add(end, negated(numbers, start))))
 
 
+def _overwritten(numbers: Numbers, call: Call) -> Array:
+    source = call.operand("src" if call.op == "copy" else "value", numbers)
+    return np.broadcast_to(source, call.array("self").shape)
+
+
+def _masked_fill(numbers: Numbers, call: Call) -> Array:
+    return numbers.choose(call.array("mask"), call.operand("value", numbers), call.array("self"))
+
+
 def _copy(numbers: Numbers, call: Call) -> Array:
     return call.array("self")
 
@@ -137,6 +146,8 @@ MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("addcmul", "addcdiv"), _addcmul),
     "lerp": _lerp,
     **dict.fromkeys(("clone", "alias", "detach"), _copy),
+    **dict.fromkeys(("copy", "fill"), _overwritten),
+    "masked_fill": _masked_fill,
     "full": _full,
     "arange": _arange,
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyorc.offline.verify.meanings.call import Call, Meaning, UnknownOperationError
+from dyorc.offline.verify.meanings.call import Call, Meaning
 from dyorc.offline.verify.meanings.elementwise import negated
 from dyorc.offline.verify.meanings.planes import swapped
 from dyorc.offline.verify.numbers import Array, Numbers
@@ -18,13 +18,15 @@ def _embedding(numbers: Numbers, call: Call) -> Array:
 
 def _embedding_backward(numbers: Numbers, call: Call) -> Array:
     gradient, indices = call.array("grad_output"), call.array("indices")
+    if call.plain("scale_grad_by_freq"):
+        weights = numbers.rows(call.tag, [indices.reshape([-1])], indices.size)  # by how often each index occurs
+        gradient = numbers.multiply(gradient, weights.reshape(indices.shape)[..., None])
     if call.integer("padding_idx", -1) >= 0:
-        gradient = numbers.multiply(gradient, numbers.function("is no padding", [indices])[..., None])
-    hot = swapped(numbers.one_hot(indices.reshape([-1]), call.integer("num_weights")))
-    sums = numbers.matmul(hot[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
-    if call.plain("scale_grad_by_freq"):  # divided by how often an index is there, among all
-        return numbers.multiply(sums, numbers.rows("share", [hot], 1))
-    return sums
+        gradient = numbers.multiply(
+            gradient, numbers.function(("is no padding", call.plain("padding_idx")), [indices])[..., None]
+        )
+    hot = numbers.one_hot(indices.reshape([-1]), call.integer("num_weights"))
+    return numbers.matmul(swapped(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
 
 
 def _gather(numbers: Numbers, call: Call) -> Array:
@@ -38,22 +40,37 @@ def _gather(numbers: Numbers, call: Call) -> Array:
 
 
 def _scatter(numbers: Numbers, call: Call) -> Array:
-    table, indices = np.atleast_1d(call.array("self")), np.atleast_1d(call.array("index"))
-    dim = call.integer("dim") % table.ndim
-    if call.plain("reduce") is not None or (call.op == "scatter_add" and table.dtype == np.bool_):
-        raise UnknownOperationError(f"{call.op} that reduces, or adds truths")
-    source = np.broadcast_to(call.operand("src" if call.has("src") else "value", numbers), indices.shape)
-    if any(a != b for d, (a, b) in enumerate(zip(table.shape, indices.shape, strict=True)) if d != dim):
-        raise UnknownOperationError(f"{call.op} with fewer indices than rows")
-    rows, found, new = (np.moveaxis(array, dim, -1) for array in (table, indices, source))
-    hot = numbers.one_hot(found, table.shape[dim])
-    for number in range(found.shape[-1]):
-        here, element = hot[..., number, :], new[..., number, None]
-        stays = (
-            rows if call.op == "scatter_add" else numbers.multiply(rows, numbers.add(numbers.scalar(1), negated(numbers, here)))
-        )
-        rows = numbers.add(stays, numbers.multiply(here, element))
-    return np.moveaxis(rows, -1, dim).reshape(call.array("self").shape)
+    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
+    dim %= max(table.ndim, 1)
+    source = call.operand("src" if call.has("src") else "value", numbers)
+    if table.ndim == 0:
+        parts = [array.reshape([1]) for array in (table, indices, source)]
+        return _scattered(numbers, call, *parts).reshape([])
+    read = tuple(slice(extent) for extent in indices.shape)
+    source = source[read] if call.has("src") else np.broadcast_to(source, indices.shape)
+    written = tuple(slice(None) if d == dim else part for d, part in enumerate(read))
+    parts = [np.moveaxis(array, dim, -1) for array in (table[written], indices, source)]
+    result = table.astype(object) if table.dtype == object else numbers.add(table, numbers.scalar(0)).copy()
+    result[written] = np.moveaxis(_scattered(numbers, call, *parts), -1, dim)
+    return result
+
+
+def _scattered(numbers: Numbers, call: Call, rows: Array, indices: Array, new: Array) -> Array:
+    """Writes along the last dimension: sums and what overwrites exactly, other reductions as unknown functions of rows."""
+    is_sum = call.op == "scatter_add" or call.plain("reduce") in ("add", "sum")
+    if is_sum and rows.dtype == np.bool_:
+        raise UnknownOperationError(f"{call.op} that adds truths")
+    if call.plain("include_self") is False or (call.plain("reduce") is not None and not is_sum):
+        return numbers.rows(call.tag, [rows, indices, new], rows.shape[-1])
+    hot = numbers.one_hot(indices, rows.shape[-1])
+    for number in range(indices.shape[-1]):
+        rows = _written(numbers, rows, hot[..., number, :], new[..., number, None], is_sum)
+    return rows
+
+
+def _written(numbers: Numbers, rows: Array, here: Array, element: Array, is_sum: bool) -> Array:
+    stays = rows if is_sum else numbers.multiply(rows, numbers.add(numbers.scalar(1), negated(numbers, here)))
+    return numbers.add(stays, numbers.multiply(here, element))
 
 
 def _index_select(numbers: Numbers, call: Call) -> Array:
@@ -69,6 +86,6 @@ MEANINGS: Mapping[str, Meaning] = {
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
     "gather": _gather,
-    **dict.fromkeys(("scatter", "scatter_add"), _scatter),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _scatter),
     "index_select": _index_select,
 }

@@ -1,33 +1,40 @@
 """Operations on planes: pooling, and convolutions, whose geometry is unknown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
+from dyorc.offline.program.plane_operations import PLANES, num_space_of
 from dyorc.offline.verify.meanings.call import Call, Meaning, Result
 from dyorc.offline.verify.numbers import Array, Numbers
 
 
-def _planes_of(array: Array) -> Array:
-    return array.reshape([*array.shape[:2], prod(array.shape[2:])])
+def _planes_of(array: Array, num_space: int) -> Array:
+    """Joins the dimensions of a plane, the last ones."""
+    num_outer = array.ndim - num_space
+    return array.reshape([*array.shape[:num_outer], prod(array.shape[num_outer:])])
 
 
 def _plane(numbers: Numbers, call: Call) -> Result:
     """Planes to a plane: pooling and its gradients."""
-    arrays = [_planes_of(array) for array in call.arrays]
-    num = 2 if call.op == "max_pool2d_with_indices" else 1
-    found = tuple(numbers.rows((call.tag, w), arrays, prod(call.shape[2:])).reshape(call.shape) for w in range(num))
-    return found if num > 1 else found[0]
+    num_space = num_space_of(call.op)
+    arrays = [_planes_of(array, num_space) for array in call.arrays]
+    num = 2 if call.op.endswith("_with_indices") else 1
+    planes = prod(call.shape[-num_space:])
+    results = tuple(numbers.rows((call.tag, which), arrays, planes).reshape(call.shape) for which in range(num))
+    return results if num > 1 else results[0]
 
 
 def _linear_plane(numbers: Numbers, call: Call) -> Array:
     """A plane to a plane, linearly in the first: average pooling, and its gradient, which needs no more of the others."""
-    sums = _weighed(numbers, _planes_of(call.arrays[0]), "in")
-    return numbers.multiply(sums[..., None], numbers.coefficients("out", prod(call.shape[2:]))).reshape(call.shape)
+    num_space = num_space_of(call.op)
+    sums = _weighed(numbers, _planes_of(call.arrays[0], num_space), (call.tag, "in"))
+    weights = numbers.coefficients((call.tag, "out"), prod(call.shape[-num_space:]))
+    return numbers.multiply(sums[..., None], weights).reshape(call.shape)
 
 
-def _weighed(numbers: Numbers, array: Array, tag: str) -> Array:
+def _weighed(numbers: Numbers, array: Array, tag: Hashable) -> Array:
     """One unknown linear function of the last dimension."""
     scaled = numbers.multiply(array, numbers.coefficients(tag, array.shape[-1]))
     return numbers.total(scaled, [scaled.ndim - 1])[..., 0]
@@ -51,7 +58,11 @@ def _is_plain(call: Call) -> bool:
 def _convolution(numbers: Numbers, call: Call) -> Array:
     """Each plane [n, o] is the sum over i of a bilinear function of planes [n, i] and [o, i]."""
     image, weight = call.array("input"), call.array("weight")
-    left, right = _weighed(numbers, _planes_of(image), "image"), _weighed(numbers, _planes_of(weight), "weight")
+    num_space = weight.ndim - 2
+    left, right = (
+        _weighed(numbers, _planes_of(image, num_space), "image"),
+        _weighed(numbers, _planes_of(weight, num_space), "weight"),
+    )
     if _is_plain(call):
         product = numbers.matmul(left, swapped(right))
     else:
@@ -69,7 +80,10 @@ def _grouped(numbers: Numbers, call: Call, left: Array, right: Array, num: int) 
 def _convolution_backward(numbers: Numbers, call: Call) -> Result:
     gradient, image, weight = (call.array(name) for name in ("grad_output", "input", "weight"))
     bias = numbers.total(gradient, [dim for dim in range(gradient.ndim) if dim != 1]).reshape([-1])
-    parts = [_weighed(numbers, _planes_of(array), name) for array, name in ((gradient, "g"), (image, "i"), (weight, "w"))]
+    num_space = weight.ndim - 2
+    parts = [
+        _weighed(numbers, _planes_of(array, num_space), name) for array, name in ((gradient, "g"), (image, "i"), (weight, "w"))
+    ]
     of_gradient, of_image, of_weight = parts
     if _is_plain(call):
         to_image, to_weight = numbers.matmul(of_gradient, of_weight), numbers.matmul(swapped(of_gradient), of_image)
@@ -82,14 +96,7 @@ def _convolution_backward(numbers: Numbers, call: Call) -> Result:
 
 
 MEANINGS: Mapping[str, Meaning] = {
-    "max_pool2d_with_indices": _plane,
-    "max_pool2d_with_indices_backward": _plane,
-    "upsample_nearest2d": _linear_plane,
-    "upsample_nearest2d_backward": _linear_plane,
-    "avg_pool2d": _linear_plane,
-    "avg_pool2d_backward": _linear_plane,
-    "_adaptive_avg_pool2d": _linear_plane,
-    "_adaptive_avg_pool2d_backward": _linear_plane,
+    **{name: _plane if name.startswith("max") else _linear_plane for name in PLANES},
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
 }

@@ -45,16 +45,19 @@ def _extremes(numbers: Numbers, call: Call) -> Result:
 
 def _reduction(numbers: Numbers, call: Call) -> Result:
     """Dimensions to one element each."""
+    if call.op in ("max", "min") and call.has("other"):
+        return numbers.function(call.tag, call.arrays)
     array = call.arrays[0]
     dims = dims_of(call, array.ndim)
+    num = 2 if call.op == "var_mean" or (call.op in ("max", "min") and "dim" in call.named) else 1
     keeps = bool(call.plain("keepdim", False))
     found = [
         numbers.rows((call.tag, which), [_apart(array, dims)], 1, is_truth=call.op in ("any", "all"))[..., 0]
-        for which in range(2 if call.op == "var_mean" else 1)
+        for which in range(num)
     ]
     shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
     results = tuple(one.reshape(shape) if keeps else one for one in found)
-    return results if call.op == "var_mean" else results[0]
+    return results if num > 1 else results[0]
 
 
 def _layer_norm(numbers: Numbers, call: Call) -> Result:
@@ -81,10 +84,11 @@ def _group_norm(numbers: Numbers, call: Call) -> Result:
     return normal, mean, scale
 
 
+_REDUCTIONS = "amax amin any all argmax argmin prod var var_mean logsumexp max min"
 MEANINGS: Mapping[str, Meaning] = {
-    **dict.fromkeys(("_softmax", "_log_softmax"), _row),
-    **dict.fromkeys(("sort", "topk"), _extremes),
-    **dict.fromkeys(("amax", "amin", "any", "all", "argmax", "argmin", "prod", "var", "var_mean", "logsumexp"), _reduction),
+    **dict.fromkeys(("_softmax", "_log_softmax", "cumprod", "logcumsumexp"), _row),
+    **dict.fromkeys(("sort", "topk", "cummax", "cummin"), _extremes),
+    **dict.fromkeys(_REDUCTIONS.split(), _reduction),
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
 }

@@ -83,12 +83,41 @@ def _triangle(numbers: Numbers, call: Call) -> Array:
     return numbers.choose(np.broadcast_to(kept, array.shape), array, numbers.zeros(array.shape, array))
 
 
+def _written(table: Array, cut: tuple[int | slice, ...], part: Array) -> Array:
+    result = table.astype(np.result_type(table, part))
+    result[(..., *cut)] = part  # without the ellipsis, an array of objects takes a scalar's array for an object
+    return result
+
+
+def _slice_scatter(numbers: Numbers, call: Call) -> Array:
+    table, dim = call.array("self"), call.integer("dim")
+    cut = slice(cast(int | None, call.plain("start")), cast(int | None, call.plain("end")), call.integer("step", 1))
+    return _written(table, (cut, *(slice(None),) * (table.ndim - 1 - dim % table.ndim)), call.array("src"))
+
+
+def _select_scatter(numbers: Numbers, call: Call) -> Array:
+    table, dim = call.array("self"), call.integer("dim")
+    return _written(table, (call.integer("index"), *(slice(None),) * (table.ndim - 1 - dim % table.ndim)), call.array("src"))
+
+
+def _unfold(numbers: Numbers, call: Call) -> Array:
+    array, size, step = call.array("self"), call.integer("size"), call.integer("step", 1)
+    if array.ndim == 0:
+        return array.reshape([1])
+    rows = np.moveaxis(array, call.integer("dimension"), -1)
+    windows = [rows[..., start : start + size] for start in range(0, rows.shape[-1] - size + 1, step)]
+    return np.moveaxis(np.stack(windows), 0, call.integer("dimension") % array.ndim)
+
+
 MEANINGS: Mapping[str, Meaning] = {
     "view": _view,
     "permute": _permute,
     "expand": _expand,
     "slice": _slice,
     "select": _select,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
+    "unfold": _unfold,
     "split_with_sizes": _split,
     "cat": _cat,
     "stack": _stack,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyorc.offline.verify.meanings.call import Call, Meaning
+from dyorc.offline.verify.meanings.call import Call, Meaning, UnknownOperationError
 from dyorc.offline.verify.meanings.elementwise import negated
 from dyorc.offline.verify.meanings.planes import swapped
 from dyorc.offline.verify.numbers import Array, Numbers

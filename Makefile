@@ -20,7 +20,7 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: equality random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: equality operators random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -122,6 +122,9 @@ bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator it
 
 equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
+
+operators: $(VENV)/.dev ## Split torch's own samples of all operators in every way that a rule allows, compare definitions with torch, make mistakes on purpose (6 minutes); the last line is JSON
+	$(BIN)/python -m tests.operators
 
 random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a guess at every decision, beside plain Python (25 minutes); the last line is JSON
 	$(BIN)/python -m tests.random_workflows --number 1000

@@ -18,7 +18,12 @@ _RULES: Mapping[str, Maker] = {
     name: make for part in (elementwise, sums, rows, planes, indices, shapes) for name, make in part.RULES.items()
 }
 
-__all__ = ["Letters", "Rule", "Values", "rule_of"]
+__all__ = ["Letters", "Rule", "Values", "operations_with_rules", "rule_of"]
+
+
+def operations_with_rules() -> frozenset[str]:
+    """Returns the names of all operations that have a rule, without namespace and overload."""
+    return frozenset(_RULES)
 
 
 def rule_of(node: Node, values: Values) -> Rule | None:

@@ -24,8 +24,10 @@ def _common(letters: Letters, shape: Shape, other: Shape) -> Letters:
     return tuple(letter if a == b else None for letter, a, b in zip(letters, shape, other, strict=True))
 
 
-def _gather(node: BoundNode) -> Rule:
+def _gather(node: BoundNode) -> Rule | None:
     table, index = node.shape("self"), node.shape("index")
+    if len(table) != len(index):  # torch takes a scalar for a row of one element
+        return None
     letters = _common(without(names(len(table)), node.integer("dim")), table, index)
     return node.rule({"self": letters, "index": letters}, letters, linear=(("self",),))
 
@@ -35,8 +37,10 @@ def _scattered(node: BoundNode) -> tuple[tuple[str, ...], ...]:
     return (("self", "src"),) if node.has("src") and is_sum else ()
 
 
-def _scatter(node: BoundNode) -> Rule:
+def _scatter(node: BoundNode) -> Rule | None:
     table = node.shape("self")
+    if any(len(shape) != len(table) for shape in node.inputs[1:]):
+        return None
     letters = without(names(len(table)), node.integer("dim"))
     for shape in node.inputs[1:]:
         letters = _common(letters, table, shape)

@@ -15,7 +15,12 @@ from dyorc.offline.verify.meanings.call import Call, Meaning, UnknownOperationEr
 _PARTS = (elementwise, sums, rows, planes, indices, indexing, shapes)
 _MEANINGS: Mapping[str, Meaning] = {name: meaning for part in _PARTS for name, meaning in part.MEANINGS.items()}
 
-__all__ = ["Call", "UnknownOperationError", "meaning_of"]
+__all__ = ["Call", "UnknownOperationError", "meaning_of", "operations_with_meanings"]
+
+
+def operations_with_meanings() -> frozenset[str]:
+    """Returns the names of all operations that are defined, without namespace and overload."""
+    return frozenset(_MEANINGS)
 
 
 def meaning_of(op: str) -> Meaning:

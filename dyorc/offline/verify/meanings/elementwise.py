@@ -5,7 +5,7 @@ from typing import cast
 
 import numpy as np
 
-from dyorc.offline.program.graph import Dtype, OutputShape
+from dyorc.offline.program.graph import Argument, Dtype, OutputShape
 from dyorc.offline.verify.meanings.call import Call, Meaning
 from dyorc.offline.verify.numbers import Array, Numbers
 
@@ -42,8 +42,14 @@ def negated(numbers: Numbers, array: Array) -> Array:
     return numbers.multiply(numbers.scalar(-1), array)
 
 
+def _truth(numbers: Numbers, call: Call) -> Array:
+    return numbers.function(call.tag, call.arrays, is_truth=True)
+
+
 def _sum_of_two(numbers: Numbers, call: Call) -> Array:
     left, right = call.operand("self", numbers), call.operand("other", numbers)
+    if left.dtype == right.dtype == np.bool_:  # torch takes the sum of truths for whether either is one
+        return _truth(numbers, call)
     alpha = call.plain("alpha", 1)
     if call.op == "rsub":
         left, right = right, left
@@ -110,11 +116,20 @@ def _copy(numbers: Numbers, call: Call) -> Array:
 def _full(numbers: Numbers, call: Call) -> Array:
     shape = call.plain("size")
     extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers("size"))
-    return np.broadcast_to(call.operand("fill_value", numbers), extents)
+    is_tensor = call.has("fill_value")
+    constant = call.array("fill_value") if is_tensor else numbers.scalar(_as_type(call.plain("fill_value"), call))
+    return np.broadcast_to(constant, extents)
+
+
+def _as_type(argument: Argument, call: Call) -> float:
+    """A number as the type that the operation makes holds it."""
+    dtype, value = call.plain("dtype"), cast(float, argument)
+    name = dtype.name if isinstance(dtype, Dtype) else ""
+    return bool(value) if name == "bool" else int(value) if name.startswith(("int", "uint")) else value
 
 
 def _arange(numbers: Numbers, call: Call) -> Array:
-    start, step = (cast(float, call.plain(name, default)) for name, default in (("start", 0), ("step", 1)))
+    start, step = (_as_type(call.plain(name, default), call) for name, default in (("start", 0), ("step", 1)))
     return _counted(numbers, [start + step * index for index in range(call.shape[0])])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyorc.offline.verify.meanings.call import Call, Meaning
+from dyorc.offline.verify.meanings.call import Call, Meaning, UnknownOperationError
 from dyorc.offline.verify.meanings.elementwise import negated
 from dyorc.offline.verify.meanings.planes import swapped
 from dyorc.offline.verify.numbers import Array, Numbers
@@ -30,12 +30,13 @@ def _embedding_backward(numbers: Numbers, call: Call) -> Array:
 
 
 def _gather(numbers: Numbers, call: Call) -> Array:
-    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
-    dim %= max(table.ndim, 1)
+    shape = call.array("index").shape
+    table, indices = np.atleast_1d(call.array("self")), np.atleast_1d(call.array("index"))
+    dim = call.integer("dim") % table.ndim
     cut = tuple(slice(None) if d == dim else slice(extent) for d, extent in enumerate(indices.shape))
     rows, found = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
     hot = numbers.one_hot(found, table.shape[dim])
-    return np.moveaxis(numbers.matmul(hot, rows[..., None])[..., 0], -1, dim)
+    return np.moveaxis(numbers.matmul(hot, rows[..., None])[..., 0], -1, dim).reshape(shape)
 
 
 def _scatter(numbers: Numbers, call: Call) -> Array:
@@ -57,6 +58,8 @@ def _scatter(numbers: Numbers, call: Call) -> Array:
 def _scattered(numbers: Numbers, call: Call, rows: Array, indices: Array, new: Array) -> Array:
     """Writes along the last dimension: sums and what overwrites exactly, other reductions as unknown functions of rows."""
     is_sum = call.op == "scatter_add" or call.plain("reduce") in ("add", "sum")
+    if is_sum and rows.dtype == np.bool_:
+        raise UnknownOperationError(f"{call.op} that adds truths")
     if call.plain("include_self") is False or (call.plain("reduce") is not None and not is_sum):
         return numbers.rows(call.tag, [rows, indices, new], rows.shape[-1])
     hot = numbers.one_hot(indices, rows.shape[-1])
@@ -71,12 +74,12 @@ def _written(numbers: Numbers, rows: Array, here: Array, element: Array, is_sum:
 
 
 def _index_select(numbers: Numbers, call: Call) -> Array:
-    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
-    dim %= max(table.ndim, 1)
+    table, indices = np.atleast_1d(call.array("self")), call.array("index")
+    dim = call.integer("dim") % table.ndim
     rows = np.moveaxis(table, dim, -1)
     hot = swapped(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))
     found = numbers.matmul(rows.reshape([-1, rows.shape[-1]]), hot).reshape([*rows.shape[:-1], indices.size])
-    return np.moveaxis(found, -1, dim)
+    return np.moveaxis(found, -1, dim).reshape(call.shape)
 
 
 MEANINGS: Mapping[str, Meaning] = {

@@ -10,8 +10,8 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 
 def dims_of(call: Call, num_dims: int) -> list[int]:
-    """Returns the dimensions that an argument names; all if it names none."""
-    return sorted({dim % max(num_dims, 1) for dim in call.integers("dim")} or range(num_dims))
+    """Returns the dimensions that an argument names; all if it names none. A scalar has none, whatever is named."""
+    return sorted({dim % num_dims for dim in call.integers("dim") if num_dims} or range(num_dims))
 
 
 def reduced(array: Array, dims: Sequence[int], keeps: bool) -> Array:
@@ -28,20 +28,19 @@ def _apart(array: Array, dims: Sequence[int]) -> Array:
 
 def _row(numbers: Numbers, call: Call) -> Array:
     """A row to a row along one dimension: softmax."""
-    array = call.arrays[0]
-    dim = call.integer("dim") % max(array.ndim, 1)
-    return np.moveaxis(numbers.rows(call.tag, [_apart(array, [dim])], array.shape[dim]), -1, dim)
+    array = np.atleast_1d(call.arrays[0])  # torch takes a scalar for a row of one element
+    dim = call.integer("dim") % array.ndim
+    row = numbers.rows(call.tag, [_apart(array, [dim])], array.shape[dim])
+    return np.moveaxis(row, -1, dim).reshape(call.arrays[0].shape)
 
 
 def _extremes(numbers: Numbers, call: Call) -> Result:
     """A row to a row of values and one of positions: sort and topk."""
-    array = call.arrays[0]
-    num = call.integer("k", -1)
-    dim = call.integer("dim", -1) % max(array.ndim, 1)
-    row = _apart(array, [dim])
-    return tuple(
-        np.moveaxis(numbers.rows((call.tag, which), [row], array.shape[dim] if num < 0 else num), -1, dim) for which in range(2)
-    )
+    array = np.atleast_1d(call.arrays[0])
+    dim = call.integer("dim", -1) % array.ndim
+    row, num = _apart(array, [dim]), call.integer("k", array.shape[dim])
+    both = [np.moveaxis(numbers.rows((call.tag, which), [row], num), -1, dim) for which in range(2)]
+    return tuple(one if call.arrays[0].ndim else one.reshape([]) for one in both)
 
 
 def _reduction(numbers: Numbers, call: Call) -> Result:

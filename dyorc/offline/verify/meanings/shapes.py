@@ -49,7 +49,8 @@ def _stack(numbers: Numbers, call: Call) -> Array:
 
 def _pad(numbers: Numbers, call: Call) -> Array:
     array, padding = call.array("self"), call.integers("pad")
-    fill = numbers.scalar(cast(float, call.plain("value", 0)))
+    value = cast(float, call.plain("value", 0))
+    fill = numbers.scalar(bool(value) if array.dtype == np.bool_ else value)
     for pair in range(len(padding) // 2):
         dim = array.ndim - 1 - pair
         for amount, is_front in ((padding[2 * pair], True), (padding[2 * pair + 1], False)):

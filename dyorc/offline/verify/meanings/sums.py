@@ -20,11 +20,11 @@ def _matmul(numbers: Numbers, call: Call) -> Array:
 
 
 def _cumsum(numbers: Numbers, call: Call) -> Array:
-    array = call.array("self")
-    dim = call.integer("dim") % max(array.ndim, 1)
+    array = np.atleast_1d(call.array("self"))
+    dim = call.integer("dim") % array.ndim
     lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T
     wide = np.moveaxis(array, dim, -1)[..., None, :]
-    return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim)
+    return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim).reshape(call.array("self").shape)
 
 
 def _counted(numbers: Numbers, array: Array) -> Array:

@@ -1,6 +1,7 @@
 """Captures a module as one graph, by AOTAutograd: its training step, with forward, loss and backward together, or its answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -86,7 +87,7 @@ def _exported(
 
     try:
         # attention that has a mask becomes many operations by the formula of torch
-        with FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH):
+        with FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _exporting():
             weightless, examples = _faked(module, inputs)
             found: Any = aot_export_module(wrap(weightless), examples, decompositions=decompositions(), **options)
     except Exception as error:
@@ -139,3 +140,19 @@ class _Answers(nn.Module):
         if not isinstance(found, tuple | list) or len(found) < 2 or not all(isinstance(t, torch.Tensor) for t in found):
             raise TypeError(f"the module must return a tensor, or a tuple of several, and returned {type(found).__name__}")
         return tuple(found)
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Says to libraries that ask `torch.compiler` that a graph is captured: they take no branch then that depends on data."""
+    from torch import compiler
+
+    flags = ("_is_compiling_flag", "_is_exporting_flag")  # what torch.export sets
+    before = {flag: getattr(compiler, flag) for flag in flags if hasattr(compiler, flag)}
+    try:
+        for flag in before:
+            setattr(compiler, flag, True)
+        yield
+    finally:
+        for flag, value in before.items():
+            setattr(compiler, flag, value)

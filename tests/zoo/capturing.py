@@ -1,0 +1,76 @@
+"""Captures a model's training step, and compares the program with the module."""
+
+from dataclasses import dataclass
+
+import torch
+
+from dyorc.errors import DyOrcError
+from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
+from tests.zoo.models.entry import Entry
+from tests.zoo.reference import TOLERANCES, largest_error, narrowest, of_program, reference
+from tests.zoo.training import step_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A captured model.
+
+    Attributes:
+        program: The program.
+        sources: A tensor for each of its sources.
+        expected: What torch computes; see `reference`.
+    """
+
+    program: TensorProgram
+    sources: dict[str, torch.Tensor]
+    expected: dict[str, dict[str, torch.Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOutcome:
+    """What came of a capture.
+
+    Attributes:
+        captured: The model, if it is.
+        refused: Why it is not; empty if it is.
+        error: How far the program is from the module; see `largest_error`.
+        where: The tensor that is furthest.
+        is_broken: Whether torch itself cannot run the training step: that is a mistake of the zoo.
+    """
+
+    captured: Captured | None = None
+    refused: str = ""
+    error: float = 0.0
+    where: str = ""
+    is_broken: bool = False
+
+
+def capture_entry(entry: Entry) -> CaptureOutcome:
+    """Builds a model, runs it by torch, captures it, and runs the program."""
+    try:
+        module, inputs = step_of(entry)
+        expected = reference(module, inputs)
+    except Exception as error:  # any library's
+        return CaptureOutcome(refused=f"torch cannot run it: {type(error).__name__}: {_first_line(error)}", is_broken=True)
+    try:
+        program = capture(module, inputs, name=entry.name)
+    except DyOrcError as error:
+        return CaptureOutcome(refused=_first_line(error))
+    except Exception as error:
+        return CaptureOutcome(refused=f"not a refusal: {type(error).__name__}: {_first_line(error)}")
+    tensors = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    sources = {name: tensor for name, tensor in tensors.items() if name in program.values}
+    names = [name for name in program.sources if program.values[name].kind is ValueKind.INPUT]
+    sources |= dict(zip(names, inputs, strict=True))
+    try:
+        results = of_program(program, evaluate(program, sources), sources)
+    except Exception as error:
+        return CaptureOutcome(refused=f"the program does not run: {type(error).__name__}: {_first_line(error)}")
+    error, where = largest_error(expected, results)
+    captured = Captured(program=program, sources=sources, expected=expected)
+    is_equal = error <= TOLERANCES[narrowest(program)]
+    return CaptureOutcome(captured=captured if is_equal else None, error=error, where=where)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

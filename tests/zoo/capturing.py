@@ -1,5 +1,6 @@
 """Captures a model's training step, and compares the program with the module."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +51,7 @@ def capture_entry(entry: Entry) -> CaptureOutcome:
     try:
         module, inputs = step_of(entry)
         expected = reference(module, inputs)
+        _check_reference(expected)
     except Exception as error:  # any library's
         return CaptureOutcome(refused=f"torch cannot run it: {type(error).__name__}: {_first_line(error)}", is_broken=True)
     try:
@@ -70,6 +72,15 @@ def capture_entry(entry: Entry) -> CaptureOutcome:
     captured = Captured(program=program, sources=sources, expected=expected)
     is_equal = error <= TOLERANCES[narrowest(program)]
     return CaptureOutcome(captured=captured if is_equal else None, error=error, where=where)
+
+
+def _check_reference(expected: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+    """Refuses a step that says nothing: with numbers that are none, or with few gradients that are not zero."""
+    if not all(bool(tensor.isfinite().all()) for tensors in expected.values() for tensor in tensors.values()):
+        raise ValueError("some results are not finite")
+    num_zero = sum(not bool(gradient.any()) for gradient in expected["gradients"].values())
+    if 2 * num_zero >= len(expected["gradients"]):
+        raise ValueError(f"{num_zero} of {len(expected['gradients'])} gradients are zero")
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from torch import nn
 
 from tests.zoo.models.entry import Build, Inputs
 from tests.zoo.models.inputs import PIXELS, WORDS
+from tests.zoo.models.operators import define_missing_operators
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 16,
@@ -52,7 +53,9 @@ def configuration(model_type: str, **own: Any) -> Any:
     usual = AutoConfig.for_model(model_type)
     names = {*usual.to_dict(), *type(usual).attribute_map}
     sizes = {name: value for name, value in _SIZES.items() if name in names and not isinstance(getattr(usual, name, None), list)}
-    return without_dropout(AutoConfig.for_model(model_type, **sizes | own))
+    config = without_dropout(AutoConfig.for_model(model_type, **sizes | own))
+    config._experts_implementation = "batched_mm"  # the usual one multiplies no float64
+    return config
 
 
 def without_dropout(config: Any) -> Any:
@@ -75,6 +78,7 @@ def built(auto: str, config: Callable[[], Any], inputs: Callable[[], Inputs]) ->
     """
 
     def build() -> tuple[nn.Module, Inputs]:
+        define_missing_operators()  # transformers imports torchvision, if it is there
         import transformers
 
         cls = getattr(transformers, auto)

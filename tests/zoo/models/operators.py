@@ -10,6 +10,8 @@ def define_missing_operators() -> None:
     """Declares the operators that `import torchvision` looks up, if they are not there. They cannot be called."""
     try:
         import torchvision  # noqa: F401
+    except ModuleNotFoundError:
+        return
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise

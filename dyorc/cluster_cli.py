@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from dyorc.errors import PlanError
 from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ def measure(
     """Measures what ranks on this machine need to compute and to communicate, and writes it as a cluster file."""
     from dyorc.offline.cluster import cluster_to_toml
     from dyorc.offline.measure import QUICK, Effort, measure_cluster
-    from dyorc.offline.whole_file import write_whole
+    from dyorc.offline.whole_file import check_writable, write_whole
 
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise PlanError(f"{output} cannot be written: it is a folder, or its folder is not there")
+    if output is not None:
+        check_writable(output)
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as bar:

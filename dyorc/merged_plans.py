@@ -2,18 +2,20 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Column
 
 from dyorc.errors import PlanError
-from dyorc.planned_module import module_of, program_of_plan, sources_of
+from dyorc.planned_module import captured_of_plan, program_of_plan, sources_of
 from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
     from dyorc.offline.planners.crossover.merge import Merged
+    from dyorc.offline.runtime.side_by_side import Job, JobRun
+    from dyorc.planned_module import Captured
 
 _console = Console(soft_wrap=True, highlight=False)
 DEFAULT_STEPS = 10
@@ -30,6 +32,7 @@ def merge(
     from dyorc.offline.plan.codec import read_plan
     from dyorc.offline.planners.crossover.file import write_merged
     from dyorc.offline.planners.crossover.merge import Candidate, merged
+    from dyorc.offline.whole_file import check_writable
 
     check_writable(output)
     where = load_cluster(cluster)
@@ -59,7 +62,10 @@ def show_merged(path: Path) -> None:
 
 
 def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
-    """Trains merged jobs side by side on processes of this machine; ends with 1 if one of them fails."""
+    """Trains merged jobs side by side on processes of this machine; ends with 1 if one of them fails or learns something else.
+
+    The loss of each step is compared with that of a plain loop of PyTorch on one device.
+    """
     from contextlib import ExitStack
 
     from dyorc.offline.planners.crossover.file import read_merged
@@ -69,10 +75,11 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
 
     found = read_merged(path)
     jobs: list[Job] = []
-    for each in found.jobs:
-        program = program_of_plan(each.plan, None)
+    models = [captured_of_plan(each.plan, None) for each in found.jobs]
+    for each, model in zip(found.jobs, models, strict=True):
+        program = model.program
         check_proved(each.plan, program, allow_unverified=is_unverified)
-        sources = sources_of(program, *module_of(each.plan.target))
+        sources = sources_of(program, model.module, model.inputs)
         batch = partial(_same_batch, {name: sources[name] for name in program.inputs})
         training = Training(steps=steps, overlap=False)
         jobs.append(Job(plan=each.plan, program=program, sources=sources, make_batch=batch, training=training))
@@ -80,24 +87,33 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     with ExitStack() as stack:
         groups = [stack.enter_context(Ranks(options)) for _ in jobs]
         runs = run_side_by_side(jobs, groups, found.sharing)
-    for each, run in zip(found.jobs, runs, strict=True):
+    verdicts = [_verdict(model, job, run) for model, job, run in zip(models, jobs, runs, strict=True)]
+    for each, run, verdict in zip(found.jobs, runs, verdicts, strict=True):
         losses = f", loss {run.losses[0]:.6g} to {run.losses[-1]:.6g}" if run.losses else ""
         error = f"; {run.error}" if run.error else ""
-        _console.print(f"{each.name}: {len(run.losses)} of {steps} steps{losses}{error}", markup=False)
-    if any(run.error for run in runs):
+        _console.print(f"{each.name}: {len(run.losses)} of {steps} steps{losses}{verdict.text}{error}", markup=False)
+    if any(run.error for run in runs) or any(verdict.is_wrong for verdict in verdicts):
         raise typer.Exit(1)
 
 
-def check_writable(path: Path) -> None:
-    """Refuses to write where that is not possible: before work that may take long.
+class _Verdict(NamedTuple):
+    text: str
+    is_wrong: bool
 
-    Raises:
-        PlanError: There is no such folder, or a folder of that name.
-    """
-    if not path.parent.is_dir():
-        raise PlanError(f"{path} cannot be written: there is no folder {path.parent}")
-    if path.is_dir():
-        raise PlanError(f"{path} cannot be written: it is a folder")
+
+def _verdict(model: "Captured", job: "Job", run: "JobRun") -> _Verdict:
+    """Whether the losses are those of one device."""
+    from dyorc.offline.reference import first_wrong_step, losses_of
+
+    name, num_parts = model.optimizer or (None, 1)
+    if name == "adama":
+        return _Verdict(", not compared: torch has no AdamA", is_wrong=False)
+    optimizer = None if name is None else (name, num_parts)
+    expected = losses_of(model.module, model.inputs, len(run.losses), optimizer, job.training.learning_rate)
+    step = first_wrong_step(run.losses, expected)
+    if step is None:
+        return _Verdict(", each as on one device", is_wrong=False)
+    return _Verdict(f"; the loss of step {step} is {run.losses[step]:.9g}; expected {expected[step]:.9g}", is_wrong=True)
 
 
 def _same_batch(inputs: Batch, step: int) -> Batch:

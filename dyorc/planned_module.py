@@ -6,19 +6,21 @@ into Adam's averages at once (`dyorc.offline.passes.adama`).
 """
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from dyorc.errors import DefinitionError, PlanError, ProgramCaptureError, text_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from dyorc.offline.plan import Plan
+    from dyorc.offline.plan import ModuleCheck, Plan
     from dyorc.offline.program import TensorProgram
+    from dyorc.offline.reference import Optimizer
 
 
 def program_of(target: str, *, is_inference: bool = False) -> "TensorProgram":
-    """Captures what `target` makes.
+    """Captures what `target` makes, with the step of its optimizer.
 
     Args:
         target: The function, and the optimizer.
@@ -28,19 +30,55 @@ def program_of(target: str, *, is_inference: bool = False) -> "TensorProgram":
         DefinitionError: There is no such function or optimizer, or the function does not make a module with inputs.
         ProgramCaptureError: The module cannot be captured.
     """
+    return captured(target, is_inference=is_inference).program
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A module, and the programs that were captured from it.
+
+    Attributes:
+        module: As it was made.
+        inputs: Its example inputs.
+        step: What it computes.
+        program: The same with the step of the optimizer; what is planned.
+        optimizer: The name of the optimizer and the number of microbatches, if there is one.
+    """
+
+    module: "nn.Module"
+    inputs: "tuple[Tensor, ...]"
+    step: "TensorProgram"
+    program: "TensorProgram"
+    optimizer: "tuple[Optimizer, int] | None"
+
+    def compared(self) -> "ModuleCheck":
+        """Runs the module beside what was captured, and the step of its optimizer beside torch's.
+
+        Raises:
+            ProgramCaptureError: They compute something else.
+        """
+        from dyorc.offline.reference import compare_update, compare_with_module
+
+        check = compare_with_module(self.step, self.module, self.inputs, sources_of)
+        if self.optimizer:
+            compare_update(self.program, self.module, self.inputs, sources_of, self.optimizer)
+        return check
+
+
+def captured(target: str, *, is_inference: bool = False) -> Captured:
+    """Captures what `target` makes, and keeps the module. Arguments and errors are those of `program_of`."""
     optimizer = _optimizer_of(target)
     if is_inference and optimizer is not None:
         raise DefinitionError(f"{target} names an optimizer, and a model that answers is not trained")
     module, inputs = module_of(target)
     from dyorc.offline.program import capture, capture_inference
 
-    if is_inference:
-        return capture_inference(module, inputs)
-    program = capture(module, inputs)
-    return program if optimizer is None else _with_optimizer(program, *optimizer)
+    step = (capture_inference if is_inference else capture)(module, inputs)
+    program = step if optimizer is None else _with_optimizer(step, *optimizer)
+    return Captured(module=module, inputs=inputs, step=step, program=program, optimizer=optimizer)
 
 
-def _optimizer_of(target: str) -> tuple[str, int] | None:
+def _optimizer_of(target: str) -> "tuple[Optimizer, int] | None":
     """The name of an optimizer, and the number of microbatches."""
     _, plus, text = target.rpartition(":")[2].partition("+")
     if not plus:
@@ -51,10 +89,10 @@ def _optimizer_of(target: str) -> tuple[str, int] | None:
             f"{target} names the optimizer {text!r}; expected sgd, momentum, adam or adama, and behind it the number of "
             "microbatches if there are several, like adama4"
         )
-    return found[1], int(found[2] or 1)
+    return cast("Optimizer", found[1]), int(found[2] or 1)
 
 
-def _with_optimizer(program: "TensorProgram", optimizer: str, num_parts: int) -> "TensorProgram":
+def _with_optimizer(program: "TensorProgram", optimizer: "Optimizer", num_parts: int) -> "TensorProgram":
     from dyorc.offline.passes.adama import accumulated, with_adama
     from dyorc.offline.program.update import with_update
 
@@ -63,12 +101,15 @@ def _with_optimizer(program: "TensorProgram", optimizer: str, num_parts: int) ->
             return with_adama(program, num_parts)
         case "sgd" | "momentum" | "adam":
             return with_update(accumulated(program, num_parts) if num_parts > 1 else program, optimizer)
-        case _:
-            raise AssertionError(optimizer)
 
 
 def program_of_plan(plan: "Plan", target: str | None) -> "TensorProgram":
-    """Captures the program of a plan.
+    """Captures the program of a plan. Arguments and errors are those of `captured_of_plan`."""
+    return captured_of_plan(plan, target).program
+
+
+def captured_of_plan(plan: "Plan", target: str | None) -> Captured:
+    """Captures the program of a plan, and keeps its module.
 
     Args:
         plan: Says where its model is.
@@ -79,9 +120,9 @@ def program_of_plan(plan: "Plan", target: str | None) -> "TensorProgram":
     """
     if not (target or plan.target):
         raise PlanError("the plan does not say where its model is: name it with --model MODULE:MAKE")
-    program = program_of(target or plan.target, is_inference=plan.inference is not None)
-    plan.check_program(program)
-    return program
+    found = captured(target or plan.target, is_inference=plan.inference is not None)
+    plan.check_program(found.program)
+    return found
 
 
 def module_of(target: str) -> tuple["nn.Module", tuple["Tensor", ...]]:
@@ -132,23 +173,6 @@ def sources_of(program: "TensorProgram", module: "nn.Module", inputs: tuple["Ten
     states = [value for value in program.values.values() if value.kind is ValueKind.STATE]
     found |= {value.name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for value in states}
     return found | dict(zip(missing, inputs * (len(missing) // max(len(inputs), 1)), strict=True))
-
-
-def answers_of(module: "nn.Module", inputs: tuple["Tensor", ...]) -> tuple["Tensor", ...]:
-    """Returns what a module answers on one device."""
-    import torch
-
-    with torch.no_grad():
-        found = module.eval()(*inputs)
-    return (found,) if isinstance(found, torch.Tensor) else tuple(found)
-
-
-def loss_of(module: "nn.Module", inputs: tuple["Tensor", ...]) -> float:
-    """Returns the loss on one device."""
-    import torch
-
-    with torch.no_grad():
-        return float(module(*inputs))
 
 
 def _described(made: Any) -> str:

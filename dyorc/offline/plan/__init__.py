@@ -4,7 +4,7 @@ from dyorc.offline.plan.build import PlanBuilder
 from dyorc.offline.plan.layout import Coordinate, Layout, Mesh, MeshAxis, Region, extents, overlap, region_of, shares, within
 from dyorc.offline.plan.network import Limit, MachinePair, Network
 from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.plan.plan import Inference, Kernel, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
 from dyorc.offline.plan.samples import for_samples
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 
@@ -23,6 +23,7 @@ __all__ = [
     "MachinePair",
     "Mesh",
     "MeshAxis",
+    "ModuleCheck",
     "Network",
     "Overlap",
     "Placed",

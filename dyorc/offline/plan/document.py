@@ -3,14 +3,14 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite
-from typing import Any, Generic, TypeVar, assert_never
+from typing import Any, Generic, Literal, TypeVar, assert_never
 
 import msgspec
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.offline.plan.network import Limit, Network
-from dyorc.offline.plan.plan import Inference, Kernel, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.offline.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
 from dyorc.offline.program.graph import Dtype, OutputShape
@@ -134,6 +134,15 @@ class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
     is_proved: bool
 
 
+class ModuleCheckRow(msgspec.Struct, forbid_unknown_fields=True):
+    """How the program was compared with its module."""
+
+    num_seeds: int
+    dtype: Literal["float64", "own"]
+    num_results: int
+    largest_difference: float
+
+
 class KernelRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, omit_defaults=True):
     """A kernel; what makes the terms of its sum is a number of steps, their order, and where tensors are cut."""
 
@@ -166,6 +175,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     kernels: list[KernelRow] = []
     edges: list[tuple[int, int, int, ChannelKind, int]] = []
     """Of transfers: the number of the step, the rank that sends, the one that receives, how, and the slot."""
+    module_check: ModuleCheckRow | None = None
 
 
 class _Table(Generic[Row]):
@@ -232,6 +242,7 @@ class _Writer:
             operations=self._rows,
             steps=steps,
             inference=None if plan.inference is None else _inference_row(plan.inference),
+            module_check=None if plan.module_check is None else _module_check_row(plan.module_check),
             kernels=[self._kernel(kernel) for kernel in plan.kernels],
             edges=[
                 (number, edge.source, edge.target, edge.kind, edge.slot)
@@ -277,6 +288,15 @@ class _Writer:
         if number == len(self._rows):
             self._rows.append(row)
         return number
+
+
+def _module_check_row(check: ModuleCheck) -> ModuleCheckRow:
+    return ModuleCheckRow(
+        num_seeds=check.num_seeds,
+        dtype=check.dtype,
+        num_results=check.num_results,
+        largest_difference=check.largest_difference,
+    )
 
 
 def _inference_row(inference: Inference) -> InferenceRow:
@@ -357,6 +377,7 @@ class _Reader:
             ),
             network=_network(document.network),
             inference=None if document.inference is None else _inference(document.inference),
+            module_check=None if document.module_check is None else _module_check(document.module_check),
             kernels=tuple(self._kernel(row, f"kernels[{number}]") for number, row in enumerate(document.kernels)),
         )
 
@@ -424,6 +445,12 @@ def _at(table: Sequence[_Item], number: int, place: str) -> _Item:
     if not 0 <= number < len(table):
         raise PlanError(f"{place}: expected a number below {len(table)}, found {number}")
     return table[number]
+
+
+def _module_check(row: ModuleCheckRow) -> ModuleCheck:
+    return ModuleCheck(
+        num_seeds=row.num_seeds, dtype=row.dtype, num_results=row.num_results, largest_difference=row.largest_difference
+    )
 
 
 def _inference(row: InferenceRow) -> Inference:

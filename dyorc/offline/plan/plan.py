@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Literal
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan.layout import Coordinate, Layout, Mesh, Region, extents, region_of
@@ -47,6 +48,30 @@ class Provenance:
     cost_s: float | None = None
     search_s: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCheck:
+    """How the plan's program was compared with the module that it was captured from, before it was planned.
+
+    Attributes:
+        num_seeds: How often both ran, each time on other weights and inputs.
+        dtype: In which type: `float64`, or `own`, those of the module.
+        num_results: How many results were compared: loss or answers, gradients and buffers.
+        largest_difference: Of any element, relative to the largest element of its tensor.
+    """
+
+    num_seeds: int
+    dtype: Literal["float64", "own"]
+    num_results: int
+    largest_difference: float
+
+    def __str__(self) -> str:
+        types = "float64" if self.dtype == "float64" else "the module's own types"
+        return (
+            f"{self.num_results:,} results on {self.num_seeds} sets of weights and inputs, in {types}; they differ by "
+            f"{self.largest_difference:.1e} at most"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +146,7 @@ class Plan:
         network: What each machine may send to each other, if that is limited.
         inference: What it takes and returns, if it is of a model that answers; None for a training step.
         kernels: Runs of steps that are done as one, in order.
+        module_check: How its program was compared with the module; None if that was skipped.
     """
 
     program: str
@@ -136,6 +162,7 @@ class Plan:
     network: Network | None = None
     inference: Inference | None = None
     kernels: tuple[Kernel, ...] = ()
+    module_check: ModuleCheck | None = None
 
     @cached_property
     def num_ranks(self) -> int:

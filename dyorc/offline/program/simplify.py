@@ -20,7 +20,7 @@ from dyorc.offline.program.graph import (
     renamed,
 )
 
-_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.copy.default"}
+_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default"}
 _VIEWS = {
     "aten.view.default",
     "aten._unsafe_view.default",
@@ -35,6 +35,8 @@ PERMUTE = "aten.permute.default"
 EXPAND = "aten.expand.default"
 FULL = "aten.full.default"
 CAT = "aten.cat.default"
+COPY = "aten.copy.default"
+TO_COPY = "aten._to_copy.default"
 
 
 def simplified(program: TensorProgram) -> TensorProgram:
@@ -55,11 +57,29 @@ class _Simplifier:
 
     def run(self) -> TensorProgram:
         for node in self._program.nodes:
-            node = _normal(self._read_again(node), self._values)
-            if not self._is_same(node):
-                for each in self._as_stack(self._in_one(node)):
-                    self._keep(each)
+            for part in self._as_broadcast(self._read_again(node)):
+                self._take(_normal(part, self._values))
         return self._without_dead()
+
+    def _take(self, node: Node) -> None:
+        node = self._read_again(node)  # what it reads may have turned out to be something else
+        if not self._is_same(node):
+            for each in self._as_stack(self._in_one(node)):
+                self._keep(each)
+
+    def _as_broadcast(self, node: Node) -> list[Node]:
+        """Makes of what overwrites a tensor with another, of which it keeps only shape and type, the other in these."""
+        if node.op != COPY:
+            return [node]
+        target = self._values[node.outputs[0]]
+        source = self._values[node.inputs[1]]
+        if source.dtype == target.dtype:
+            return [replace(node, op=EXPAND, arguments=(Ref(source.name), OutputShape()), keywords=())]
+        cast = f"{target.name}.cast"
+        self._values[cast] = replace(target, name=cast, shape=source.shape)
+        keywords = (("dtype", Dtype(target.dtype)),)
+        converted = replace(node, name=cast, op=TO_COPY, arguments=(Ref(source.name),), keywords=keywords, outputs=(cast,))
+        return [converted, replace(node, op=EXPAND, arguments=(Ref(cast), OutputShape()), keywords=())]
 
     def _read_again(self, node: Node) -> Node:
         keywords = tuple((key, renamed(value, self._same)) for key, value in node.keywords)
@@ -73,7 +93,7 @@ class _Simplifier:
         source, target = values[node.inputs[0]], values[node.outputs[0] or node.inputs[0]]
         alike = source.shape == target.shape and source.dtype == target.dtype
         is_identity = node.op == PERMUTE and node.arguments[1] == tuple(range(len(source.shape)))
-        if alike and (node.op in _COPIES or node.op in (VIEW, EXPAND, "aten._to_copy.default") or is_identity):
+        if alike and (node.op in _COPIES or node.op in (VIEW, EXPAND, TO_COPY) or is_identity):
             self._same[node.outputs[0]] = source.name
             return True
         return False

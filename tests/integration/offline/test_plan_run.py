@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from typer.testing import CliRunner, Result
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.offline.plan import Plan
-from dyorc.offline.runtime import Ranks
+from dyorc.offline.runtime import Ran, Ranks
+from dyorc.planned_module import module_of
 
 _MODEL = """
 from dyorc.offline.models import gpt
@@ -52,11 +54,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_real_ranks_compute_the_loss_of_the_model(folder: Path) -> None:
+def test_real_ranks_compute_loss_gradients_and_buffers_of_the_model(folder: Path) -> None:
     printed = _run("plan", "run", folder / "plan.json", "--cluster", folder / "cluster.toml").stdout
-    found = re.search(r"loss ([\d.]+) on 2 ranks, ([\d.]+) on one device", printed)
+    found = re.search(r"2 ranks computed what one device does: loss ([\d.]+); all 18 results are equal", printed)
     assert found, printed
-    assert float(found[1]) == pytest.approx(float(found[2]), rel=1e-6)
+    assert f"{module_of(f'{folder}/model.py:make')[0](*module_of(f'{folder}/model.py:make')[1]).item():.4f}" in found[1]
+
+
+def test_ranks_that_compute_something_else_end_with_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Ranks.run
+
+    def run_and_change(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor], *, overlap: bool = False) -> Ran:
+        ran = run(ranks, plan, sources, overlap=overlap)
+        loss = min(ran.results.values(), key=torch.numel)
+        return replace(ran, results={name: t if t is loss else t * 1.001 for name, t in ran.results.items()})
+
+    monkeypatch.setattr(Ranks, "run", run_and_change)
+    with pytest.raises(PlanRunError, match=r"2 ranks computed something else than one device: loss .* 17 of 18 results differ"):
+        _run("plan", "run", folder / "plan.json")
 
 
 def test_a_rank_that_dies_is_named_and_leaves_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from dyorc.offline.planners import PLANNERS, auto, pricing
 from dyorc.offline.planners.auto import Attempt, plan
 from dyorc.offline.program import TensorProgram, evaluate
 from dyorc.offline.simulate import simulate
-from dyorc.planned_module import loss_of, module_of, program_of, sources_of
+from dyorc.planned_module import module_of, program_of, sources_of
 from tests.unit.offline.examples import example
 
 _MODEL = """
@@ -226,7 +226,7 @@ def test_optimizers_are_planned_by_their_names(folder: Path) -> None:
         module, inputs = module_of(f"{target}+{optimizer}")
         program = program_of(read_plan(path).target)
         results = evaluate(program, sources_of(program, module, inputs))
-        assert float(results[program.loss]) == pytest.approx(loss_of(module, inputs), rel=1e-5)
+        assert float(results[program.loss]) == pytest.approx(module(*inputs).item(), rel=1e-5)
         assert bool(program.gradients) == (optimizer == "adam2")
     for wrong in ("best", "adama0", "adam-2", ""):
         with pytest.raises(DefinitionError, match=rf"names the optimizer '{wrong}'; expected sgd, momentum, adam or adama, and"):

@@ -123,7 +123,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "_to_copy": _to_copy,
     **dict.fromkeys(("addcmul", "addcdiv"), _addcmul),
     "lerp": _lerp,
-    **dict.fromkeys(("clone", "alias", "detach", "copy"), _copy),
+    **dict.fromkeys(("clone", "alias", "detach"), _copy),
     "full": _full,
     "arange": _arange,
 }

@@ -1,0 +1,37 @@
+"""What a module computes on one device, by PyTorch itself: the ruler for captured programs, and for runs of plans.
+
+module_step.py      runs the module: its loss, gradients and buffers, or its answers
+run_check.py        judges what ranks computed
+update_step.py      the step of the optimizer, by torch.optim
+training_loop.py    several steps on one device
+float64.py          has module and program compute in float64, whatever types they name
+samples.py          other weights and inputs, by seed
+tolerance.py        when two results are equal
+comparison.py       runs a captured program beside its module
+first_difference.py names the first operation whose result differs
+"""
+
+from dyorc.offline.reference.comparison import compare_with_module
+from dyorc.offline.reference.module_step import LOSS, Step, answers_of, labelled, training_step_of
+from dyorc.offline.reference.run_check import compare_update, judge_run
+from dyorc.offline.reference.tolerance import TOLERANCES, Judgement, judge
+from dyorc.offline.reference.training_loop import LOSS_TOLERANCE, first_wrong_step, losses_of
+from dyorc.offline.reference.update_step import Optimizer
+
+__all__ = [
+    "LOSS",
+    "LOSS_TOLERANCE",
+    "TOLERANCES",
+    "Judgement",
+    "Optimizer",
+    "Step",
+    "answers_of",
+    "compare_update",
+    "compare_with_module",
+    "first_wrong_step",
+    "judge",
+    "judge_run",
+    "labelled",
+    "losses_of",
+    "training_step_of",
+]

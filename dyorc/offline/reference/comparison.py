@@ -1,0 +1,137 @@
+"""Runs a captured program beside its module: a proof about the program says of the module what this comparison lets it say.
+
+Both compute a whole step in float64, on the example and on other weights and inputs. Where a module cannot run in float64, or
+depends on its type, both compute in their own types, and rounding is allowed for.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from dyorc.errors import ProgramCaptureError, text_of
+from dyorc.offline.plan import ModuleCheck
+from dyorc.offline.program.capture import capture, recapture_inference
+from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.graph import TensorProgram
+from dyorc.offline.reference.first_difference import first_difference
+from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
+from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
+from dyorc.offline.reference.samples import Sources, other_inputs, randomize, with_elements
+from dyorc.offline.reference.tolerance import Judgement, judge
+
+NUM_SEEDS = 3
+"""How often both run: on the example with the module's own weights, and on others."""
+
+
+def compare_with_module(
+    program: TensorProgram, module: nn.Module, inputs: Sequence[torch.Tensor], sources_of: Sources
+) -> ModuleCheck:
+    """Runs a program and its module on one device, and compares loss or answers, every gradient and every buffer.
+
+    The module stays as it was. Memory: two steps in float64.
+
+    Args:
+        program: Captured from the module, without the step of an optimizer.
+        module: As it was captured.
+        inputs: The examples.
+        sources_of: Says what the program reads.
+
+    Raises:
+        ProgramCaptureError: They compute something else; names the results, and the first operation whose result differs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        own = _Pair(program, with_elements(module), tuple(tensor.detach().cpu() for tensor in inputs), sources_of)
+        in_float64 = own.in_float64()
+        try:
+            return in_float64.compared()
+        except _CannotRun:
+            return own.compared()
+        except ProgramCaptureError:
+            # what depends on the type, such as its smallest number, is another constant in float64
+            own.in_float64(_recaptured(program, in_float64)).compared()
+            return own.compared()
+
+
+class _CannotRun(Exception):
+    """A module does not run in float64."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A program and its module, both to run in types of their own, or both in float64."""
+
+    program: TensorProgram
+    module: nn.Module
+    inputs: tuple[torch.Tensor, ...]
+    sources_of: Sources
+    is_wide: bool = False
+
+    def in_float64(self, program: TensorProgram | None = None) -> "_Pair":
+        module = module_in_float64(self.module)
+        program = program or program_in_float64(self.program)
+        return _Pair(program, module, tuple(map(widened, self.inputs)), self.sources_of, is_wide=True)
+
+    def compared(self) -> ModuleCheck:
+        """Runs both for each seed.
+
+        Raises:
+            ProgramCaptureError: They differ.
+            _CannotRun: The module does not run in float64.
+        """
+        largest, num_results = 0.0, 0
+        for seed in range(NUM_SEEDS):
+            module, inputs = self._sample(seed)
+            judgement = self._judgement(module, inputs)
+            if not judgement.is_equal:
+                raise self._error(judgement, seed)
+            largest, num_results = max(largest, judgement.largest), judgement.num_results
+        dtype = "float64" if self.is_wide else "own"
+        return ModuleCheck(num_seeds=NUM_SEEDS, dtype=dtype, largest_difference=largest, num_results=num_results)
+
+    def _sample(self, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+        module = deepcopy(self.module)
+        if seed == 0:
+            return module, self.inputs
+        generator = torch.Generator().manual_seed(seed)
+        randomize(module, generator)
+        return module, tuple(other_inputs(self.inputs, generator, lambda inputs: self._accepts(module, inputs)))
+
+    def _accepts(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+        try:
+            self._run(deepcopy(module), inputs)
+        except Exception:
+            return False
+        return True
+
+    def _run(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
+        copies = tuple(tensor.clone() for tensor in inputs)
+        with InFloat64() if self.is_wide else nullcontext():
+            return answers_of(module, copies) if self.program.outputs else training_step_of(module, copies)
+
+    def _judgement(self, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Judgement:
+        sources = {name: tensor.clone() for name, tensor in self.sources_of(self.program, module, inputs).items()}
+        try:
+            step = self._run(deepcopy(module), inputs)
+        except Exception as error:
+            if self.is_wide:
+                raise _CannotRun from error
+            raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error
+        return judge(step.results(self.program), labelled(self.program, evaluate(self.program, sources)))
+
+    def _error(self, judgement: Judgement, seed: int) -> ProgramCaptureError:
+        module, inputs = self._sample(seed)
+        sources = {name: tensor.clone() for name, tensor in self.sources_of(self.program, module, inputs).items()}
+        operation = first_difference(self.program, sources, lambda: self._run(module, inputs))
+        where = "" if operation is None else f"\nthe first operation whose result is not in the program: {operation}"
+        return ProgramCaptureError(
+            f"{self.program.name}: the captured program computes something else than the module; {judgement}{where}"
+        )
+
+
+def _recaptured(program: TensorProgram, pair: _Pair) -> TensorProgram:
+    again = recapture_inference if program.outputs else capture
+    return again(pair.module, pair.inputs, name=program.name)

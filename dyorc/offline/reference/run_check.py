@@ -1,0 +1,98 @@
+"""Judges a run of a plan on ranks: each result beside what PyTorch computes on one device."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+
+import torch
+from torch import nn
+
+from dyorc.errors import ProgramCaptureError
+from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
+from dyorc.offline.reference.samples import Sources, with_elements
+from dyorc.offline.reference.tolerance import Judgement, judge
+from dyorc.offline.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
+
+
+def judge_run(
+    program: TensorProgram,
+    results: Mapping[str, torch.Tensor],
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    sources: Mapping[str, torch.Tensor],
+    optimizer: tuple[Optimizer, int] | None = None,
+) -> Judgement:
+    """Compares what ranks computed with what the module computes on one device, within the tolerance of each type.
+
+    Gradients are held against the module's; the step of an optimizer against torch.optim's on the gradients that the ranks
+    computed, since Adam makes a whole step of a gradient that is only rounding.
+
+    Args:
+        program: What was run.
+        results: By the names of the program's values.
+        module: Stays as it was.
+        inputs: What both read; each microbatch the same.
+        sources: What the ranks began with.
+        optimizer: Whose step the program holds, and over how many microbatches.
+    """
+    if program.outputs:
+        return judge(answers_of(deepcopy(module), inputs).results(program), labelled(program, results))
+    name, num_parts = optimizer or (None, 1)
+    module = deepcopy(module)
+    steps = [training_step_of(module, [tensor.clone() for tensor in inputs]) for _ in range(num_parts)]
+    expected = mean_of(steps).results(program, has_gradients=name != "adama")
+    named = labelled(program, results)
+    changed = {
+        source: results[value]
+        for source, value in program.updates.items()
+        if program.values[source].kind in (ValueKind.PARAMETER, ValueKind.STATE)
+    }
+    expected |= _updates(program, name, steps, changed, results, sources)
+    return judge(expected, named | {_label(source): value for source, value in changed.items()})
+
+
+def compare_update(
+    program: TensorProgram,
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    sources_of: Sources,
+    optimizer: tuple[Optimizer, int],
+) -> None:
+    """Runs a program with an optimizer's step on one device, beside the module and torch.optim.
+
+    Raises:
+        ProgramCaptureError: They compute something else.
+    """
+    module, inputs = with_elements(module), tuple(inputs)
+    sources = sources_of(program, module, inputs)
+    judgement = judge_run(program, evaluate(program, sources), module, inputs, sources, optimizer)
+    if not judgement.is_equal:
+        raise ProgramCaptureError(f"{program.name}: the step of {optimizer[0]} is not that of torch: {judgement}")
+
+
+def _label(source: str) -> str:
+    return f"{source} after the step"
+
+
+def _updates(
+    program: TensorProgram,
+    optimizer: Optimizer | None,
+    steps: Sequence[Step],
+    changed: Mapping[str, torch.Tensor],
+    results: Mapping[str, torch.Tensor],
+    sources: Mapping[str, torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    match optimizer:
+        case None:
+            after: dict[str, torch.Tensor] = {}
+        case "adama":
+            after = first_adama_averages_of([step.gradients for step in steps])
+            for name in [name for name in changed if f"{name}.mean" in changed]:
+                after[name] = first_adama_update_of(sources[name], changed[f"{name}.mean"], changed[f"{name}.square"])
+        case _:
+            gradients = {name: results[value] for name, value in program.gradients.items()}
+            after = first_update_of(optimizer, sources, gradients)
+    if "optimizer.step" in changed:
+        after["optimizer.step"] = sources["optimizer.step"] + 1
+    return {_label(name): value for name, value in after.items()}

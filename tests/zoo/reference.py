@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -10,15 +11,17 @@ from dyorc.offline.program import TensorProgram, ValueKind
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
 """The largest error that is allowed, by the narrowest type that the step computes with."""
+Results: TypeAlias = Mapping[str, Mapping[str, torch.Tensor]]
+"""`loss`, `gradients` and `buffers`, each by name."""
 _FLOOR = 1e-2
 """A tensor that is smaller than this part of the largest of its kind is compared with that: it may be zero but for rounding."""
 
 
-def reference(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> dict[str, dict[str, torch.Tensor]]:
+def reference(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Results:
     """Runs one training step by torch, on a copy of the module.
 
     Returns:
-        `loss`, `gradients` and `buffers`, each by name; parameters without a gradient are left out.
+        Its results; parameters without a gradient are left out.
     """
     module = deepcopy(module)
     loss = module(*(tensor.clone() for tensor in inputs))
@@ -27,9 +30,7 @@ def reference(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> dict[str, 
     return {"loss": {"loss": loss.detach()}, "gradients": gradients, "buffers": dict(module.named_buffers())}
 
 
-def of_program(
-    program: TensorProgram, results: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]
-) -> dict[str, dict[str, torch.Tensor]]:
+def of_program(program: TensorProgram, results: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> Results:
     """Returns the results of a program or a plan in the form of `reference`.
 
     Args:
@@ -51,9 +52,7 @@ def narrowest(program: TensorProgram) -> str:
     return next(dtype for dtype in reversed(TOLERANCES) if dtype in present)
 
 
-def largest_error(
-    expected: Mapping[str, Mapping[str, torch.Tensor]], results: Mapping[str, Mapping[str, torch.Tensor]]
-) -> tuple[float, str]:
+def largest_error(expected: Results, results: Results) -> tuple[float, str]:
     """Returns the largest difference of any element, in proportion to its tensor's largest element, and that tensor's name.
 
     Infinite if a gradient is missing, or a shape or a type is not that of torch. Buffers that the program does not read are not

@@ -31,7 +31,9 @@ def counts_of(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         **_counts(rows),
         "libraries": {
-            library: _counts(own) for library in LIBRARIES if (own := [row for row in rows if row["name"].startswith(library + "/")])
+            library: _counts(own)
+            for library in LIBRARIES
+            if (own := [row for row in rows if row["name"].startswith(library + "/")])
         },
         "planners": _plan_counts(plan for row in rows for plan in row["plans"]),
         "wrong": [row["name"] for row in rows if is_wrong(row)],
@@ -101,7 +103,9 @@ def page_of(rows: Sequence[Row]) -> str:
             for library, c in counts["libraries"].items()
         ),
         "",
-        "Equal plans of those made, by planner and cluster: " + "; ".join(f"{k}: {v}" for k, v in counts["planners"].items()) + ".",
+        "Equal plans of those made, by planner and cluster: "
+        + "; ".join(f"{k}: {v}" for k, v in counts["planners"].items())
+        + ".",
         "",
         "## By model",
         "",

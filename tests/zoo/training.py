@@ -1,4 +1,4 @@
-"""Makes a training step of any model: a module that takes tensors alone and returns one scalar, and its tensors in float64."""
+"""Makes a training step of any model: a module that takes tensors alone and returns one scalar."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -62,19 +62,20 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
         yield from _tensors(vars(result))
 
 
-def step_of(entry: Entry, seed: int = 0) -> tuple[WithLoss, tuple[torch.Tensor, ...]]:
-    """Builds a model's training step, and its inputs, in float64.
+def step_of(entry: Entry, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[WithLoss, tuple[torch.Tensor, ...]]:
+    """Builds a model's training step, and its inputs, in one type.
 
     Args:
         entry: Which.
+        dtype: Of all that is a floating number.
         seed: Of parameters and inputs.
     """
     torch.manual_seed(seed)
     model, inputs = entry.build()
     names = tuple(inputs) if isinstance(inputs, dict) else ()
     tensors: Any = inputs.values() if isinstance(inputs, dict) else inputs
-    module = WithLoss(model, names).double()
-    _set_dtype(model)
+    module = WithLoss(model, names).to(dtype)
+    _set_dtype(model, dtype)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += SPREAD * torch.randn_like(parameter)
@@ -85,11 +86,11 @@ def step_of(entry: Entry, seed: int = 0) -> tuple[WithLoss, tuple[torch.Tensor, 
             for name in ("p", "drop_prob"):
                 with suppress(AttributeError):
                     setattr(part, name, getattr(part, name) * 0.0)
-    return module, tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors)
+    return module, tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
 
 
-def _set_dtype(model: nn.Module) -> None:
+def _set_dtype(model: nn.Module, dtype: torch.dtype) -> None:
     config = getattr(model, "config", None)
     if hasattr(config, "dtype"):
         with suppress(AttributeError):
-            config.dtype = torch.float64  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+            config.dtype = dtype  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]

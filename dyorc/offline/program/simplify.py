@@ -20,7 +20,13 @@ from dyorc.offline.program.graph import (
     renamed,
 )
 
-_COPIES = {"aten.alias.default", "aten.detach.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default"}
+_COPIES = {
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.clone.default",
+    "aten.lift_fresh_copy.default",
+    "aten.lift_fresh.default",
+}
 _VIEWS = {
     "aten.view.default",
     "aten._unsafe_view.default",

@@ -24,5 +24,8 @@ LIBRARIES = tuple(_FILES)
 def entries(libraries: Iterable[str] = LIBRARIES) -> dict[str, Entry]:
     """Returns the models of some libraries, by name."""
     return {
-        entry.name: entry for library in libraries for file in _FILES[library] for entry in import_module(f"{__name__}.{file}").ZOO
+        entry.name: entry
+        for library in libraries
+        for file in _FILES[library]
+        for entry in import_module(f"{__name__}.{file}").ZOO
     }

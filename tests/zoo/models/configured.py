@@ -51,8 +51,12 @@ def configuration(model_type: str, **own: Any) -> Any:
     from transformers import AutoConfig
 
     usual = AutoConfig.for_model(model_type)
-    names = {*usual.to_dict(), *type(usual).attribute_map}
-    sizes = {name: value for name, value in _SIZES.items() if name in names and not isinstance(getattr(usual, name, None), list)}
+    names = {*usual.to_dict(), *type(usual).attribute_map, "num_labels"}
+    sizes = {
+        name: value
+        for name, value in _SIZES.items()
+        if name in names and not isinstance(getattr(usual, name, None), list | tuple)
+    }
     config = without_dropout(AutoConfig.for_model(model_type, **sizes | own))
     config._experts_implementation = "batched_mm"  # the usual one multiplies no float64
     return config

@@ -43,7 +43,11 @@ def _resnet(models: Any, block: str, **own: Any) -> nn.Module:
 
 def _mobilenet_v3(models: Any) -> nn.Module:
     block = partial(models.mobilenetv3.InvertedResidualConfig, width_mult=0.5)
-    settings = [block(16, 3, 16, 16, True, "RE", 2, 1), block(16, 3, 32, 24, False, "HS", 2, 1), block(24, 5, 32, 24, True, "HS", 1, 2)]
+    settings = [
+        block(16, 3, 16, 16, True, "RE", 2, 1),
+        block(16, 3, 32, 24, False, "HS", 2, 1),
+        block(24, 5, 32, 24, True, "HS", 1, 2),
+    ]
     return models.MobileNetV3(settings, last_channel=32, num_classes=10, dropout=0.0)
 
 
@@ -116,8 +120,8 @@ ZOO = [
     _entry("efficientnet", partial(_efficientnet, fused=False)),
     _entry("efficientnet_v2", partial(_efficientnet, fused=True)),
     _entry("densenet", lambda m: m.DenseNet(8, (2, 2), 8, num_classes=10)),
-    _entry("googlenet", lambda m: m.GoogLeNet(10, aux_logits=False, init_weights=False, dropout=0.0), partial(images, 2)),
-    _entry("inception_v3", lambda m: m.Inception3(10, aux_logits=False, init_weights=False, dropout=0.0), partial(images, 2, 75)),
+    _entry("googlenet", lambda m: m.GoogLeNet(10, aux_logits=False, init_weights=False, dropout=0.0), partial(images, 4)),
+    _entry("inception_v3", lambda m: m.Inception3(10, aux_logits=False, init_weights=False, dropout=0.0), partial(images, 4, 75)),
     _entry("shufflenet_v2", lambda m: m.ShuffleNetV2([2, 2, 2], [8, 16, 32, 32, 32], num_classes=10)),
     _entry("squeezenet", lambda m: m.SqueezeNet("1_1", num_classes=10, dropout=0.0), partial(images, 4)),
     _entry("regnet_x", _regnet),

@@ -60,7 +60,7 @@ ZOO = [
     _entry("helium"),
     _entry("deepseek_v3", n_routed_experts=4, num_experts_per_tok=2, n_group=2, topk_group=1, q_lora_rank=8, kv_lora_rank=8,
            qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=8, first_k_dense_replace=1, n_shared_experts=1,
-           num_key_value_heads=2),
+           num_key_value_heads=2, head_dim=4),
     _entry("mamba", state_size=4, time_step_rank=2),
     _entry("mamba2", state_size=4, num_heads=4, head_dim=8, n_groups=1, chunk_size=4),
     _entry("falcon_mamba", state_size=4, time_step_rank=2),
@@ -68,5 +68,4 @@ ZOO = [
     _entry("rwkv", context_length=8, attention_hidden_size=16),
     _entry("jamba", mamba_d_state=4, mamba_dt_rank=2, use_mamba_kernels=False, attn_layer_period=2, attn_layer_offset=1,
            expert_layer_period=2, expert_layer_offset=1, num_local_experts=4, num_experts_per_tok=2, num_experts=4),
-    _entry("xlstm", "AutoModelForCausalLM", num_heads=2, embedding_dim=16, num_blocks=2),
 ]  # fmt: skip

@@ -66,7 +66,6 @@ ZOO = [
            projection_dim=16, projection_intermediate_dim=16),
     _entry("blip", "BlipModel", _pairs, text_config=_TEXT | {"encoder_hidden_size": 16}, vision_config=_IMAGE, projection_dim=16),
     _entry("vilt", "AutoModel", _pairs),
-    _entry("bridgetower", "AutoModel", _pairs, text_config=_TEXT, vision_config=_IMAGE, num_hidden_layers=2),
     _entry("visual_bert", "AutoModel", lambda: {"input_ids": words(), "attention_mask": mask(), "visual_embeds": torch.randn(BATCH, 4, 16)},
            visual_embedding_dim=16),
     _entry("lxmert", "AutoModel",

@@ -253,7 +253,10 @@ class Search:
                         return free
                 return [way for each in self._tries[index] for way in self._ways_to_run(state, each)]
             case Meet():
-                way = _Way(must_open=item.is_waiting and item.source in state.fresh)
+                is_fresh = item.source in state.fresh
+                way = _Way(must_open=item.is_waiting and is_fresh)
+                if is_fresh and not way.must_open:
+                    way.made.append(item.target)  # what is cut from it is there no earlier than it
                 if item.source not in state.forms:
                     way.begun.append((item.source, _WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))

@@ -1,8 +1,8 @@
 """`python -m tests.zoo [--models a,b] [--libraries timm] [--plans none|quick|usual|every] [--resume] [--write docs/zoo.md]`
 
 Captures each model of the zoo, compares the program with the module, plans it, runs the plans on two and four ranks, and compares
-again, each with a time limit. What came of each model is kept after each. Prints a table and, as the last line of stdout, one JSON
-object. Exits with 1 if a program or a plan is not equal.
+again, each with a time limit. What came of each model is kept after each. Prints a table and, as the last line of stdout, one
+JSON object. Exits with 1 if a program or a plan is not equal.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """Starts the worker, gives it one model after the other, and ends it where it takes too long: that is a row, not the end."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -102,10 +103,8 @@ class Supervisor:
         worker, self._worker = self._worker, None
         if worker is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)  # its ranks, too
-        except ProcessLookupError:
-            pass
         worker.wait()
         for stream in (worker.stdin, worker.stdout):
             assert stream

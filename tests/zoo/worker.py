@@ -1,7 +1,7 @@
 """`python -m tests.zoo.worker FOLDER`: checks the models that it reads the names of, one a line, and writes what came of each.
 
-A line that it reads is JSON: the model's name, and the cases to plan. Lines that it writes are JSON: the row of the capture, a row
-for each case, and `{"ended": NAME}`. It may hang or crash in between: see supervising.py.
+A line that it reads is JSON: the model's name, and the cases to plan. Lines that it writes are JSON: the row of the capture, a
+row for each case, and `{"ended": NAME}`. It may hang or crash in between: see supervising.py.
 """
 
 import json

@@ -9,7 +9,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 _KEPT_NAMES = """
-    elu_backward embedding_dense_backward gelu_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward roll silu silu_backward
+    elu_backward embedding_dense_backward gelu_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward roll silu
+    silu_backward
 """
 """What has a rule as a whole; its parts would be many nodes, or read and write by index."""
 

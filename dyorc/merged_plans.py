@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.errors import PlanError
-from dyorc.planned_module import captured_of_plan, program_of_plan, sources_of
+from dyorc.planned_module import captured_of_plan, program_of_plan
 from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     from contextlib import ExitStack
 
     from dyorc.offline.planners.crossover.file import read_merged
+    from dyorc.offline.program import sources_of
     from dyorc.offline.runtime import RankOptions, Ranks, Training
     from dyorc.offline.runtime.running import check_proved
     from dyorc.offline.runtime.side_by_side import Job, run_side_by_side
@@ -79,7 +80,7 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     for each, model in zip(found.jobs, models, strict=True):
         program = model.program
         check_proved(each.plan, program, allow_unverified=is_unverified)
-        sources = sources_of(program, model.module, model.inputs)
+        sources = sources_of(program, model.module, model.example.tensors)
         batch = partial(_same_batch, {name: sources[name] for name in program.inputs})
         training = Training(steps=steps, overlap=False)
         jobs.append(Job(plan=each.plan, program=program, sources=sources, make_batch=batch, training=training))
@@ -109,7 +110,7 @@ def _verdict(model: "Captured", job: "Job", run: "JobRun") -> _Verdict:
     if name == "adama":
         return _Verdict(", not compared: torch has no AdamA", is_wrong=False)
     optimizer = None if name is None else (name, num_parts)
-    expected = losses_of(model.module, model.inputs, len(run.losses), optimizer, job.training.learning_rate)
+    expected = losses_of(model.module, model.example, len(run.losses), optimizer, job.training.learning_rate)
     step = first_wrong_step(run.losses, expected)
     if step is None:
         return _Verdict(", each as on one device", is_wrong=False)

@@ -199,6 +199,7 @@ def verify(
     captured_model = captured_of_plan(plan_of_model, model)
     _print_comparison(captured_model.program, captured_model.compared() if compare else None)
     _print_proof(captured_model.program, plan_of_model)
+    _console.print("not proved: that torch computes what the proof takes operations to mean, and what rounding does")
 
 
 @app.command()
@@ -295,9 +296,10 @@ def fuse(
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
     from dyorc.offline.passes.coconet.on_ranks import seconds_on_ranks
-    from dyorc.planned_module import sources_of
+    from dyorc.offline.program import sources_of
 
-    return seconds_on_ranks(program, sources_of(program, *module_of(target)))
+    module, example = module_of(target)
+    return seconds_on_ranks(program, sources_of(program, module, example.tensors))
 
 
 @app.command("run")
@@ -329,19 +331,19 @@ def run_plan(
     if steps is not None:
         raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
     from dyorc.offline.plan.codec import read_plan
+    from dyorc.offline.program import sources_of
     from dyorc.offline.reference import LOSS, judge_run, labelled
     from dyorc.offline.runtime import run
     from dyorc.offline.simulate import check_memory
-    from dyorc.planned_module import sources_of
 
     found = read_plan(plan)
     captured_model = captured_of_plan(found, model)
-    program, module, inputs = captured_model.program, captured_model.module, captured_model.inputs
+    program, module, example = captured_model.program, captured_model.module, captured_model.example
     if cluster is not None:
         check_memory(*_simulated(found, cluster, model))
-    sources = sources_of(program, module, inputs)
+    sources = sources_of(program, module, example.tensors)
     ran = run(found, sources, program=program, allow_unverified=unverified)
-    judgement = judge_run(program, ran.results, module, inputs, sources, captured_model.optimizer)
+    judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
     loss = "" if program.outputs else f"loss {float(labelled(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
         raise PlanRunError(f"{found.num_ranks} ranks computed something else than one device: {loss}{judgement}")
@@ -402,10 +404,11 @@ def _comparison(check: "ModuleCheck | None") -> str:
 def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
     from dyorc.offline.verify import verify_inference
 
-    for report in verify_inference(program, plan):
+    sizes = ("",) if plan.inference is None else (f", {plan.inference.max_samples} samples", ", one sample")
+    for report, size in zip(verify_inference(program, plan), sizes, strict=False):
         if report.findings:
             raise PlanError(f"the plan is not proved to compute what the captured program computes. {report}")
-        _console.print(f"captured program and plan of {report}", markup=False)
+        _console.print(f"captured program and plan{size}: {report}", markup=False)
 
 
 def _print_meshes(plan: "Plan") -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from dyorc.errors import DefinitionError, PlanError, ProgramCaptureError, text_of
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from dyorc.offline.plan import ModuleCheck, Plan
-    from dyorc.offline.program import TensorProgram
+    from dyorc.offline.program import Example, TensorProgram
     from dyorc.offline.reference import Optimizer
 
 
@@ -39,14 +39,14 @@ class Captured:
 
     Attributes:
         module: As it was made.
-        inputs: Its example inputs.
+        example: The call with which it was captured.
         step: What it computes.
         program: The same with the step of the optimizer; what is planned.
         optimizer: The name of the optimizer and the number of microbatches, if there is one.
     """
 
     module: "nn.Module"
-    inputs: "tuple[Tensor, ...]"
+    example: "Example"
     step: "TensorProgram"
     program: "TensorProgram"
     optimizer: "tuple[Optimizer, int] | None"
@@ -59,9 +59,9 @@ class Captured:
         """
         from dyorc.offline.reference import compare_update, compare_with_module
 
-        check = compare_with_module(self.step, self.module, self.inputs, sources_of)
+        check = compare_with_module(self.step, self.module, self.example)
         if self.optimizer:
-            compare_update(self.program, self.module, self.inputs, sources_of, self.optimizer)
+            compare_update(self.program, self.module, self.example, self.optimizer)
         return check
 
 
@@ -70,12 +70,13 @@ def captured(target: str, *, is_inference: bool = False) -> Captured:
     optimizer = _optimizer_of(target)
     if is_inference and optimizer is not None:
         raise DefinitionError(f"{target} names an optimizer, and a model that answers is not trained")
-    module, inputs = module_of(target)
+    module, example = module_of(target)
     from dyorc.offline.program import capture, capture_inference
 
-    step = (capture_inference if is_inference else capture)(module, inputs)
+    args, keywords = example.arguments()
+    step = (capture_inference if is_inference else capture)(module, args, keywords)
     program = step if optimizer is None else _with_optimizer(step, *optimizer)
-    return Captured(module=module, inputs=inputs, step=step, program=program, optimizer=optimizer)
+    return Captured(module=module, example=example, step=step, program=program, optimizer=optimizer)
 
 
 def _optimizer_of(target: str) -> "tuple[Optimizer, int] | None":
@@ -125,7 +126,7 @@ def captured_of_plan(plan: "Plan", target: str | None) -> Captured:
     return found
 
 
-def module_of(target: str) -> tuple["nn.Module", tuple["Tensor", ...]]:
+def module_of(target: str) -> "tuple[nn.Module, Example]":
     """Calls the function that `target` names; random numbers that it draws are the same each time.
 
     Raises:
@@ -149,30 +150,24 @@ def module_of(target: str) -> tuple["nn.Module", tuple["Tensor", ...]]:
         made: Any = function()
     except Exception as error:
         raise ProgramCaptureError(f"{target}() raised {type(error).__name__}: {text_of(error)}") from error
+    from dyorc.offline.program import Example, eager
+
     match made:
-        case (torch.nn.Module() as module, tuple() | list() as inputs) if all(isinstance(i, torch.Tensor) for i in inputs):
-            return module, tuple(inputs)
+        case (torch.nn.Module() as module, tuple() | list() as inputs):
+            keywords: Any = {}
+        case (torch.nn.Module() as module, dict() as keywords):
+            inputs = ()
+        case (torch.nn.Module() as module, tuple() | list() as inputs, dict() as keywords):
+            pass
         case _:
             raise DefinitionError(
-                f"{target}() must return a module and a tuple of example inputs, and returned {_described(made)}"
+                f"{target}() must return a module and a tuple of example inputs, a dictionary of inputs by name, or both; it "
+                f"returned {_described(made)}"
             )
-
-
-def sources_of(program: "TensorProgram", module: "nn.Module", inputs: tuple["Tensor", ...]) -> "dict[str, Tensor]":
-    """Returns the tensor of each source of a program: the module's parameters and buffers, its inputs, and zeros for states.
-
-    All microbatches of a step are the same inputs.
-    """
-    import torch
-
-    from dyorc.offline.program import ValueKind
-
-    named = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    found = {name: tensor for name, tensor in named.items() if name in program.values}
-    missing = [name for name in program.inputs if name not in found]
-    states = [value for value in program.values.values() if value.kind is ValueKind.STATE]
-    found |= {value.name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for value in states}
-    return found | dict(zip(missing, inputs * (len(missing) // max(len(inputs), 1)), strict=True))
+    try:
+        return eager(module), Example.of(inputs, keywords)
+    except ProgramCaptureError as error:
+        raise DefinitionError(f"{target}(): {error}") from error
 
 
 def _described(made: Any) -> str:

@@ -6,25 +6,37 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_unflatten, treespec_loads
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Inference, Plan
-from dyorc.offline.program import recapture_inference
-from dyorc.offline.runtime.weights import missing_weights
+from dyorc.offline.program import Example, eager, recapture_inference
+from dyorc.offline.runtime.weights import missing_weights, read_whole
 
 
 class PlannedModule(nn.Module):
     """Stands for a module whose weights lie in other processes: called like it, it returns what it would."""
 
-    def __init__(self, run: Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]) -> None:
+    def __init__(self, inference: Inference, run: Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]) -> None:
         super().__init__()
+        self._call = treespec_loads(inference.call_structure) if inference.call_structure else None
+        self._answer = treespec_loads(inference.answer_structure) if inference.answer_structure else None
         self._run = run
         self.eval()
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Answers a batch."""
-        found = self._run(inputs)
-        return found[0] if len(found) == 1 else found
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        """Answers a batch.
+
+        Raises:
+            PlanError: It is called in another way than the module was when it was planned.
+        """
+        example = Example.of(inputs, keywords)
+        if self._call is not None and example.structure != self._call:
+            raise PlanError(f"the module was planned for calls like {self._call}, and is called like {example.structure}")
+        outputs = self._run(example.tensors)
+        if self._answer is not None:
+            return tree_unflatten(outputs, self._answer)
+        return outputs[0] if len(outputs) == 1 else outputs
 
 
 def inference_of(plan: Plan) -> Inference:
@@ -47,17 +59,26 @@ def check_module(plan: Plan, make: Callable[[], Any]) -> None:
         PlanError: It is another one, or has been changed.
         ProgramCaptureError: It cannot be captured.
     """
-    examples = [
-        torch.empty(value.shape, dtype=getattr(torch, value.dtype))
-        for value in (plan.values[name] for name in inference_of(plan).inputs)
-    ]
+    args, keywords = example_of(plan).arguments()
     with torch.device("meta"):
         module = make()
-    plan.check_program(recapture_inference(module, examples))
+    plan.check_program(recapture_inference(module, args, keywords))
+
+
+def example_of(plan: Plan) -> Example:
+    """Returns a call like the one with which a plan's module was captured, with tensors that hold nothing."""
+    inference = inference_of(plan)
+    values = [plan.values[name] for name in inference.inputs]
+    tensors = [torch.empty(value.shape, dtype=getattr(torch, value.dtype)) for value in values]
+    if not inference.call_structure:
+        return Example.of(tensors)
+    return Example(tuple(tensors), treespec_loads(inference.call_structure))
 
 
 def computed_weights(plan: Plan, make: Callable[[], Any], path: Path) -> Mapping[str, torch.Tensor]:
-    """Returns those of a module's weights that its file does not hold, since the module computes them when it is made.
+    """Returns those of a module's weights that its file does not hold by the plan's names.
+
+    That is what the module computes when it is made, and a parameter that it has by several names if the file holds another.
 
     Raises:
         PlanError: The file cannot be read, is of another model, or lacks what the module does not compute.
@@ -65,9 +86,28 @@ def computed_weights(plan: Plan, make: Callable[[], Any], path: Path) -> Mapping
     missing = missing_weights(plan, path)
     if not missing:
         return {}
-    made: Any = make()
-    buffers = dict[str, torch.Tensor](made.named_buffers())
+    made = eager(make())
+    held = dict[str, torch.Tensor](made.named_buffers()) | tied_weights(made, missing, path)
+    if any(name not in held for name in missing):
+        args, keywords = example_of(plan).arguments()
+        held |= recapture_inference(made, args, keywords).constants
     for name in missing:
-        if name not in buffers:
+        if name not in held:
             raise PlanError(f"the plan needs the {plan.values[name].kind} {name}, which {path} does not hold")
-    return {name: buffers[name] for name in missing}
+    return {name: held[name] for name in missing}
+
+
+def tied_weights(module: nn.Module, missing: Sequence[str], path: Path) -> dict[str, torch.Tensor]:
+    """Returns parameters that a file holds by another of their names.
+
+    Args:
+        module: Says which names are of one parameter.
+        missing: Names that the file does not hold.
+        path: The file.
+    """
+    names: dict[int, list[str]] = {}
+    for name, tensor in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(name)
+    others = {name: alias for same in names.values() for name in same for alias in same if alias != name}
+    wanted = {name: others[name] for name in missing if name in others}
+    return read_whole(path, wanted) if wanted else {}

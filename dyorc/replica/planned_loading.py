@@ -76,7 +76,7 @@ class _Loading:
         self._group.start()
         self._group.load(path, computed)
         _log.info("group_started", pids=self._group.pids, plan=self._path)
-        return PlannedModule(self._group.run)
+        return PlannedModule(self._inference, self._group.run)
 
     def _check(self, make: Callable[[], Any]) -> None:
         """Captures the module to compare it with the planned one, which takes seconds: once for each server and plan."""

@@ -311,6 +311,8 @@ def _inference_of(program: TensorProgram) -> Inference | None:
         outputs=program.outputs,
         max_samples=program.values[program.inputs[0]].shape[0],
         batch_dims=program.batch_dims,
+        call_structure=program.call_structure,
+        answer_structure=program.answer_structure,
     )
 
 

@@ -13,7 +13,7 @@ from dyorc.offline.plan.network import Limit, Network
 from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.offline.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
-from dyorc.offline.program.graph import Dtype, OutputShape
+from dyorc.offline.program.graph import Dtype, OutputShape, OutputStart
 
 FORMAT = "dyorc-plan"
 VERSION = 2
@@ -124,7 +124,7 @@ class NetworkRow(msgspec.Struct, forbid_unknown_fields=True):
     limits: list[LimitRow]
 
 
-class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
+class InferenceRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What a plan of a model that answers takes and returns."""
 
     inputs: list[str]
@@ -132,6 +132,8 @@ class InferenceRow(msgspec.Struct, forbid_unknown_fields=True):
     max_samples: int
     batch_dims: dict[str, list[int]]
     is_proved: bool
+    call_structure: str = ""
+    answer_structure: str = ""
 
 
 class ModuleCheckRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -306,6 +308,8 @@ def _inference_row(inference: Inference) -> InferenceRow:
         max_samples=inference.max_samples,
         batch_dims={name: list(dims) for name, dims in sorted(inference.batch_dims.items())},
         is_proved=inference.is_proved,
+        call_structure=inference.call_structure,
+        answer_structure=inference.answer_structure,
     )
 
 
@@ -326,6 +330,8 @@ def _written(argument: Argument, next_input: Callable[[], int]) -> Any:
             return {"input": next_input()}
         case OutputShape():
             return {"shape": "output"}
+        case OutputStart():
+            return {"start": "output"}
         case Dtype(name):
             return {"dtype": name}
         case tuple():
@@ -460,6 +466,8 @@ def _inference(row: InferenceRow) -> Inference:
         max_samples=row.max_samples,
         batch_dims={name: tuple(dims) for name, dims in row.batch_dims.items()},
         is_proved=row.is_proved,
+        call_structure=row.call_structure,
+        answer_structure=row.answer_structure,
     )
 
 
@@ -504,6 +512,8 @@ def _read(argument: Any, inputs: Sequence[str], place: str) -> Argument:
             return Ref(_at(inputs, number, f"{place}: input"))
         case {"shape": "output"}:
             return OutputShape()
+        case {"start": "output"}:
+            return OutputStart()
         case {"dtype": str(name)}:
             return Dtype(name)
         case {"float": "inf" | "-inf" | "nan" as name}:

@@ -84,6 +84,8 @@ class Inference:
         max_samples: The number of samples for which the plan was made, and proved: the most that may come at once.
         batch_dims: For each value that grows with the number of samples, the dimensions that do.
         is_proved: Whether the plan has been proved as it is.
+        call_structure: How the module takes its inputs, as torch's pytree writes it; empty: by position.
+        answer_structure: How it puts its outputs together; empty: a tensor, or a tuple of several.
     """
 
     inputs: tuple[str, ...]
@@ -91,6 +93,8 @@ class Inference:
     max_samples: int
     batch_dims: Mapping[str, tuple[int, ...]]
     is_proved: bool = False
+    call_structure: str = ""
+    answer_structure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

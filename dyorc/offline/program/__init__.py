@@ -3,8 +3,11 @@
 from dyorc.offline.program.axes import Axes, axes_of
 from dyorc.offline.program.capture import capture, capture_inference, recapture_inference
 from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import eager
 from dyorc.offline.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind
 from dyorc.offline.program.layers import layered, repeated
+from dyorc.offline.program.sources import sources_of
 from dyorc.offline.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
 from dyorc.offline.program.update import with_update
 
@@ -13,6 +16,7 @@ __all__ = [
     "REPLICATE",
     "Argument",
     "Axes",
+    "Example",
     "Node",
     "Partial",
     "Placement",
@@ -26,10 +30,12 @@ __all__ = [
     "axes_of",
     "capture",
     "capture_inference",
+    "eager",
     "evaluate",
     "layered",
     "recapture_inference",
     "repeated",
+    "sources_of",
     "strategies_of",
     "with_update",
 ]

@@ -1,149 +1,214 @@
 """Captures a module as one graph, by AOTAutograd: its training step, with forward, loss and backward together, or its answers."""
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import treespec_dumps
 
-from dyorc.errors import ProgramCaptureError
+from dyorc.errors import CaptureWarning, ProgramCaptureError
 from dyorc.offline.program.batch import batch_dims_of
 from dyorc.offline.program.decompositions import ByFormula, decompositions
+from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import FlatModule, Pick, weightless
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.layers import layered
+from dyorc.offline.program.randomness import CounterBased, WithoutRandomness
 from dyorc.offline.program.reading import Reader
 from dyorc.offline.program.refusals import Watch, refused
+from dyorc.offline.program.returned import loss_in, tensors_in
 from dyorc.offline.program.simplify import simplified
 
+Keywords = Mapping[str, Any]
 
-def capture(module: nn.Module, inputs: Sequence[torch.Tensor], *, name: str = "") -> TensorProgram:
+
+def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = "") -> TensorProgram:
     """Captures the training step of a module whose call returns its loss.
 
     Nothing is computed: the module's parameters may lie on the `meta` device. Nodes of layers that it repeats have their number.
+    Parameters that get no gradient are frozen: the program reads them, and a warning names them. One that the module has by
+    several names is one parameter, called by the first of them. What draws random numbers, such as dropout, becomes a function of
+    the step, which is counted in the state `random.step`, and of the place of each element; the module draws the same inside of
+    `CounterBased`.
 
     Args:
-        module: Called with the inputs, it returns the loss, a scalar.
-        inputs: Examples; their shapes and types become the program's.
+        module: Called with the inputs, it returns the loss, a scalar; or a dictionary or an object that holds it as `loss`; or a
+            tuple whose first element it is.
+        inputs: Examples; the shapes and types of their tensors become the program's.
+        keywords: The same, by name.
         name: For people; the class of the module if empty.
 
     Raises:
-        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers.
+        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers that are no
+            function of a counter, such as `torch.poisson`.
     """
-    name = name or type(module).__name__
-    graph, signature = _exported(name, module, inputs, _OneLoss, trace_joint=True, output_loss_index=0)
-    return layered(simplified(Reader(name, graph, signature).training_step()))
+    call = _Call.of(name, module, inputs, keywords)
+    return layered(simplified(call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()))
 
 
-def capture_inference(module: nn.Module, inputs: Sequence[torch.Tensor], *, name: str = "") -> TensorProgram:
+def capture_inference(
+    module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = ""
+) -> TensorProgram:
     """Captures what a module answers to a batch; computes nothing either.
 
     It is captured twice, the second time for one sample more: what differs is what grows with the batch.
 
     Args:
-        module: Called with the inputs, it returns a tensor, or a tuple of several; it is taken as if `eval` had been called.
-        inputs: Examples, each with the samples along its first dimension.
+        module: Called with the inputs, it returns a tensor, or several in a tuple, a dictionary or whatever torch's pytree knows;
+            it is taken as if `eval` had been called.
+        inputs: Examples, each tensor with the samples along its first dimension.
+        keywords: The same, by name.
         name: For people; the class of the module if empty.
 
     Raises:
         ProgramCaptureError: torch cannot export the module, it returns something else, draws random numbers, changes its buffers,
             or does other operations for other numbers of samples.
     """
-    name = name or type(module).__name__
-    num_samples = {tuple(tensor.shape[:1]) for tensor in inputs}
+    call = _Call.of(name, module, inputs, keywords)
+    num_samples = {tuple(tensor.shape[:1]) for tensor in call.example.tensors}
     if len(num_samples) != 1 or () in num_samples or (0,) in num_samples:
         raise ProgramCaptureError(
-            f"{name}: every example input must have the samples along its first dimension; the shapes are "
-            f"{[list(tensor.shape) for tensor in inputs]}"
+            f"{call.name}: every example input must have the samples along its first dimension; the shapes are "
+            f"{[list(tensor.shape) for tensor in call.example.tensors]}"
         )
-    found = _inference(name, module, inputs)
-    more = _inference(name, module, [tensor.new_empty((len(tensor) + 1, *tensor.shape[1:])) for tensor in inputs])
-    return replace(found, batch_dims=batch_dims_of(found, more, len(inputs[0])))
+    program = call.answers()
+    more = call.with_one_sample_more().answers()
+    return replace(program, batch_dims=batch_dims_of(program, more, len(call.example.tensors[0])))
 
 
-def recapture_inference(module: nn.Module, inputs: Sequence[torch.Tensor], *, name: str = "") -> TensorProgram:
+def recapture_inference(
+    module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = ""
+) -> TensorProgram:
     """Captures what a module answers once only, to compare its digest: what grows with the batch is not found out."""
-    return _inference(name or type(module).__name__, module, inputs)
+    return _Call.of(name, module, inputs, keywords).answers()
 
 
-def _inference(name: str, module: nn.Module, inputs: Sequence[torch.Tensor]) -> TensorProgram:
-    with torch.no_grad():
-        graph, signature = _exported(name, module, inputs, _Answers, trace_joint=False)
-    return simplified(Reader(name, graph, signature).inference())
+@dataclass(frozen=True)
+class _Call:
+    """One call of a module that is captured."""
+
+    name: str
+    module: nn.Module
+    example: Example
+
+    @staticmethod
+    def of(name: str, module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None) -> "_Call":
+        name = name or type(getattr(module, "_orig_mod", module)).__name__
+        try:
+            return _Call(name, module, Example.of(inputs, keywords))
+        except ProgramCaptureError as error:
+            raise ProgramCaptureError(f"{name}: {error}") from error
+
+    def with_one_sample_more(self) -> "_Call":
+        more = [tensor.new_empty((len(tensor) + 1, *tensor.shape[1:])) for tensor in self.example.tensors]
+        return replace(self, example=self.example.with_tensors(more))
+
+    def answers(self) -> TensorProgram:
+        structure = ""
+
+        def pick(answer: Any) -> tuple[torch.Tensor, ...]:
+            nonlocal structure
+            tensors, spec = tensors_in(answer)
+            structure = treespec_dumps(spec)
+            return tensors
+
+        with torch.no_grad():
+            reader = self.exported(pick, is_trained=False)
+        call_structure = treespec_dumps(self.example.structure)
+        return replace(simplified(reader.inference()), call_structure=call_structure, answer_structure=structure)
+
+    def exported(self, pick: Pick, *, is_trained: bool) -> Reader:
+        """Has torch export the call, and returns what reads its graph."""
+        try:
+            return self._exported(pick, is_trained=is_trained)
+        except Exception as error:
+            # torch says in more than one way that a parameter gets no gradient
+            if not is_trained or not (frozen := self._without_gradients(pick)):
+                raise self._refused(error) from error
+        warnings.warn(
+            f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", CaptureWarning, stacklevel=3
+        )
+        try:
+            return self._exported(pick, frozen, is_trained=True)
+        except Exception as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> ProgramCaptureError:
+        return refused(self.name, error, self.module)
+
+    def _exported(self, pick: Pick, frozen: Sequence[str] = (), *, is_trained: bool) -> Reader:
+        from torch._functorch.aot_autograd import aot_export_module  # takes a second to import
+
+        options: dict[str, Any] = {"trace_joint": True, "output_loss_index": 0} if is_trained else {"trace_joint": False}
+        with self._without_elements(pick, frozen, is_trained=is_trained) as (flat, examples):
+            exported: Any = aot_export_module(flat, examples, decompositions=decompositions(), **options)
+        return Reader(self.name, exported[0], exported[1], flat)
+
+    def _without_gradients(self, pick: Pick) -> tuple[str, ...]:
+        """Which parameters get no gradient."""
+        with self._without_elements(pick, (), is_trained=True) as (flat, examples):
+            trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
+            try:
+                gradients = torch.autograd.grad(flat(*examples)[0], [*trained.values()], allow_unused=True)
+            except Exception:
+                return ()  # it is not that: torch's first error says more
+        return tuple(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
+
+    @contextmanager
+    def _without_elements(
+        self, pick: Pick, frozen: Sequence[str], *, is_trained: bool
+    ) -> Generator[tuple[FlatModule, tuple[torch.Tensor, ...]]]:
+        """A flat module and its inputs with fake tensors of the CPU, and the modes in which torch is to see them.
+
+        Torch would compute the whole step with real ones. On `meta`, it has no gradient of some operations.
+        """
+        from torch._subclasses import FakeTensorMode
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        # attention that has a mask becomes many operations by the formula of torch, and so does what oneDNN computes as a whole
+        with FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _without_onednn(), _exporting():
+            module = weightless(self.module, _fake, frozen)
+            flat = FlatModule(
+                module if is_trained else module.eval(), self.example, pick, _training if is_trained else _answering
+            )
+            yield flat, tuple(map(_fake, self.example.tensors))
 
 
-def _exported(
-    name: str,
-    module: nn.Module,
-    inputs: Sequence[torch.Tensor],
-    wrap: Callable[[nn.Module], nn.Module],
-    **options: Any,
-) -> tuple[torch.fx.Graph, Any]:
-    from torch._functorch.aot_autograd import aot_export_module  # takes a second to import
-    from torch._subclasses import FakeTensorMode
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    try:
-        # attention that has a mask becomes many operations by the formula of torch
-        with FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _exporting():
-            weightless, examples = _faked(module, inputs)
-            found: Any = aot_export_module(wrap(weightless), examples, decompositions=decompositions(), **options)
-    except Exception as error:
-        raise refused(name, error) from error
-    return found[0].graph, found[1]
-
-
-def _faked(module: nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Returns a copy of the module and the inputs with fake tensors of the CPU; for whoever has entered a fake mode.
-
-    Torch would compute the whole step with real ones. On `meta`, it has no gradient of some operations.
-    """
-
-    def fake(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
-
-    known: dict[int, Any] = {id(p): nn.Parameter(fake(p), requires_grad=p.requires_grad) for p in module.parameters()}
-    known |= {id(buffer): fake(buffer) for buffer in module.buffers()}
-    return deepcopy(module, known), tuple(fake(tensor) for tensor in inputs)
-
-
-class _OneLoss(nn.Module):
-    """What AOTAutograd wants: a module that returns a tuple whose first element is the loss."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor]:
-        with ByFormula(), Watch(inputs):
-            loss = self.module(*inputs)
-        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise TypeError(f"the module must return its loss, a scalar tensor, and returned {found}")
-        return (loss,)
-
-
-class _Answers(nn.Module):
-    """What AOTAutograd wants: a module that returns a tuple of tensors."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module.eval()
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with ByFormula(), Watch(inputs):
-            found = self.module(*inputs)
-        if isinstance(found, torch.Tensor):
-            return (found,)
-        if not isinstance(found, tuple | list) or len(found) < 2 or not all(isinstance(t, torch.Tensor) for t in found):
-            raise TypeError(f"the module must return a tensor, or a tuple of several, and returned {type(found).__name__}")
-        return tuple(found)
+def _fake(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 @contextmanager
-def _exporting() -> Iterator[None]:
+def _training(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[CounterBased]:
+    """Looks at each call of torch, computes some by formulas, and draws what any split can draw."""
+    with ByFormula(), Watch(inputs), CounterBased(step) as draws:
+        yield draws
+
+
+@contextmanager
+def _answering(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[WithoutRandomness]:
+    """The same, without draws."""
+    with ByFormula(), Watch(inputs), WithoutRandomness() as none:
+        yield none
+
+
+@contextmanager
+def _without_onednn() -> Generator[None]:
+    """`torch.backends.mkldnn.flags` warns of what it does not touch."""
+    mkldnn: Any = torch.backends.mkldnn
+    was_enabled, mkldnn.enabled = mkldnn.enabled, False
+    try:
+        yield
+    finally:
+        mkldnn.enabled = was_enabled
+
+
+@contextmanager
+def _exporting() -> Generator[None]:
     """Says to libraries that ask `torch.compiler` that a graph is captured: they take no branch then that depends on data."""
     from torch import compiler
 

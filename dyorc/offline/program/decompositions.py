@@ -83,9 +83,20 @@ class ByFormula(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
             return _attention(*args, **kwargs)
+        if func in _UNCHECKED:
+            return _UNCHECKED[func](*args, **kwargs)[0]
         if func is functional.interpolate and (factors := _whole_factors(*args, **kwargs)):
             return _enlarged(args[0], *factors)
         return func(*args, **kwargs)
+
+
+_UNCHECKED: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.linalg.solve: torch.linalg.solve_ex,
+    torch.linalg.inv: torch.linalg.inv_ex,
+    torch.inverse: torch.linalg.inv_ex,
+    torch.linalg.cholesky: torch.linalg.cholesky_ex,
+}
+"""The same without an error for singular matrices: that check is an effect, which no graph holds. They give no numbers then."""
 
 
 def _whole_factors(

@@ -5,11 +5,12 @@ Everything here is plain data without torch, so that planners, the simulator and
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import prod
+from typing import Any
 
 type_sizes = {
     "bool": 1,
@@ -79,13 +80,18 @@ class OutputShape:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputStart:
+    """Stands for where the node's output begins in the whole value, a number for each dimension: see `located`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dtype:
     """Stands for a type of elements among a node's arguments."""
 
     name: str
 
 
-Argument = Ref | OutputShape | Dtype | int | float | bool | str | None | tuple["Argument", ...]
+Argument = Ref | OutputShape | OutputStart | Dtype | int | float | bool | str | None | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +149,13 @@ def renamed(argument: Argument, names: Mapping[str, str]) -> Argument:
     return argument
 
 
+def located(arguments: tuple[Argument, ...], start: Sequence[int]) -> tuple[Argument, ...]:
+    """Returns the arguments of an operation for the piece of its output that begins at `start` of the whole."""
+    return (
+        tuple(tuple(start) if isinstance(a, OutputStart) else a for a in arguments) if OutputStart() in arguments else arguments
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TensorProgram:
     """What one device computes: a training step, or a model's answers to a batch.
@@ -159,6 +172,9 @@ class TensorProgram:
         updates: For each parameter, state or buffer that the step changes, the value that it becomes.
         outputs: What a model answers, in the order in which it returns them; empty if it trains.
         batch_dims: For each value of a model that answers, the dimensions that grow with the number of samples in a batch.
+        constants: The elements of sources that are neither parameters nor buffers, as tensors of torch. Not in the digest.
+        call_structure: How a model that answers takes its inputs, as torch's pytree writes it. Not in the digest.
+        answer_structure: How it puts its outputs together. Not in the digest.
     """
 
     name: str
@@ -170,6 +186,9 @@ class TensorProgram:
     updates: Mapping[str, str] = field(default_factory=dict[str, str])
     outputs: tuple[str, ...] = ()
     batch_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    call_structure: str = ""
+    answer_structure: str = ""
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

@@ -1,14 +1,18 @@
 """Reads the graph that torch has exported into a tensor program."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import getitem
 from typing import Any, cast
 
 import torch
+from torch._subclasses import FakeTensor
 
 from dyorc.errors import ProgramCaptureError
+from dyorc.offline.program.flat_module import FlatModule
 from dyorc.offline.program.graph import Argument, Dtype, Node, Phase, Ref, TensorProgram, Value, ValueKind, type_sizes
-from dyorc.offline.program.refusals import RANDOM
+from dyorc.offline.program.randomness import arguments_of, draws
+from dyorc.offline.program.randomness.philox import STEP
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 """Keywords that say where and how a tensor lies, not what it holds."""
@@ -17,45 +21,64 @@ _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_block
 class Reader:
     """Reads torch's graph into ours: once, by the method that says what the graph is of."""
 
-    def __init__(self, name: str, graph: torch.fx.Graph, signature: Any) -> None:
+    def __init__(self, name: str, graph_module: torch.fx.GraphModule, signature: Any, flat: FlatModule) -> None:
         self._name = name
-        self._graph = graph
+        self._graph_module = graph_module
         self._signature = signature
+        self._flat = flat
         self._values: dict[str, Value] = {}
         self._nodes: list[Node] = []
         self._names: dict[torch.fx.Node, str] = {}  # of nodes with one output
         self._parts: dict[torch.fx.Node, dict[int, str]] = {}  # of nodes with several: index -> value
+        self._constants: dict[str, torch.Tensor] = {}
+        self._results: list[torch.fx.Node] = []
 
     def training_step(self) -> TensorProgram:
         """Returns a graph of forward and backward."""
-        for node in self._graph.nodes:
-            self._read(node)
-        signature = self._signature
-        grads = {
-            _own(signature.backward_signature.gradients_to_parameters[output]): self._of_output(output)
-            for output in signature.backward_signature.gradients_to_parameters
-        }
-        updates = {_own(buffer): self._of_output(output) for output, buffer in signature.buffers_to_mutate.items()}
-        loss = self._of_output(signature.user_outputs[0])  # what it names as the loss may be an updated buffer
+        self._read_all()
+        trained = [n for i, n in enumerate(self._flat.parameter_names) if self._flat.get_parameter(f"parameter{i}").requires_grad]
+        loss, *others = self._results
+        buffers, gradients = others[: len(self._flat.buffer_names)], others[len(self._flat.buffer_names) :]
         return TensorProgram(
             name=self._name,
             values=self._values,
-            nodes=tuple(self._in_phases(loss)),
+            nodes=tuple(self._in_phases(self._names[loss])),
             inputs=self._inputs,
-            loss=loss,
-            gradients=grads,
-            updates=updates,
+            loss=self._names[loss],
+            gradients={name: self._names[node] for name, node in zip(trained, gradients, strict=True)},
+            updates=self._changed(buffers),
+            constants=self._constants,
         )
 
     def inference(self) -> TensorProgram:
         """Returns a graph of forward alone."""
-        for node in self._graph.nodes:
+        self._read_all()
+        num_answers = len(self._results) - len(self._flat.buffer_names)
+        if changed := self._changed(self._results[num_answers:]):
+            raise ProgramCaptureError(
+                f"{self._name} changes its buffer {next(iter(changed))} when it answers: batches would differ"
+            )
+        outputs = tuple(self._names[node] for node in self._results[:num_answers])
+        return TensorProgram(
+            name=self._name,
+            values=self._values,
+            nodes=tuple(self._nodes),
+            inputs=self._inputs,
+            outputs=outputs,
+            constants=self._constants,
+        )
+
+    def _read_all(self) -> None:
+        for node in self._graph_module.graph.nodes:
             self._read(node)
-        if self._signature.buffers_to_mutate:
-            changed = _own(next(iter(self._signature.buffers_to_mutate.values())))
-            raise ProgramCaptureError(f"{self._name} changes its buffer {changed} when it answers: batches would differ")
-        outputs = tuple(self._of_output(output) for output in self._signature.user_outputs)
-        return TensorProgram(name=self._name, values=self._values, nodes=tuple(self._nodes), inputs=self._inputs, outputs=outputs)
+
+    def _changed(self, buffers: Sequence[torch.fx.Node]) -> dict[str, str]:
+        """What becomes of buffers that the step changes; the others are still the copies that the flat module has made."""
+        return {
+            name: self._names[node]
+            for name, node in zip(self._flat.buffer_names, buffers, strict=True)
+            if not _is_copy_of_source(node)
+        }
 
     @property
     def _inputs(self) -> tuple[str, ...]:
@@ -71,14 +94,45 @@ class Reader:
         elif node.op == "call_function" and not _is_check(node):
             self._read_call(node)
         elif node.op == "get_attr":
-            raise ProgramCaptureError(f"{self._name} holds the constant {node.target}: register it as a buffer of the module")
+            self._read_constant(node)
+        elif node.op == "output":
+            self._results = list(cast(tuple[torch.fx.Node, ...], node.args[0]))
+
+    def _read_constant(self, node: torch.fx.Node) -> None:
+        """Reads a tensor that is none of the module's parameters and buffers: a number if it has one element, else a source."""
+        tensor: torch.Tensor = getattr(self._graph_module, cast(str, node.target))
+        if tensor.is_meta or isinstance(tensor, FakeTensor):
+            raise ProgramCaptureError(
+                f"{self._name} holds a tensor of shape {list(tensor.shape)} without elements: register it as a buffer, or "
+                "make the module elsewhere than on meta"
+            )
+        if tensor.dim() == 0:
+            self._add(node.name, tensor, ValueKind.ACTIVATION)
+            dtype = Dtype(str(tensor.dtype).removeprefix("torch."))
+            number = Node(
+                name=node.name,
+                op="aten.full.default",
+                arguments=((), tensor.item()),
+                keywords=(("dtype", dtype),),
+                outputs=(node.name,),
+            )
+            self._nodes.append(number)
+            self._names[node] = node.name
+            return
+        name = next((known for known, other in self._constants.items() if other is tensor), f"constant_{len(self._constants)}")
+        self._constants[name] = tensor.detach()
+        self._add(name, tensor, ValueKind.BUFFER)
+        self._names[node] = name
 
     def _read_source(self, node: torch.fx.Node) -> None:
         signature = self._signature
         if node.name in signature.inputs_to_parameters:
-            name, kind = _own(signature.inputs_to_parameters[node.name]), ValueKind.PARAMETER
+            index = int(signature.inputs_to_parameters[node.name].removeprefix("parameter"))
+            name, kind = self._flat.parameter_names[index], ValueKind.PARAMETER
         elif node.name in signature.inputs_to_buffers:
-            name, kind = _own(signature.inputs_to_buffers[node.name]), ValueKind.BUFFER
+            index = int(signature.inputs_to_buffers[node.name].removeprefix("buffer"))
+            name = self._flat.buffer_names[index]
+            kind = ValueKind.STATE if name == STEP else ValueKind.BUFFER
         else:
             name, kind = f"input_{sum(v.kind is ValueKind.INPUT for v in self._values.values())}", ValueKind.INPUT
         self._add(name, node.meta["val"], kind)
@@ -86,9 +140,10 @@ class Reader:
 
     def _read_call(self, node: torch.fx.Node) -> None:
         op = str(node.target)
-        if any(word in op for word in RANDOM):
+        if draws(node.target, arguments_of(node.target, node.args, node.kwargs)):
             raise ProgramCaptureError(
-                f"{self._name} draws random numbers ({op}): a plan cannot be proved equal to it; set dropout to 0"
+                f"{self._name} draws random numbers in its backward pass ({op}), and only those of its forward pass are "
+                "functions of a counter"
             )
         result = node.meta["val"]
         outputs: list[str] = []
@@ -137,10 +192,6 @@ class Reader:
             raise ProgramCaptureError(f"{self._name}: {name} is of type {dtype}, which is not supported")
         self._values[name] = Value(name=name, shape=tuple(int(n) for n in tensor.shape), dtype=dtype, kind=kind)
 
-    def _of_output(self, output: str) -> str:
-        node = next(node for node in self._names if node.name == output)
-        return self._names[node]
-
     def _in_phases(self, loss: str) -> list[Node]:
         """What the loss needs is forward; the rest is backward."""
         needed = {loss}
@@ -159,6 +210,8 @@ def _is_check(node: torch.fx.Node) -> bool:
     return str(node.target).startswith(("aten._assert", "aten.sym_constrain"))
 
 
-def _own(name: str) -> str:
-    """The parameter's name in the caller's module."""
-    return name.removeprefix("module.")
+def _is_copy_of_source(node: torch.fx.Node) -> bool:
+    """Whether it is a source, or a copy of one: through how many copies and detached views does not matter."""
+    while node.op == "call_function" and str(node.target) in ("aten.clone.default", "aten.detach.default", "aten.alias.default"):
+        node = cast(torch.fx.Node, node.args[0])
+    return node.op == "placeholder"

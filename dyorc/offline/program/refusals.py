@@ -6,12 +6,12 @@ from traceback import extract_tb
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  # of all of them
 from torch.overrides import TorchFunctionMode
 
 from dyorc.errors import ProgramCaptureError
 
-RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "exponential")
-"""Parts of the names of operations that draw random numbers."""
 _NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
 _NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
 _NO_CHANGE = "changes an input of the module in place; work on a copy of it"
@@ -54,14 +54,14 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
             yield from _tensors(part)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def refused(name: str, error: Exception) -> ProgramCaptureError:
+def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureError:
     """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
     text = str(error)
     match type(error).__name__:
         case "DynamicOutputShapeException":
             text = f"{text} {_NO_SHAPE}"
         case "DataDependentOutputException" | "GuardOnDataDependentSymNode":
-            text = f"{text} {_NO_VALUE}"
+            text = _of_norm_without_momentum(module) or f"{text} {_NO_VALUE}"
         case _ if ".numpy() is not supported" in text or "data pointer" in text:
             text = f"numpy {_NO_VALUE}"
         case _ if "modified by an inplace operation" in text or "mutat" in text:
@@ -71,9 +71,22 @@ def refused(name: str, error: Exception) -> ProgramCaptureError:
     return ProgramCaptureError(f"{name} cannot be captured as one graph{_where(error)}: {text}")
 
 
+def _of_norm_without_momentum(module: nn.Module) -> str:
+    """What keeps a module with a cumulative average from being captured: torch reads the count of batches as a Python number."""
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and part.momentum is None and part.training and part.track_running_stats:
+            return (
+                f"{name} ({type(part).__name__}) has momentum=None: torch divides by the number of batches that it has "
+                "counted, as a Python number, which no graph holds; give it a momentum"
+            )
+    return ""
+
+
 def _where(error: Exception) -> str:
     """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
     frames = extract_tb(error.__traceback__)
-    starts = [index for index, frame in enumerate(frames) if frame.filename.endswith("capture.py") and frame.name == "forward"]
+    starts = [
+        index for index, frame in enumerate(frames) if frame.filename.endswith("flat_module.py") and frame.name == "forward"
+    ]
     own = [frame for frame in frames[starts[0] + 1 :] if not frame.filename.startswith(_FOREIGN)] if starts else []
     return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""

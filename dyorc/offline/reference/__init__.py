@@ -8,6 +8,8 @@ float64.py          has module and program compute in float64, whatever types th
 samples.py          other weights and inputs, by seed
 tolerance.py        when two results are equal
 comparison.py       runs a captured program beside its module
+repeatability.py    finds what is another program each time
+feasibility.py      whether there is the memory for it
 first_difference.py names the first operation whose result differs
 """
 

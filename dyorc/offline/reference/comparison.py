@@ -4,7 +4,6 @@ Both compute a whole step in float64, on the example and on other weights and in
 depends on its type, both compute in their own types, and rounding is allowed for.
 """
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,37 +13,40 @@ from torch import nn
 
 from dyorc.errors import ProgramCaptureError, text_of
 from dyorc.offline.plan import ModuleCheck
-from dyorc.offline.program.capture import capture, recapture_inference
 from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram
+from dyorc.offline.program.sources import sources_of
+from dyorc.offline.reference.feasibility import check_memory
 from dyorc.offline.reference.first_difference import first_difference
 from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
-from dyorc.offline.reference.samples import Sources, other_inputs, randomize, with_elements
+from dyorc.offline.reference.repeatability import check_repeatable, recaptured
+from dyorc.offline.reference.samples import other_example, randomize, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 
 NUM_SEEDS = 3
 """How often both run: on the example with the module's own weights, and on others."""
 
 
-def compare_with_module(
-    program: TensorProgram, module: nn.Module, inputs: Sequence[torch.Tensor], sources_of: Sources
-) -> ModuleCheck:
+def compare_with_module(program: TensorProgram, module: nn.Module, example: Example) -> ModuleCheck:
     """Runs a program and its module on one device, and compares loss or answers, every gradient and every buffer.
 
-    The module stays as it was. Memory: two steps in float64.
+    Before that it is captured once more, after it has run: what differs from call to call is refused. The module stays as it was.
 
     Args:
         program: Captured from the module, without the step of an optimizer.
         module: As it was captured.
-        inputs: The examples.
-        sources_of: Says what the program reads.
+        example: With which it was captured.
 
     Raises:
         ProgramCaptureError: They compute something else; names the results, and the first operation whose result differs.
+            Or there is too little memory for two steps in float64.
     """
     with torch.random.fork_rng(devices=[]):
-        own = _Pair(program, with_elements(module), tuple(tensor.detach().cpu() for tensor in inputs), sources_of)
+        own = _Pair(program, with_elements(module), example.with_tensors([tensor.detach().cpu() for tensor in example.tensors]))
+        check_memory(program)
+        check_repeatable(program, own.module, own.example)
         in_float64 = own.in_float64()
         try:
             return in_float64.compared()
@@ -52,7 +54,7 @@ def compare_with_module(
             return own.compared()
         except ProgramCaptureError:
             # what depends on the type, such as its smallest number, is another constant in float64
-            own.in_float64(_recaptured(program, in_float64)).compared()
+            own.in_float64(recaptured(program, in_float64.module, in_float64.example)).compared()
             return own.compared()
 
 
@@ -66,14 +68,14 @@ class _Pair:
 
     program: TensorProgram
     module: nn.Module
-    inputs: tuple[torch.Tensor, ...]
-    sources_of: Sources
+    example: Example
     is_wide: bool = False
 
     def in_float64(self, program: TensorProgram | None = None) -> "_Pair":
         module = module_in_float64(self.module)
         program = program or program_in_float64(self.program)
-        return _Pair(program, module, tuple(map(widened, self.inputs)), self.sources_of, is_wide=True)
+        wide = self.example.with_tensors(tuple(map(widened, self.example.tensors)))
+        return _Pair(program, module, wide, is_wide=True)
 
     def compared(self) -> ModuleCheck:
         """Runs both for each seed.
@@ -84,54 +86,53 @@ class _Pair:
         """
         largest, num_results = 0.0, 0
         for seed in range(NUM_SEEDS):
-            module, inputs = self._sample(seed)
-            judgement = self._judgement(module, inputs)
+            module, example = self._sample(seed)
+            judgement = self._judgement(module, example)
             if not judgement.is_equal:
                 raise self._error(judgement, seed)
             largest, num_results = max(largest, judgement.largest), judgement.num_results
         dtype = "float64" if self.is_wide else "own"
         return ModuleCheck(num_seeds=NUM_SEEDS, dtype=dtype, largest_difference=largest, num_results=num_results)
 
-    def _sample(self, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    def _sample(self, seed: int) -> tuple[nn.Module, Example]:
         module = deepcopy(self.module)
         if seed == 0:
-            return module, self.inputs
+            return module, self.example
         generator = torch.Generator().manual_seed(seed)
         randomize(module, generator)
-        return module, tuple(other_inputs(self.inputs, generator, lambda inputs: self._accepts(module, inputs)))
+        return module, other_example(self.example, generator, lambda other: self._accepts(module, other))
 
-    def _accepts(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+    def _accepts(self, module: nn.Module, example: Example) -> bool:
         try:
-            self._run(deepcopy(module), inputs)
+            self._run(deepcopy(module), example)
         except Exception:
             return False
         return True
 
-    def _run(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
-        copies = tuple(tensor.clone() for tensor in inputs)
+    def _run(self, module: nn.Module, example: Example) -> Step:
+        copy = example.with_tensors([tensor.clone() for tensor in example.tensors])
         with InFloat64() if self.is_wide else nullcontext():
-            return answers_of(module, copies) if self.program.outputs else training_step_of(module, copies)
+            return answers_of(module, copy) if self.program.outputs else training_step_of(module, copy)
 
-    def _judgement(self, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Judgement:
-        sources = {name: tensor.clone() for name, tensor in self.sources_of(self.program, module, inputs).items()}
+    def _judgement(self, module: nn.Module, example: Example) -> Judgement:
+        sources = self._sources(module, example)
         try:
-            step = self._run(deepcopy(module), inputs)
+            step = self._run(deepcopy(module), example)
         except Exception as error:
             if self.is_wide:
                 raise _CannotRun from error
             raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error
         return judge(step.results(self.program), labelled(self.program, evaluate(self.program, sources)))
 
+    def _sources(self, module: nn.Module, example: Example) -> dict[str, torch.Tensor]:
+        sources = sources_of(self.program, module, example.tensors)
+        return {name: widened(tensor) if self.is_wide else tensor.clone() for name, tensor in sources.items()}
+
     def _error(self, judgement: Judgement, seed: int) -> ProgramCaptureError:
-        module, inputs = self._sample(seed)
-        sources = {name: tensor.clone() for name, tensor in self.sources_of(self.program, module, inputs).items()}
-        operation = first_difference(self.program, sources, lambda: self._run(module, inputs))
+        module, example = self._sample(seed)
+        sources = self._sources(module, example)
+        operation = first_difference(self.program, sources, lambda: self._run(module, example))
         where = "" if operation is None else f"\nthe first operation whose result is not in the program: {operation}"
         return ProgramCaptureError(
             f"{self.program.name}: the captured program computes something else than the module; {judgement}{where}"
         )
-
-
-def _recaptured(program: TensorProgram, pair: _Pair) -> TensorProgram:
-    again = recapture_inference if program.outputs else capture
-    return again(pair.module, pair.inputs, name=program.name)

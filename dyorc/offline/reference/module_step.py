@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
+from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.randomness import CounterBased
+from dyorc.offline.program.returned import loss_in, tensors_in
 
 LOSS = "the loss"
 
@@ -69,12 +71,19 @@ class Step:
         return expected
 
 
-def training_step_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
-    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers."""
+def training_step_of(module: nn.Module, example: Example, number: int = 0) -> Step:
+    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers.
+
+    Args:
+        module: Draws counter-based random numbers, as its program does.
+        example: What it is called with.
+        number: How many steps came before: each draws other numbers.
+    """
     module.zero_grad(set_to_none=True)
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    loss = module(*inputs)
-    loss.backward()
+    with CounterBased(number):
+        loss = loss_in(example.call(module))
+        loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
@@ -96,11 +105,10 @@ def _means(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tenso
     return {name: torch.stack([part[name] for part in parts]).sum(0) / len(parts) for name in parts[0]}
 
 
-def answers_of(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Step:
+def answers_of(module: nn.Module, example: Example) -> Step:
     """Runs a module that answers; it is taken as if `eval` had been called."""
     with torch.no_grad():
-        answer: Any = module.eval()(*inputs)
-    tensors = (answer,) if isinstance(answer, torch.Tensor) else tuple(answer)
+        tensors, _ = tensors_in(example.call(module.eval()))
     return Step(returned={output_label(index): tensor for index, tensor in enumerate(tensors)}, gradients={}, buffers={})
 
 

@@ -8,9 +8,12 @@ from torch import nn
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.evaluate import evaluate
+from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.randomness.philox import STEP
+from dyorc.offline.program.sources import sources_of
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
-from dyorc.offline.reference.samples import Sources, with_elements
+from dyorc.offline.reference.samples import with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 from dyorc.offline.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
 
@@ -19,7 +22,7 @@ def judge_run(
     program: TensorProgram,
     results: Mapping[str, torch.Tensor],
     module: nn.Module,
-    inputs: Sequence[torch.Tensor],
+    example: Example,
     sources: Mapping[str, torch.Tensor],
     optimizer: tuple[Optimizer, int] | None = None,
 ) -> Judgement:
@@ -32,15 +35,15 @@ def judge_run(
         program: What was run.
         results: By the names of the program's values.
         module: Stays as it was.
-        inputs: What both read; each microbatch the same.
+        example: What both read; each microbatch the same.
         sources: What the ranks began with.
         optimizer: Whose step the program holds, and over how many microbatches.
     """
     if program.outputs:
-        return judge(answers_of(deepcopy(module), inputs).results(program), labelled(program, results))
+        return judge(answers_of(deepcopy(module), example).results(program), labelled(program, results))
     name, num_parts = optimizer or (None, 1)
     module = deepcopy(module)
-    steps = [training_step_of(module, [tensor.clone() for tensor in inputs]) for _ in range(num_parts)]
+    steps = [training_step_of(module, example, part) for part in range(num_parts)]
     expected = mean_of(steps).results(program, has_gradients=name != "adama")
     named = labelled(program, results)
     changed = {
@@ -55,8 +58,7 @@ def judge_run(
 def compare_update(
     program: TensorProgram,
     module: nn.Module,
-    inputs: Sequence[torch.Tensor],
-    sources_of: Sources,
+    example: Example,
     optimizer: tuple[Optimizer, int],
 ) -> None:
     """Runs a program with an optimizer's step on one device, beside the module and torch.optim.
@@ -64,9 +66,9 @@ def compare_update(
     Raises:
         ProgramCaptureError: They compute something else.
     """
-    module, inputs = with_elements(module), tuple(inputs)
-    sources = sources_of(program, module, inputs)
-    judgement = judge_run(program, evaluate(program, sources), module, inputs, sources, optimizer)
+    module = with_elements(module)
+    sources = sources_of(program, module, example.tensors)
+    judgement = judge_run(program, evaluate(program, sources), module, example, sources, optimizer)
     if not judgement.is_equal:
         raise ProgramCaptureError(f"{program.name}: the step of {optimizer[0]} is not that of torch: {judgement}")
 
@@ -95,4 +97,6 @@ def _updates(
             after = first_update_of(optimizer, sources, gradients)
     if "optimizer.step" in changed:
         after["optimizer.step"] = sources["optimizer.step"] + 1
+    if STEP in changed:
+        after[STEP] = sources[STEP] + len(steps)
     return {_label(name): value for name, value in after.items()}

@@ -1,16 +1,15 @@
 """Other weights and inputs for a module: what agrees on its example alone may agree by chance, or because all is zero."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
 
-from dyorc.offline.program.graph import TensorProgram
+from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import eager
 
-Sources: TypeAlias = Callable[[TensorProgram, nn.Module, tuple[torch.Tensor, ...]], Mapping[str, torch.Tensor]]
-"""Returns the tensor of each source of a program, of a module and its inputs."""
 _LARGEST_NUMBERS = (64, 16, 8, 4, 2)
 """Bounds that are tried for inputs of whole numbers, such as tokens and labels, whose own values are all the same."""
 
@@ -31,24 +30,21 @@ def randomize(module: nn.Module, generator: torch.Generator) -> None:
                 buffer.copy_(buffer.double() * factor)
 
 
-def other_inputs(
-    inputs: Sequence[torch.Tensor], generator: torch.Generator, accepts: Callable[[Sequence[torch.Tensor]], bool]
-) -> list[torch.Tensor]:
-    """Returns inputs like the examples: their elements in another order, or random ones where all are the same.
+def other_example(example: Example, generator: torch.Generator, accepts: Callable[[Example], bool]) -> Example:
+    """Returns a call like the example: its elements in another order, or random ones where all are the same.
 
     Args:
-        inputs: The examples.
+        example: It stays.
         generator: Draws.
-        accepts: Whether the module runs on inputs: nobody says how large a token or label may be.
+        accepts: Whether the module runs on a call: nobody says how large a token or label may be.
     """
-    others = list(inputs)
-    for index, tensor in enumerate(inputs):
+    for index, tensor in enumerate(example.tensors):
         for candidate in _candidates(tensor, generator):
-            trial = [*others[:index], candidate, *others[index + 1 :]]
-            if accepts(trial):
-                others = trial
+            other = example.with_tensors([*example.tensors[:index], candidate, *example.tensors[index + 1 :]])
+            if accepts(other):
+                example = other
                 break
-    return others
+    return example
 
 
 def _candidates(tensor: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
@@ -80,4 +76,4 @@ def with_elements(module: nn.Module) -> nn.Module:
         data = tensor.detach()
         copy = _materialized(data, generator, is_buffer=is_buffer) if data.is_meta else data.cpu().clone()
         known[id(tensor)] = copy if is_buffer else nn.Parameter(copy, requires_grad=tensor.requires_grad)
-    return deepcopy(module, known)
+    return eager(deepcopy(module, known))

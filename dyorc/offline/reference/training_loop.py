@@ -6,6 +6,8 @@ from copy import deepcopy
 import torch
 from torch import nn
 
+from dyorc.offline.program.example import Example
+from dyorc.offline.program.returned import loss_in
 from dyorc.offline.reference.update_step import TorchOptimizer, optimizer_of
 
 LOSS_TOLERANCE = 1e-3
@@ -14,7 +16,7 @@ LOSS_TOLERANCE = 1e-3
 
 def losses_of(
     module: nn.Module,
-    inputs: Sequence[torch.Tensor],
+    example: Example,
     num_steps: int,
     optimizer: tuple[TorchOptimizer, int] | None,
     learning_rate: float,
@@ -23,7 +25,7 @@ def losses_of(
 
     Args:
         module: Stays as it was.
-        inputs: The same in each step.
+        example: The same in each step.
         num_steps: How many.
         optimizer: Which, and over how many microbatches; plain gradient descent if None.
         learning_rate: Of plain gradient descent.
@@ -37,7 +39,7 @@ def losses_of(
         by.zero_grad()
         total = 0.0
         for _ in range(num_parts):
-            loss = module(*inputs) / num_parts
+            loss = loss_in(example.call(module)) / num_parts
             loss.backward()
             total += loss.item()
         losses.append(total)

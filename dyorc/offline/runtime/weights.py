@@ -3,7 +3,7 @@
 On the CPU, pieces are views of the file's own pages, which the system reads once for all ranks and all groups of a machine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,18 @@ def read_weights(plan: Plan, rank: int, path: Path) -> dict[Key, torch.Tensor]:
                 piece = file.get_tensor(name)[cut]
                 found[key] = torch.zeros_like(piece) if is_filler else piece
     return found
+
+
+def read_whole(path: Path, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """Reads whole tensors.
+
+    Args:
+        path: The file.
+        names: For each name that they are to have, the one that they have in the file; those that it does not hold are left out.
+    """
+    with _opened(path) as file:
+        held = set(file.keys())
+        return {name: file.get_tensor(stored) for name, stored in names.items() if stored in held}
 
 
 def _pieces(plan: Plan, rank: int, name: str) -> Iterator[tuple[Key, tuple[slice, ...], bool]]:

@@ -75,7 +75,7 @@ def test_the_command_line_trains_merged_plans(groups: list[Ranks], tmp_path: Pat
     first, second = re.findall(r"plan\.json: 3 of 3 steps, loss ([\d.]+) to ([\d.]+)\n", printed.stdout)
     assert first == second
     module, inputs = module_of(target)
-    assert float(first[0]) == pytest.approx(module(*inputs).item(), rel=1e-5)
+    assert float(first[0]) == pytest.approx(inputs.call(module).item(), rel=1e-5)
     assert float(first[1]) < float(first[0])
 
 

@@ -58,7 +58,8 @@ def test_real_ranks_compute_loss_gradients_and_buffers_of_the_model(folder: Path
     printed = _run("plan", "run", folder / "plan.json", "--cluster", folder / "cluster.toml").stdout
     found = re.search(r"2 ranks computed what one device does: loss ([\d.]+); all 18 results are equal", printed)
     assert found, printed
-    assert f"{module_of(f'{folder}/model.py:make')[0](*module_of(f'{folder}/model.py:make')[1]).item():.4f}" in found[1]
+    module, example = module_of(f"{folder}/model.py:make")
+    assert f"{example.call(module).item():.4f}" in found[1]
 
 
 def test_ranks_that_compute_something_else_end_with_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

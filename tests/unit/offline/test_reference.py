@@ -11,9 +11,8 @@ from torch.nn import functional
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.plan import ModuleCheck
-from dyorc.offline.program import TensorProgram, ValueKind, capture, capture_inference, evaluate, with_update
+from dyorc.offline.program import Example, TensorProgram, ValueKind, capture, capture_inference, evaluate, sources_of, with_update
 from dyorc.offline.reference import compare_update, compare_with_module, first_wrong_step, judge, judge_run, losses_of
-from dyorc.planned_module import sources_of
 
 
 class _Classifier(nn.Module):
@@ -35,7 +34,7 @@ def _classifier() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def _check(program: TensorProgram, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> ModuleCheck:
-    return compare_with_module(program, module, inputs, sources_of)
+    return compare_with_module(program, module, Example.of(inputs))
 
 
 def test_a_right_program_is_compared_in_float64_and_the_module_stays_as_it_was() -> None:
@@ -164,10 +163,10 @@ def test_a_model_that_answers_from_meta_is_compared_too() -> None:
 def test_the_step_of_an_optimizer_is_held_against_torch(optimizer: str) -> None:
     module, inputs = _classifier()
     program = with_update(capture(module, inputs), optimizer)  # pyright: ignore[reportArgumentType]
-    compare_update(program, module, inputs, sources_of, (optimizer, 1))  # pyright: ignore[reportArgumentType]
+    compare_update(program, module, Example.of(inputs), (optimizer, 1))  # pyright: ignore[reportArgumentType]
     wrong = with_update(capture(module, inputs), optimizer, lr=2e-3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ProgramCaptureError, match="after the step"):
-        compare_update(wrong, module, inputs, sources_of, (optimizer, 1))  # pyright: ignore[reportArgumentType]
+        compare_update(wrong, module, Example.of(inputs), (optimizer, 1))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_run_is_judged_by_gradients_and_buffers_and_not_only_by_its_loss() -> None:
@@ -175,13 +174,13 @@ def test_a_run_is_judged_by_gradients_and_buffers_and_not_only_by_its_loss() -> 
     program = capture(module, inputs)
     sources = sources_of(program, module, inputs)
     results = evaluate(program, {name: tensor.clone() for name, tensor in sources.items()})
-    assert judge_run(program, results, module, inputs, sources).is_equal
+    assert judge_run(program, results, module, Example.of(inputs), sources).is_equal
     for name in (program.gradients["head.weight"], program.updates["norm.running_mean"]):
         wrong = results | {name: results[name] * 1.01}
-        assert len(judge_run(program, wrong, module, inputs, sources).differences) == 1
+        assert len(judge_run(program, wrong, module, Example.of(inputs), sources).differences) == 1
     buffer = next(name for name, value in program.values.items() if value.kind is ValueKind.BUFFER and value.dtype == "int64")
     wrong = results | {program.updates[buffer]: results[program.updates[buffer]] + 1}
-    assert list(judge_run(program, wrong, module, inputs, sources).differences) == [f"the buffer {buffer}"]
+    assert list(judge_run(program, wrong, module, Example.of(inputs), sources).differences) == [f"the buffer {buffer}"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_a_difference_says_where_and_what_was_expected(result: torch.Tensor, tex
 
 def test_losses_of_a_plain_loop_find_the_first_wrong_step() -> None:
     module, inputs = _classifier()
-    losses = losses_of(module, inputs, 3, ("adam", 2), 0.1)
+    losses = losses_of(module, Example.of(inputs), 3, ("adam", 2), 0.1)
     assert first_wrong_step(losses, losses) is None
     assert first_wrong_step([losses[0], losses[1] * 1.01, losses[2]], losses) == 1
     assert first_wrong_step([float("nan")], losses[:1]) == 0

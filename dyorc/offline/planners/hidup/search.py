@@ -253,10 +253,9 @@ class Search:
                         return free
                 return [way for each in self._tries[index] for way in self._ways_to_run(state, each)]
             case Meet():
-                is_fresh = item.source in state.fresh
-                way = _Way(must_open=item.is_waiting and is_fresh)
-                if is_fresh and not way.must_open:
-                    way.made.append(item.target)  # what is cut from it is there no earlier than it
+                way = _Way(must_open=item.is_waiting and item.source in state.fresh)
+                if item.source in state.fresh and not item.is_waiting:
+                    way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
                 if item.source not in state.forms:
                     way.begun.append((item.source, _WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))

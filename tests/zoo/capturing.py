@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from dyorc.errors import DyOrcError
-from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
+from dyorc.offline.program import TensorProgram, capture, evaluate, sources_of
 from tests.zoo.models.entry import Entry
 from tests.zoo.reference import TOLERANCES, Results, largest_error, narrowest, of_program, reference
 from tests.zoo.training import WithLoss, step_of
@@ -52,15 +52,14 @@ def capture_entry(entry: Entry) -> CaptureOutcome:
     except Exception as error:  # any library's
         return CaptureOutcome(refused=f"torch cannot run it: {type(error).__name__}: {_first_line(error)}", is_broken=True)
     try:
-        program = capture(module, inputs, name=entry.name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CaptureWarning)  # parameters that no gradient reaches: torch has none, either
+            program = capture(module, inputs, name=entry.name)
     except DyOrcError as error:
         return CaptureOutcome(refused=_first_line(error))
     except Exception as error:
         return CaptureOutcome(refused=f"not a refusal: {type(error).__name__}: {_first_line(error)}")
-    tensors = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    sources = {name: tensor for name, tensor in tensors.items() if name in program.values}
-    names = [name for name in program.sources if program.values[name].kind is ValueKind.INPUT]
-    sources |= dict(zip(names, inputs, strict=True))
+    sources = sources_of(program, module, inputs)
     try:
         results = of_program(program, evaluate(program, sources), sources)
     except Exception as error:

@@ -1,6 +1,7 @@
 """How composite operations come apart when a program is captured: into few kinds, whose dimensions can be split."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -26,9 +27,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.mean.dim] = _mean
     table[aten.stack.default] = _stack
     table[aten.native_group_norm.default] = _group_norm
+    by_index = table[aten.embedding_dense_backward.default]
     for name in _KEPT_NAMES.split():
         table.pop(getattr(aten, name).default, None)
+    table[aten.embedding_dense_backward.default] = partial(_embedding_backward, by_index)
     return table
+
+
+def _embedding_backward(
+    by_index: Callable[..., torch.Tensor], gradient: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_count: bool
+) -> torch.Tensor:
+    """Stays whole, unless gradients are divided by how often an index occurs in the batch: no part of it knows that number."""
+    return by_index(gradient, indices, rows, padding, by_count) if by_count else NotImplemented
 
 
 def _mean(

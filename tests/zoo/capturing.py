@@ -1,10 +1,11 @@
 """Captures a model's training step, and compares the program with the module."""
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 
-from dyorc.errors import DyOrcError
+from dyorc.errors import CaptureWarning, DyOrcError
 from dyorc.offline.program import TensorProgram, capture, evaluate, sources_of
 from tests.zoo.models.entry import Entry
 from tests.zoo.reference import TOLERANCES, Results, largest_error, narrowest, of_program, reference

@@ -77,7 +77,8 @@ _POINTWISE_NAMES = """
     abs add addcdiv addcmul atan2 bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min cos div elu
     elu_backward eq erf exp expm1 fill floor fmod ge gelu gelu_backward gt hardsigmoid_backward hardtanh hardtanh_backward isinf
     isnan le leaky_relu leaky_relu_backward log log1p logical_and logical_not logical_or logical_xor lt maximum minimum mul ne
-    neg pow reciprocal relu remainder round rsqrt rsub sigmoid sigmoid_backward sign silu silu_backward sin sqrt square sub tan tanh tanh_backward
+    neg pow reciprocal relu remainder round rsqrt rsub sigmoid sigmoid_backward sign silu silu_backward sin sqrt square sub tan
+    tanh tanh_backward
     threshold_backward trunc where _to_copy
 """
 _GRADIENT_FIRST_NAMES = """

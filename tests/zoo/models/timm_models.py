@@ -41,6 +41,11 @@ def _gmlp(timm: Any) -> nn.Module:
     return _mixer(timm, mlp_ratio=4, block_layer=parts.SpatialGatingBlock, mlp_layer=timm.layers.GatedMlp)
 
 
+def _ghostnet(timm: Any) -> nn.Module:
+    stages = [[[3, 16, 16, 0, 1]], [[3, 48, 24, 0.25, 2]]]
+    return timm.models.ghostnet.GhostNet(stages, num_classes=10, width=0.5, drop_rate=0.0)
+
+
 def _metaformer(timm: Any) -> nn.Module:
     parts = timm.models.metaformer
     return parts.MetaFormer(num_classes=10, depths=(1, 1), dims=(8, 16), token_mixers=parts.Pooling, use_mlp_head=False)
@@ -48,7 +53,8 @@ def _metaformer(timm: Any) -> nn.Module:
 
 def _volo(timm: Any) -> nn.Module:
     return timm.models.volo.VOLO(
-        [1, 1], 32, num_classes=10, patch_size=8, stem_hidden_dim=8, embed_dims=[16, 32], num_heads=[2, 2], downsamples=(True, False),
+        [1, 1], 32, num_classes=10, patch_size=8, stem_hidden_dim=8, embed_dims=[16, 32], num_heads=[2, 2],
+        downsamples=(True, False),
         outlook_attention=(True, False), mlp_ratio=2.0, use_mix_token=False,
     )  # fmt: skip
 
@@ -72,7 +78,7 @@ ZOO = [
     _entry("seresnet18", layers=(1, 1, 1, 1), channels=(8, 8, 16, 16)),
     _entry("skresnet18", partial(images, 4), layers=(1, 1, 1, 1)),
     _entry("resnest14d", partial(images, 4), base_width=8, stem_width=8),
-    _own("ghostnet", lambda timm: timm.models.ghostnet.GhostNet([[[3, 16, 16, 0, 1]], [[3, 48, 24, 0.25, 2]]], num_classes=10, width=0.5, drop_rate=0.0), partial(images, 4)),
+    _own("ghostnet", _ghostnet, partial(images, 4)),
     _entry("nf_regnet_b0", partial(images, 4), depths=(1, 1, 1, 1), channels=(8, 16, 16, 16), stem_chs=8),
     _entry("repvgg_a0", partial(images, 4), stem_chs=8),
     _entry("edgenext_xx_small", dims=(8, 8, 16, 16), depths=(1, 1, 1, 1)),

@@ -20,7 +20,7 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: equality operators random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -125,6 +125,12 @@ equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks 
 
 operators: $(VENV)/.dev ## Split torch's own samples of all operators in every way that a rule allows, compare definitions with torch, make mistakes on purpose (6 minutes); the last line is JSON
 	$(BIN)/python -m tests.operators
+
+zoo: $(VENV)/.zoo ## Capture, plan and run models of transformers, torchvision, timm and diffusers, and compare them with themselves (an hour); writes docs/zoo.md; the last line is JSON
+	$(BIN)/python -m tests.zoo --write docs/zoo.md
+
+zoo-quick: $(VENV)/.zoo ## The same for six of them (2 minutes, and 1 to install the libraries)
+	$(BIN)/python -m tests.zoo --models few --plans quick --output build/zoo.json
 
 random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a guess at every decision, beside plain Python (25 minutes); the last line is JSON
 	$(BIN)/python -m tests.random_workflows --number 1000
@@ -252,6 +258,10 @@ $(VENV)/.dev: $(VENV)/.demo
 $(BUILD)/.made: Makefile
 	$(PYTHON) -m venv $(BUILD)
 	$(BUILD)/bin/pip install --quiet --disable-pip-version-check 'build==1.*'
+	@touch $@
+
+$(VENV)/.zoo: $(VENV)/.dev
+	$(PIP_INSTALL) --editable '.[zoo]'
 	@touch $@
 
 # Apart, because their versions of libraries are not ours. Without tritonclient's extra `all`, which brings CUDA along.

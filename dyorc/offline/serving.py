@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_unflatten, treespec_loads
 
-from dyorc.errors import PlanError
+from dyorc.errors import PlanError, ProgramCaptureError
 from dyorc.offline.plan import Inference, Plan
 from dyorc.offline.program import Example, eager, recapture_inference
 from dyorc.offline.runtime.weights import missing_weights, read_whole
@@ -60,9 +60,13 @@ def check_module(plan: Plan, make: Callable[[], Any]) -> None:
         ProgramCaptureError: It cannot be captured.
     """
     args, keywords = example_of(plan).arguments()
-    with torch.device("meta"):
-        module = make()
-    plan.check_program(recapture_inference(module, args, keywords))
+    try:
+        with torch.device("meta"):
+            module = make()
+        program = recapture_inference(module, args, keywords)
+    except ProgramCaptureError:  # tensors that are plain attributes have no elements there, and numbers are part of the program
+        program = recapture_inference(make(), args, keywords)
+    plan.check_program(program)
 
 
 def example_of(plan: Plan) -> Example:

@@ -17,6 +17,7 @@ from dyorc.offline.program.example import Example
 from dyorc.offline.program.flat_module import FlatModule, Pick, weightless
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.layers import layered
+from dyorc.offline.program.random_states import random_states_kept
 from dyorc.offline.program.randomness import CounterBased, WithoutRandomness
 from dyorc.offline.program.reading import Reader
 from dyorc.offline.program.refusals import Watch, refused
@@ -170,7 +171,8 @@ class _Call:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         # attention that has a mask becomes many operations by the formula of torch, and so does what oneDNN computes as a whole
-        with FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _without_onednn():
+        modes = FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _without_onednn(), _exporting()
+        with random_states_kept(), modes[0], modes[1], modes[2], modes[3]:
             module = weightless(self.module, _fake, frozen)
             flat = FlatModule(
                 module if is_trained else module.eval(), self.example, pick, _training if is_trained else _answering
@@ -205,3 +207,19 @@ def _without_onednn() -> Generator[None]:
         yield
     finally:
         mkldnn.enabled = was_enabled
+
+
+@contextmanager
+def _exporting() -> Generator[None]:
+    """Says to libraries that ask `torch.compiler` that a graph is captured: they take no branch then that depends on data."""
+    from torch import compiler
+
+    flags = ("_is_compiling_flag", "_is_exporting_flag")  # what torch.export sets
+    before = {flag: getattr(compiler, flag) for flag in flags if hasattr(compiler, flag)}
+    try:
+        for flag in before:
+            setattr(compiler, flag, True)
+        yield
+    finally:
+        for flag, value in before.items():
+            setattr(compiler, flag, value)

@@ -1,6 +1,7 @@
 """How composite operations come apart when a program is captured: into few kinds, whose dimensions can be split."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch.overrides import TorchFunctionMode
 from dyorc.offline.program.statistics import decompositions_into_sums
 
 _KEPT_NAMES = """
-    elu_backward embedding_dense_backward gelu_backward hardtanh_backward leaky_relu_backward roll silu silu_backward
+    elu_backward embedding_dense_backward gelu_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward roll silu
+    silu_backward
 """
 """What has a rule as a whole; its parts would be many nodes, or read and write by index."""
 
@@ -28,9 +30,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.stack.default] = _stack
     table[aten.native_group_norm.default] = _group_norm
     table |= decompositions_into_sums()
+    by_index = table[aten.embedding_dense_backward.default]
     for name in _KEPT_NAMES.split():
         table.pop(getattr(aten, name).default, None)
+    table[aten.embedding_dense_backward.default] = partial(_embedding_backward, by_index)
     return table
+
+
+def _embedding_backward(
+    by_index: Callable[..., torch.Tensor], gradient: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_count: bool
+) -> torch.Tensor:
+    """Stays whole, unless gradients are divided by how often an index occurs in the batch: no part of it knows that number."""
+    return by_index(gradient, indices, rows, padding, by_count) if by_count else NotImplemented
 
 
 def _mean(

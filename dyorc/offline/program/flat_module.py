@@ -95,8 +95,8 @@ def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], 
         frozen: Parameters that get no gradients.
     """
     known: dict[int, Any] = {}
-    for part in module.modules():
-        known |= {id(value): value for value in vars(part).values() if isinstance(value, torch.Tensor)}
+    for part in module.modules():  # also lists and dictionaries of tensors
+        known |= {id(value): value for value in tree_leaves([*vars(part).values()]) if isinstance(value, torch.Tensor)}
     for parameter in module.parameters():
         known[id(parameter)] = nn.Parameter(fake(parameter), requires_grad=parameter.requires_grad)
     known |= {id(buffer): fake(buffer) for buffer in module.buffers()}

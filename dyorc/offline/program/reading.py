@@ -119,7 +119,9 @@ class Reader:
             self._nodes.append(number)
             self._names[node] = node.name
             return
-        name = next((known for known, other in self._constants.items() if other is tensor), f"constant_{len(self._constants)}")
+        # forward and backward hold the same constant as two tensors
+        known = (name for name, other in self._constants.items() if other.dtype == tensor.dtype and torch.equal(other, tensor))
+        name = next(known, f"constant_{len(self._constants)}")
         self._constants[name] = tensor.detach()
         self._add(name, tensor, ValueKind.BUFFER)
         self._names[node] = name

@@ -95,6 +95,7 @@ class _Simplifier:
         source, target = values[node.inputs[0]], values[node.outputs[0] or node.inputs[0]]
         alike = source.shape == target.shape and source.dtype == target.dtype
         is_identity = node.op == PERMUTE and node.arguments[1] == tuple(range(len(source.shape)))
+        is_identity |= node.op == CAT and len(node.inputs) == 1
         if alike and (node.op in _COPIES or node.op in (VIEW, EXPAND, TO_COPY) or is_identity):
             self._same[node.outputs[0]] = source.name
             return True
@@ -210,8 +211,19 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
             return replace(node, arguments=(node.arguments[0], tuple(d % len(order) for d in order if isinstance(d, int))))
         case op if op.startswith("aten.upsample_") and "_backward" in op:  # two shapes of the whole: the second is the result's
             return replace(node, arguments=(*node.arguments[:2], OutputShape(), *node.arguments[3:]))
+        case "aten.cat.default":
+            return _without_nothing(node, values)
         case _:
             return node
+
+
+def _without_nothing(node: Node, values: Mapping[str, Value]) -> Node:
+    """Leaves out what adds no element: torch lets a tensor of shape [0] be joined with any others, as caches begin with one."""
+    parts, *rest = node.arguments
+    assert isinstance(parts, tuple)
+    kept = tuple(part for part in parts if not (isinstance(part, Ref) and values[part.name].shape == (0,)))
+    is_same_type = any(isinstance(part, Ref) and values[part.name].dtype == values[node.outputs[0]].dtype for part in kept)
+    return replace(node, arguments=(kept, *rest)) if is_same_type else node
 
 
 def _full(node: Node, value: Argument, values: Mapping[str, Value]) -> Node:

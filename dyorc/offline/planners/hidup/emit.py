@@ -109,11 +109,16 @@ class _Emission:
         for record in stage:
             if not isinstance(record.item, Settle):
                 for conversion in record.conversions:
-                    if not (part == 0 and self._needs_both(conversion.tensor)):
-                        self._convert(conversion, part)
+                    for each in self._parts_in_slot(conversion.tensor, part):
+                        self._convert(conversion, each)
 
-    def _needs_both(self, tensor: Tensor) -> bool:
-        return tensor.is_once and self._halves.placed[tensor.value] != REPLICATE
+    def _parts_in_slot(self, tensor: Tensor, part: int) -> Sequence[int]:
+        """What is put together from both microbatches is there in the second slot alone: then once, or for each of them."""
+        if self._halves.placed[tensor.value] in (REPLICATE, tensor.along_time):
+            return (part,)
+        if part == 0:
+            return ()
+        return (part,) if tensor.is_once else range(TIME.size)
 
     def _settle(self, stage: Sequence[Record]) -> None:
         for record in stage:

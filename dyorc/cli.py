@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from dyorc.config import Settings
 from dyorc.configuration.cli import app as configuration
 from dyorc.configuration.in_force import print_in_force
 from dyorc.deploy_cli import deploy, rollback, undeploy
-from dyorc.errors import ConfigurationError, DyOrcError, ModuleImportError
+from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.plan_cli import app as plan
@@ -72,6 +73,7 @@ _console = Console(soft_wrap=True)
 def main() -> None:
     """Runs the command line. Our errors are printed as one line; for those of the user's module, the user's lines are shown."""
     standard_streams.repair()
+    warnings.showwarning = _show_warning
     try:
         _app()
     except (DyOrcError, OSError) as error:
@@ -79,6 +81,14 @@ def main() -> None:
             sys.stderr.write(error.user_traceback)
         Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *place: object) -> None:
+    """Prints our warnings as one line, and others as Python does."""
+    if issubclass(category, CaptureWarning):
+        Console(stderr=True).print(f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -111,6 +111,10 @@ class ProgramCaptureError(DyOrcError, TypeError):
     code = "program_capture"
 
 
+class CaptureWarning(UserWarning):
+    """A module is captured, and the plan does less with it than people may expect; says what."""
+
+
 class PlanError(DyOrcError, ValueError):
     """A plan, or a file of a plan or cluster, is wrong or does not fit; says which part, what was expected and what came."""
 

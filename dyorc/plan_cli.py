@@ -199,6 +199,7 @@ def verify(
     captured_model = captured_of_plan(plan_of_model, model)
     _print_comparison(captured_model.program, captured_model.compared() if compare else None)
     _print_proof(captured_model.program, plan_of_model)
+    _console.print("not proved: that torch computes what the proof takes operations to mean, and what rounding does")
 
 
 @app.command()
@@ -403,10 +404,11 @@ def _comparison(check: "ModuleCheck | None") -> str:
 def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
     from dyorc.offline.verify import verify_inference
 
-    for report in verify_inference(program, plan):
+    sizes = ("",) if plan.inference is None else (f", {plan.inference.max_samples} samples", ", one sample")
+    for report, size in zip(verify_inference(program, plan), sizes, strict=False):
         if report.findings:
             raise PlanError(f"the plan is not proved to compute what the captured program computes. {report}")
-        _console.print(f"captured program and plan of {report}", markup=False)
+        _console.print(f"captured program and plan{size}: {report}", markup=False)
 
 
 def _print_meshes(plan: "Plan") -> None:

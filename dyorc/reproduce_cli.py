@@ -72,13 +72,11 @@ def _computed(name: str, quick: bool, output: Path | None) -> "Table":
 
 
 def _seconds_before(path: Path | None, quick: bool) -> Mapping[str, float]:
-    """How long each part took when the table was computed last."""
-    from dyorc.offline.reproduce.table import table_from_json
-
+    """How long each part took when the table was computed last, whatever its rows looked like then."""
     if path is None or not path.exists():
         return {}
-    before = table_from_json(path.read_text())
-    return before.part_s if before.is_quick == quick else {}
+    before = json.loads(path.read_text())
+    return before.get("part_s", {}) if before.get("is_quick") == quick else {}
 
 
 class _Shown:
@@ -108,13 +106,23 @@ class _Shown:
 
 
 def _print(table: "Table") -> None:
-    grid = Grid("", "", "published", "here", "", "", title=f"{table.title}, {table.took_s:.0f} s")
+    from dyorc.offline.reproduce.markdown import counts_of, verdict_of
+
+    grid = Grid("", "", "published", "here", "", "band", "", title=f"{table.title}, {table.took_s:.0f} s")
     for row in table.rows:
-        grid.add_row(row.figure, row.what, row.published, row.ours, row.relation, row.note)
+        grid.add_row(row.figure, row.what, row.published, row.ours, verdict_of(row), row.band, row.note)
     _console.print(grid)
+    _console.print(f"{len(table.rows)} rows: {counts_of(table)}.", markup=False)
+    if table.left_out:
+        _console.print(f"Left out, as this is quick: {', '.join(table.left_out)}.", markup=False)
 
 
-def _counts(table: "Table") -> dict[str, int]:
-    from dyorc.offline.reproduce.table import Relation
+def _counts(table: "Table") -> dict[str, Any]:
+    """Of published figures by relation; of the other kinds how many agree, and how many do not."""
+    from dyorc.offline.reproduce.table import COMPARED, Kind, Relation
 
-    return {relation.value: num for relation in Relation if (num := table.count(relation))}
+    counts: dict[str, Any] = {relation.value: num for relation in Relation if (num := table.count(relation, Kind.PUBLISHED))}
+    for kind in (Kind.FITTED, Kind.OWN):
+        if table.num_compared(kind):
+            counts[kind.value] = {each.value: num for each in COMPARED if (num := table.count(each, kind))}
+    return counts | ({"left out": list(table.left_out)} if table.left_out else {})

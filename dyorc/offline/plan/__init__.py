@@ -1,7 +1,20 @@
 """Distributed plans: meshes and layouts, the steps that ranks take, and how plans are built, written and read."""
 
 from dyorc.offline.plan.build import PlanBuilder
-from dyorc.offline.plan.layout import Coordinate, Layout, Mesh, MeshAxis, Region, extents, overlap, region_of, shares, within
+from dyorc.offline.plan.layout import (
+    Coordinate,
+    Layout,
+    Mesh,
+    MeshAxis,
+    Region,
+    extents,
+    narrowed,
+    overlap,
+    region_of,
+    shares,
+    starts,
+    within,
+)
 from dyorc.offline.plan.network import Limit, MachinePair, Network
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
@@ -36,8 +49,10 @@ __all__ = [
     "communicate_early",
     "extents",
     "for_samples",
+    "narrowed",
     "overlap",
     "region_of",
     "shares",
+    "starts",
     "within",
 ]

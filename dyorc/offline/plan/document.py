@@ -13,7 +13,7 @@ from dyorc.offline.plan.network import Limit, Network
 from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.offline.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
-from dyorc.offline.program.graph import Dtype, OutputShape
+from dyorc.offline.program.graph import Dtype, OutputShape, OutputStart
 
 FORMAT = "dyorc-plan"
 VERSION = 2
@@ -330,6 +330,8 @@ def _written(argument: Argument, next_input: Callable[[], int]) -> Any:
             return {"input": next_input()}
         case OutputShape():
             return {"shape": "output"}
+        case OutputStart():
+            return {"start": "output"}
         case Dtype(name):
             return {"dtype": name}
         case tuple():
@@ -512,6 +514,8 @@ def _read(argument: Any, inputs: Sequence[str], place: str) -> Argument:
             return Ref(_at(inputs, number, f"{place}: input"))
         case {"shape": "output"}:
             return OutputShape()
+        case {"start": "output"}:
+            return OutputStart()
         case {"dtype": str(name)}:
             return Dtype(name)
         case {"float": "inf" | "-inf" | "nan" as name}:

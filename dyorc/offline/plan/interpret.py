@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan.algebra import Algebra, Array, Piece, piece_at, piece_in
-from dyorc.offline.plan.layout import Region, extents, overlap, within
+from dyorc.offline.plan.layout import Region, extents, overlap, starts, within
 from dyorc.offline.plan.overlapped import run_overlapped
 from dyorc.offline.plan.plan import Plan
 from dyorc.offline.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
 from dyorc.offline.program import Partial, Replicate, Shard
+from dyorc.offline.program.graph import located
 
 
 def pieces_of(plan: Plan, tensor: str, value: Array, algebra: Algebra[Array]) -> dict[Piece, Array]:
@@ -89,7 +90,9 @@ def _apply(plan: Plan, step: Apply, pieces: Mapping[Piece, Array], algebra: Alge
         inputs = {name: piece_in(pieces, Piece(name, rank, plan.part_of(name, step.part))) for name in step.inputs}
         coordinate = mesh.coordinate_of(rank, step.part)
         first = next(output for output in step.outputs if output)
-        results = algebra.compute(step.op, step.arguments, step.keywords, inputs, plan.piece_shape(first, coordinate))
+        region = plan.region(first, coordinate)
+        arguments = located(step.arguments, starts(region))
+        results = algebra.compute(step.op, arguments, step.keywords, inputs, extents(region))
         for output, result in zip(step.outputs, results, strict=True):
             if output:
                 made[Piece(output, rank, plan.part_of(output, step.part))] = result

@@ -161,6 +161,17 @@ def extents(region: Region) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in region)
 
 
+def starts(region: Region) -> tuple[int, ...]:
+    """Where a region begins."""
+    return tuple(start for start, _ in region)
+
+
+def narrowed(region: Region, dim: int, start: int, stop: int) -> Region:
+    """The part of a region between two places along a dimension, counted from where the region begins."""
+    begin = region[dim][0]
+    return (*region[:dim], (begin + start, begin + stop), *region[dim + 1 :])
+
+
 def overlap(one: Region, other: Region) -> Region | None:
     """What two regions share; None if nothing."""
     common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))

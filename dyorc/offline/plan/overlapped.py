@@ -9,10 +9,11 @@ from typing import Generic
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan.algebra import Algebra, Array, Piece, piece_at, piece_in
-from dyorc.offline.plan.layout import Coordinate
+from dyorc.offline.plan.layout import Coordinate, extents, narrowed, starts
 from dyorc.offline.plan.plan import Kernel, Plan
 from dyorc.offline.plan.steps import Apply, Collective
 from dyorc.offline.program import Shard
+from dyorc.offline.program.graph import located
 
 
 def run_overlapped(plan: Plan, kernel: Kernel, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> dict[Piece, Array]:
@@ -57,9 +58,9 @@ class _Terms(Generic[Array]):
             assert isinstance(step, Apply)
             inputs = {name: made[name] if name in made else self._part(name, coordinate, cut) for name in step.inputs}
             first = next(name for name in step.outputs if name)
-            shape = list(self._plan.piece_shape(first, coordinate))
-            shape[self._cuts[first]] = cut.stop - cut.start
-            results = self._algebra.compute(step.op, step.arguments, step.keywords, inputs, tuple(shape))
+            region = narrowed(self._plan.region(first, coordinate), self._cuts[first], cut.start, cut.stop)
+            arguments = located(step.arguments, starts(region))
+            results = self._algebra.compute(step.op, arguments, step.keywords, inputs, extents(region))
             made |= {name: result for name, result in zip(step.outputs, results, strict=True) if name}
         return next(reversed(made.values()))
 

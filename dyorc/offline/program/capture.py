@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import treespec_dumps
 
-from dyorc.errors import ProgramCaptureError
+from dyorc.errors import CaptureWarning, ProgramCaptureError
 from dyorc.offline.program.batch import batch_dims_of
 from dyorc.offline.program.decompositions import ByFormula, decompositions
 from dyorc.offline.program.example import Example
@@ -18,6 +18,7 @@ from dyorc.offline.program.flat_module import FlatModule, Pick, weightless
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.layers import layered
 from dyorc.offline.program.random_states import random_states_kept
+from dyorc.offline.program.randomness import CounterBased, WithoutRandomness
 from dyorc.offline.program.reading import Reader
 from dyorc.offline.program.refusals import Watch, refused
 from dyorc.offline.program.returned import loss_in, tensors_in
@@ -31,7 +32,9 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
 
     Nothing is computed: the module's parameters may lie on the `meta` device. Nodes of layers that it repeats have their number.
     Parameters that get no gradient are frozen: the program reads them, and a warning names them. One that the module has by
-    several names is one parameter, called by the first of them.
+    several names is one parameter, called by the first of them. What draws random numbers, such as dropout, becomes a function of
+    the step, which is counted in the state `random.step`, and of the place of each element; the module draws the same inside of
+    `CounterBased`.
 
     Args:
         module: Called with the inputs, it returns the loss, a scalar; or a dictionary or an object that holds it as `loss`; or a
@@ -41,7 +44,8 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
         name: For people; the class of the module if empty.
 
     Raises:
-        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers.
+        ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers that are no
+            function of a counter, such as `torch.poisson`.
     """
     call = _Call.of(name, module, inputs, keywords)
     return layered(simplified(call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()))
@@ -126,7 +130,9 @@ class _Call:
             # torch says in more than one way that a parameter gets no gradient
             if not is_trained or not (frozen := self._without_gradients(pick)):
                 raise self._refused(error) from error
-        warnings.warn(f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", stacklevel=3)
+        warnings.warn(
+            f"{self.name}: no gradient reaches {', '.join(frozen)}; the plan does not train it", CaptureWarning, stacklevel=3
+        )
         try:
             return self._exported(pick, frozen, is_trained=True)
         except Exception as error:
@@ -168,7 +174,9 @@ class _Call:
         modes = FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _without_onednn()
         with random_states_kept(), modes[0], modes[1], modes[2]:
             module = weightless(self.module, _fake, frozen)
-            flat = FlatModule(module if is_trained else module.eval(), self.example, pick, _modes)
+            flat = FlatModule(
+                module if is_trained else module.eval(), self.example, pick, _training if is_trained else _answering
+            )
             yield flat, tuple(map(_fake, self.example.tensors))
 
 
@@ -177,10 +185,17 @@ def _fake(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _modes(inputs: Sequence[torch.Tensor]) -> Generator[None]:
-    """Looks at each call of torch, and computes some by formulas."""
-    with ByFormula(), Watch(inputs):
-        yield
+def _training(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[CounterBased]:
+    """Looks at each call of torch, computes some by formulas, and draws what any split can draw."""
+    with ByFormula(), Watch(inputs), CounterBased(step) as draws:
+        yield draws
+
+
+@contextmanager
+def _answering(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[WithoutRandomness]:
+    """The same, without draws."""
+    with ByFormula(), Watch(inputs), WithoutRandomness() as none:
+        yield none
 
 
 @contextmanager

@@ -42,8 +42,8 @@ _COPIES = {"cat", "clone", "constant_pad_nd", "flip", "roll", "_to_copy", "copy"
 """They move bytes and compute nothing."""
 _PICKS = {"embedding", "gather", "index_select", "index"}
 """They read as much of their first input as they write."""
-_FLOPS_PER_ELEMENT = {"_softmax": 5, "_log_softmax": 15, "native_layer_norm": 10}
-"""Source: HiDup (SoCC'22), the factors of its cost model."""
+_FLOPS_PER_ELEMENT = {"_softmax": 5, "_log_softmax": 15, "native_layer_norm": 10, "philox_uniform": 25}
+"""Source: HiDup (SoCC'22), the factors of its cost model; of random numbers, ten rounds of ten operations make four."""
 
 
 @lru_cache(maxsize=8)

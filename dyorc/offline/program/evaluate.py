@@ -6,7 +6,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from dyorc.offline.program.graph import Argument, Dtype, Node, OutputShape, Ref, TensorProgram, inputs_of
+import dyorc.offline.program.randomness.philox  # noqa: F401  registers an operator of our own
+from dyorc.offline.program.graph import Argument, Dtype, Node, OutputShape, OutputStart, Ref, TensorProgram, inputs_of, located
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[
@@ -96,6 +97,8 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
             return list(output_shape)
         case Dtype(name):
             return getattr(torch, name)
+        case OutputStart():
+            raise TypeError("expected arguments for a piece, as `located` returns them, and found OutputStart()")
         case tuple():
             return [_actual(part, tensors, output_shape) for part in argument]
         case _:
@@ -120,8 +123,8 @@ def _of_nothing(op: str, arguments: Sequence[Any], output_shape: tuple[int, ...]
 
 
 def compute_node(node: Node, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-    """Computes a node, and returns its outputs by name."""
-    results = compute(node.op, node.arguments, node.keywords, tensors, output_shape)
+    """Computes a node, whole, and returns its outputs by name."""
+    results = compute(node.op, located(node.arguments, (0,) * len(output_shape)), node.keywords, tensors, output_shape)
     return {name: result for name, result in zip(node.outputs, results, strict=True) if name}
 
 
@@ -151,7 +154,8 @@ def evaluate_with(program: TensorProgram, sources: Mapping[str, Array], apply: O
     kept = set(program.results)
     for index, node in enumerate(program.nodes):
         first = next(output for output in node.outputs if output)
-        results = apply(node.op, node.arguments, node.keywords, tensors, program.values[first].shape)
+        shape = program.values[first].shape
+        results = apply(node.op, located(node.arguments, (0,) * len(shape)), node.keywords, tensors, shape)
         tensors |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
         for name in dict.fromkeys(node.inputs):
             if last_use[name] == index and name not in kept and name not in sources:

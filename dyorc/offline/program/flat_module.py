@@ -16,11 +16,13 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from dyorc.offline.program.example import Example
+from dyorc.offline.program.randomness import CounterBased, WithoutRandomness
+from dyorc.offline.program.randomness.philox import STEP
 
 Pick = Callable[[Any], tuple[torch.Tensor, ...]]
 """Takes the tensors that matter out of what a module returns."""
-Modes = Callable[[Sequence[torch.Tensor]], AbstractContextManager[object]]
-"""In what a module is to run, given its inputs."""
+Modes = Callable[[Sequence[torch.Tensor], torch.Tensor], AbstractContextManager[CounterBased | WithoutRandomness]]
+"""In what a module is to run, given its inputs, and the step that its random numbers are of."""
 
 
 class FlatModule(nn.Module):
@@ -34,7 +36,7 @@ class FlatModule(nn.Module):
 
     Attributes:
         parameter_names: Of the parameters, each once, in the order in which this module has them.
-        buffer_names: The same of the buffers.
+        buffer_names: The same of the buffers; the last is the count of steps, which is the module's own only if it draws.
     """
 
     def __init__(self, module: nn.Module, example: Example, pick: Pick, modes: Modes) -> None:
@@ -43,6 +45,9 @@ class FlatModule(nn.Module):
         self._example = example
         self._pick = pick
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        if STEP in parameters or STEP in buffers:
+            raise TypeError(f"the module calls a tensor {STEP}, as programs call their count of steps: call it something else")
+        buffers[STEP] = self._outer[0].step
         self.parameter_names, self.buffer_names = tuple(parameters), tuple(buffers)
         for index, parameter in enumerate(parameters.values()):
             self.register_parameter(f"parameter{index}", parameter)
@@ -56,24 +61,29 @@ class FlatModule(nn.Module):
             parameter = getattr(self, f"parameter{index}")
             tensors[f"module.{name}"] = parameter.view_as(parameter)  # so that equal gradients are results of their own
         for index, name in enumerate(self.buffer_names):
-            tensors[f"module.{name}"] = getattr(self, f"buffer{index}").clone()  # which the module may change
+            place = "step" if name == STEP else f"module.{name}"
+            tensors[place] = getattr(self, f"buffer{index}").clone()  # which the module may change
         args, kwargs = self._example.arguments(inputs)
         answer, buffers = functional_call(self._outer[0], tensors, args, kwargs, tie_weights=True)
         return (*self._pick(answer), *(buffers[name].detach() for name in self.buffer_names))
 
 
 class _WithBuffers(nn.Module):
-    """Returns a module's buffers after a call, too: also those that it has put others in the place of."""
+    """Returns a module's buffers after a call, too: also those that it has put others in the place of; and the next step."""
+
+    step: torch.Tensor
 
     def __init__(self, module: nn.Module, modes: Modes) -> None:
         super().__init__()
         self.module = module
         self._modes = modes
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Mapping[str, torch.Tensor]]:
-        with self._modes(tree_leaves((args, kwargs))):
+        with self._modes(tree_leaves((args, kwargs)), self.step) as draws:
             answer = self.module(*args, **kwargs)
-        return answer, dict(self.module.named_buffers())
+        after = self.step + 1 if draws.num_draws else self.step
+        return answer, dict(self.module.named_buffers()) | {STEP: after}
 
 
 def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], frozen: Sequence[str] = ()) -> nn.Module:

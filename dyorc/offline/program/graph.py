@@ -5,7 +5,7 @@ Everything here is plain data without torch, so that planners, the simulator and
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -80,13 +80,18 @@ class OutputShape:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputStart:
+    """Stands for where the node's output begins in the whole value, a number for each dimension: see `located`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dtype:
     """Stands for a type of elements among a node's arguments."""
 
     name: str
 
 
-Argument = Ref | OutputShape | Dtype | int | float | bool | str | None | tuple["Argument", ...]
+Argument = Ref | OutputShape | OutputStart | Dtype | int | float | bool | str | None | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,13 @@ def renamed(argument: Argument, names: Mapping[str, str]) -> Argument:
     if isinstance(argument, tuple):
         return tuple(renamed(part, names) for part in argument)
     return argument
+
+
+def located(arguments: tuple[Argument, ...], start: Sequence[int]) -> tuple[Argument, ...]:
+    """Returns the arguments of an operation for the piece of its output that begins at `start` of the whole."""
+    return (
+        tuple(tuple(start) if isinstance(a, OutputStart) else a for a in arguments) if OutputStart() in arguments else arguments
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

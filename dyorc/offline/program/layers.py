@@ -1,7 +1,8 @@
 """Finds the layers that a program repeats, and repeats them more often without capturing the model again.
 
 A layer is a run of nodes that the program has several times in a row, forwards and, in the reverse order, backwards: the same
-operations on the same shapes. What depends on no parameter, such as a causal mask, is computed once and belongs to no layer.
+operations on the same shapes. What depends on no parameter, such as a causal mask, is computed once and belongs to no layer; but
+each layer draws random numbers of its own, as a model that was captured with so many layers does.
 """
 
 import re
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from dyorc.errors import PlanError
 from dyorc.offline.program.graph import Node, Phase, TensorProgram, Value, ValueKind, renamed
+from dyorc.offline.program.randomness.nodes import draw_of, with_draw
 
 _NUMBER = re.compile(r"\d+")
 
@@ -102,8 +104,8 @@ def _segments(program: TensorProgram) -> _Segments | None:
 
 
 def _without_parameters(program: TensorProgram) -> set[str]:
-    """The nodes that depend on no parameter, by name."""
-    depends = {name for name, value in program.values.items() if value.kind is ValueKind.PARAMETER}
+    """The nodes that depend on no parameter and draw nothing, by name."""
+    depends = {name for name, value in program.values.items() if value.kind in (ValueKind.PARAMETER, ValueKind.STATE)}
     free: set[str] = set()
     for node in program.nodes:
         if depends.isdisjoint(node.inputs):
@@ -163,6 +165,7 @@ def _runs(
 def _token(node: Node, program: TensorProgram) -> object:
     shapes = tuple((program.values[name].shape, program.values[name].dtype) for name in node.inputs)
     anonymous = dict.fromkeys(node.inputs, "")
+    node = node if draw_of(node) is None else with_draw(node, 0)  # each layer draws numbers of its own
     arguments = tuple(renamed(argument, anonymous) for argument in node.arguments)
     outputs = tuple(program.values[name].shape if name else None for name in node.outputs)
     return node.op, repr(arguments), repr([(key, renamed(value, anonymous)) for key, value in node.keywords]), shapes, outputs
@@ -184,6 +187,25 @@ def _num_crossing(nodes: Sequence[Node], cut: int) -> int:
     return len({name for node in nodes[cut:] for name in node.inputs if name in before})
 
 
+class _Draws:
+    """Numbers the draws of a program with more layers in the order in which its module would draw."""
+
+    def __init__(self, segments: _Segments, count: int) -> None:
+        last, before = ([d for node in nodes if (d := draw_of(node)) is not None] for nodes in segments.forward[:-3:-1])
+        self._last = segments.count - 1
+        self._first = min(last, default=0)
+        self._num = self._first - min(before, default=0)
+        self._num_added = self._num * (count - segments.count)
+
+    def of_layer(self, draw: int, layer: int) -> int:
+        """In the copy of the last layer that is a layer now."""
+        return draw + self._num * (layer - self._last)
+
+    def of_kept(self, draw: int) -> int:
+        """Of the last layer, which stays the last, and of what comes after it; what comes before stays."""
+        return draw if draw < self._first else draw + self._num_added
+
+
 class _Repeater:
     """Writes the program with more layers: those it has, the last of them as the new last, and copies before that."""
 
@@ -195,6 +217,7 @@ class _Repeater:
         self._values: dict[str, Value] = {}
         self._nodes: list[Node] = []
         self._sources = self._sources_of_layers()
+        self._draws = _Draws(segments, count)
 
     def run(self) -> TensorProgram:
         for node in self._with_copies():
@@ -283,6 +306,8 @@ class _Repeater:
         for old, new in zip(node.outputs, outputs, strict=True):
             if new:
                 self._values[new] = replace(self._program.values[old], name=new)
+        if (draw := draw_of(node)) is not None:
+            node = with_draw(node, self._draws.of_layer(draw, layer) if copy and layer is not None else self._draws.of_kept(draw))
         return replace(
             node,
             name=_name(node.name, layer) if copy and layer is not None else node.name,

@@ -11,7 +11,8 @@ from torch._subclasses import FakeTensor
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.flat_module import FlatModule
 from dyorc.offline.program.graph import Argument, Dtype, Node, Phase, Ref, TensorProgram, Value, ValueKind, type_sizes
-from dyorc.offline.program.refusals import RANDOM
+from dyorc.offline.program.randomness import arguments_of, draws
+from dyorc.offline.program.randomness.philox import STEP
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 """Keywords that say where and how a tensor lies, not what it holds."""
@@ -132,7 +133,8 @@ class Reader:
             name, kind = self._flat.parameter_names[index], ValueKind.PARAMETER
         elif node.name in signature.inputs_to_buffers:
             index = int(signature.inputs_to_buffers[node.name].removeprefix("buffer"))
-            name, kind = self._flat.buffer_names[index], ValueKind.BUFFER
+            name = self._flat.buffer_names[index]
+            kind = ValueKind.STATE if name == STEP else ValueKind.BUFFER
         else:
             name, kind = f"input_{sum(v.kind is ValueKind.INPUT for v in self._values.values())}", ValueKind.INPUT
         self._add(name, node.meta["val"], kind)
@@ -140,9 +142,10 @@ class Reader:
 
     def _read_call(self, node: torch.fx.Node) -> None:
         op = str(node.target)
-        if any(word in op for word in RANDOM):
+        if draws(node.target, arguments_of(node.target, node.args, node.kwargs)):
             raise ProgramCaptureError(
-                f"{self._name} draws random numbers ({op}): a plan cannot be proved equal to it; set dropout to 0"
+                f"{self._name} draws random numbers in its backward pass ({op}), and only those of its forward pass are "
+                "functions of a counter"
             )
         result = node.meta["val"]
         outputs: list[str] = []

@@ -12,8 +12,6 @@ from torch.overrides import TorchFunctionMode
 
 from dyorc.errors import ProgramCaptureError
 
-RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "exponential")
-"""Parts of the names of operations that draw random numbers."""
 _NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
 _NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
 _NO_CHANGE = "changes an input of the module in place; work on a copy of it"
@@ -66,7 +64,9 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
             text = _of_norm_without_momentum(module) or f"{text} {_NO_VALUE}"
         case _ if ".numpy() is not supported" in text or "data pointer" in text:
             text = f"numpy {_NO_VALUE}"
-        case _ if "modified by an inplace operation" in text or "mutat" in text:
+        case _ if "modified by an inplace operation" in text:
+            text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
+        case _ if "mutat" in text:
             text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"
         case _:
             pass
@@ -87,6 +87,8 @@ def _of_norm_without_momentum(module: nn.Module) -> str:
 def _where(error: Exception) -> str:
     """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
     frames = extract_tb(error.__traceback__)
-    starts = [index for index, frame in enumerate(frames) if frame.filename.endswith("capture.py") and frame.name == "forward"]
+    starts = [
+        index for index, frame in enumerate(frames) if frame.filename.endswith("flat_module.py") and frame.name == "forward"
+    ]
     own = [frame for frame in frames[starts[0] + 1 :] if not frame.filename.startswith(_FOREIGN)] if starts else []
     return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""

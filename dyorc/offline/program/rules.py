@@ -323,6 +323,11 @@ def _full(node: Node, values: Values) -> Rule:
     return Rule(inputs=(), outputs=(_names(len(values[node.outputs[0]].shape)),))
 
 
+def _random(node: Node, values: Values) -> Rule:
+    """A function of the step and of the position in the whole, which whoever makes a piece knows."""
+    return Rule(inputs=((),), outputs=(_names(len(values[node.outputs[0]].shape)),))
+
+
 def _planes(node: Node, values: Values) -> Rule:
     """Works on each plane of each sample by itself: pooling, and its gradients."""
 
@@ -369,6 +374,7 @@ _RULES: dict[str, Callable[[Node, Values], Rule]] = {
     "tril": _matrices,
     "triu": _matrices,
     "full": _full,
+    "philox_uniform": _random,
     "max_pool2d_with_indices": _planes,
     "max_pool2d_with_indices_backward": _planes,
     "avg_pool2d": _planes,

@@ -12,6 +12,7 @@ from dyorc.offline.program.graph import (
     Dtype,
     Node,
     OutputShape,
+    OutputStart,
     Ref,
     TensorProgram,
     Value,
@@ -19,6 +20,7 @@ from dyorc.offline.program.graph import (
     inputs_of,
     renamed,
 )
+from dyorc.offline.program.randomness import philox
 
 _COPIES = {f"aten.{name}.default" for name in ("alias", "detach", "clone", "lift_fresh", "lift_fresh_copy")}
 _VIEWS = {
@@ -167,7 +169,9 @@ class _Simplifier:
             needed.update(node.inputs)
         computed = {output for node in nodes for output in node.outputs if output}
         values = {
-            name: value for name, value in self._values.items() if value.kind is not ValueKind.ACTIVATION or name in computed
+            name: value
+            for name, value in self._values.items()
+            if name in computed or (value.kind is not ValueKind.ACTIVATION and (name != philox.STEP or name in updates))
         }
         return replace(
             program,
@@ -197,6 +201,9 @@ def _normal(node: Node, values: Mapping[str, Value]) -> Node:
             return _full(node, node.arguments[1], values)
         case "aten.scalar_tensor.default":
             return _full(node, node.arguments[0], values)
+        case philox.UNIFORM:  # of the whole; a plan's ranks draw pieces
+            step, draw, shape, _, _, dtype = node.arguments
+            return replace(node, arguments=(step, draw, shape, OutputStart(), OutputShape(), dtype))
         case "aten.permute.default":
             order = node.arguments[1]
             assert isinstance(order, tuple)

@@ -13,7 +13,7 @@ from dyorc.offline.program.evaluate import compute_node
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.reference.tolerance import TOLERANCES
 
-_TORCH = (str(Path(torch.__file__).parent), "<")
+_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1] / "program"), "<")
 _OURS = str(Path(__file__).parent)
 _UNDEFINED = ("aten.empty", "aten.new_empty")
 """Operations whose results are not defined until something is written into them."""
@@ -66,7 +66,7 @@ def _place() -> str:
         if frame.filename.startswith(_OURS):
             if frame.name != "__torch_dispatch__" and frame.name != "_place":
                 break
-        elif not frame.filename.startswith(_TORCH):
+        elif not frame.filename.startswith(_FOREIGN):
             return f"at {frame.filename}:{frame.lineno} ({frame.line})"
     return "in the backward pass"
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.randomness import CounterBased
 from dyorc.offline.program.returned import loss_in, tensors_in
 
 LOSS = "the loss"
@@ -70,12 +71,19 @@ class Step:
         return expected
 
 
-def training_step_of(module: nn.Module, example: Example) -> Step:
-    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers."""
+def training_step_of(module: nn.Module, example: Example, number: int = 0) -> Step:
+    """Runs forward and backward of a module that returns its loss; leaves its gradients, and changes its buffers.
+
+    Args:
+        module: Draws counter-based random numbers, as its program does.
+        example: What it is called with.
+        number: How many steps came before: each draws other numbers.
+    """
     module.zero_grad(set_to_none=True)
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    loss = loss_in(example.call(module))
-    loss.backward()
+    with CounterBased(number):
+        loss = loss_in(example.call(module))
+        loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}

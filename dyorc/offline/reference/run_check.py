@@ -10,6 +10,7 @@ from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.evaluate import evaluate
 from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.randomness.philox import STEP
 from dyorc.offline.program.sources import sources_of
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
 from dyorc.offline.reference.samples import with_elements
@@ -42,7 +43,7 @@ def judge_run(
         return judge(answers_of(deepcopy(module), example).results(program), labelled(program, results))
     name, num_parts = optimizer or (None, 1)
     module = deepcopy(module)
-    steps = [training_step_of(module, example) for _ in range(num_parts)]
+    steps = [training_step_of(module, example, part) for part in range(num_parts)]
     expected = mean_of(steps).results(program, has_gradients=name != "adama")
     named = labelled(program, results)
     changed = {
@@ -96,4 +97,6 @@ def _updates(
             after = first_update_of(optimizer, sources, gradients)
     if "optimizer.step" in changed:
         after["optimizer.step"] = sources["optimizer.step"] + 1
+    if STEP in changed:
+        after[STEP] = sources[STEP] + len(steps)
     return {_label(name): value for name, value in after.items()}

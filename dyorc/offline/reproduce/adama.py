@@ -17,9 +17,11 @@ from dyorc.offline.models import gpt
 from dyorc.offline.passes.adama import AdamA, accumulated, with_adama
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate, with_update
+from dyorc.offline.reproduce.bands import AT_LEAST, EXACT, ROUNDED_64, SPREAD, WITHIN
 from dyorc.offline.reproduce.characters import NUM_CHARACTERS, draw, manual
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.reproduce.timed import seconds_in_turns
 from dyorc.offline.simulate import simulate
 
@@ -43,7 +45,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         progress: Hears what is done now.
     """
     torch.set_num_threads(1)
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         "algebra": algebra(),
         "memory": _memory(progress),
         "plans": _plans(progress),
@@ -53,7 +55,13 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         "reduced bytes": reduced_bytes(),
         "not here": _not_here(),
     }
+    if quick:
+        parts |= {name: unjudged(parts[name], size) for name, size in _FULL_SIZES.items()}
     return Study(name="adama", title="AdamA (ECAI 2023)", about=_ABOUT, parts=parts, is_quick=quick)
+
+
+_FULL_SIZES = {"speed": "100 steps", "losses": "4 seeds and 300 steps"}
+"""Of the parts that a quick run computes at another size."""
 
 
 def algebra() -> Iterator[Row]:
@@ -75,12 +83,14 @@ def algebra() -> Iterator[Row]:
         error["mean"] = max(error["mean"], float((found[f"{parameter}.mean"] - expected[f"{parameter}.mean"]).abs().max()))
         error["square"] = max(error["square"], float((found[f"{parameter}.square"] - closed).abs().max()))
     for name, what in (("mean", "first moment beside Adam's"), ("square", "second moment beside its closed form")):
-        yield Row(
-            figure="3.2",
-            what=what,
-            published="0",
-            ours=f"{error[name]:.1g}",
-            relation=Relation.EQUAL if error[name] < 1e-12 else Relation.DIFFERS,
+        yield fact_row(
+            "3.2",
+            what,
+            "0",
+            f"{error[name]:.1g}",
+            is_so=error[name] < 1e-12,
+            band=ROUNDED_64,
+            kind=Kind.OWN,
             note="largest error, float64",
         )
 
@@ -93,12 +103,12 @@ def _memory(progress: Progress) -> Iterator[Row]:
         progress(f"memory of {num_parts} microbatches")
         adam, ours = (_peak(module, make, num_parts) for make in (_ADAM, _ADAMA))
         saved = 1.0 - ours / adam
-        yield Row(
-            figure="memory",
-            what=f"saved of Adam's peak, {num_parts} microbatches",
-            published="at most 23 %",
-            ours=f"{saved:.1%}",
-            relation=Relation.SAME_SIGN if 0 < saved <= 0.25 else Relation.DIFFERS,
+        yield sign_row(
+            "memory",
+            f"saved of Adam's peak, {num_parts} microbatches",
+            "at most 23 %",
+            f"{saved:.1%}",
+            is_so=0 < saved <= 0.25,
             note=f"gradients but for the largest layer's are {(num_bytes - largest) / adam:.1%} of it; {adam / 1e6:.2f} and "
             f"{ours / 1e6:.2f} MB; never more than 25 %: one of parameters, gradients and two averages",
         )
@@ -112,12 +122,12 @@ def _plans(progress: Progress) -> Iterator[Row]:
     for planner, what in (("dp_even", "data parallel"), ("zero", "parameters, gradients and averages in shards")):
         peaks = [max(simulate(PLANNERS[planner](one, cluster), one, cluster).peak_bytes) for one in (ours, adams)]
         ratio = peaks[1] / peaks[0]
-        yield Row(
-            figure="models",
-            what=f"larger model in the same memory, {what}",
-            published="1.26 to 3.14",
-            ours=f"{ratio:.2f}",
-            relation=Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS,
+        yield sign_row(
+            "models",
+            f"larger model in the same memory, {what}",
+            "1.26 to 3.14",
+            f"{ratio:.2f}",
+            is_so=ratio > 1.0,
             note="simulated peaks on 2 devices; theirs are of 8 GPUs in mixed precision; " + _WHY_SO_MUCH[planner],
         )
 
@@ -131,12 +141,14 @@ def _by_formula() -> Iterator[Row]:
     num_devices, num_layers = 8, 24
     averages, largest = 2.0 / num_devices, 1.0 / num_layers
     ratio = (2.0 + averages) / (1.0 + largest + averages)  # in bytes of the parameters
-    yield Row(
-        figure="models",
-        what=f"larger model in the same memory, averages in shards on {num_devices} devices, {num_layers} equal layers",
-        published="1.26 to 3.14",
-        ours=f"{ratio:.2f}",
-        relation=Relation.EQUAL if 1.26 <= ratio <= 3.14 else Relation.DIFFERS,
+    yield fact_row(
+        "models",
+        f"larger model in the same memory, averages in shards on {num_devices} devices, {num_layers} equal layers",
+        "1.26 to 3.14",
+        f"{ratio:.2f}",
+        is_so=1.26 <= ratio <= 3.14,
+        band=WITHIN,
+        kind=Kind.OWN,
         note="by the formula, in single precision and without activations; theirs were measured, beside torch and DeepSpeed",
     )
 
@@ -149,7 +161,7 @@ def _not_here() -> Iterator[Row]:
         ("losses", "rate of convergence", "O(1 / sqrt T), as Adam's", "a proof; what losses do is above"),
     )
     for figure, what, published, note in claims:
-        yield Row(figure=figure, what=what, published=published, ours="", relation=Relation.NOT_HERE, note=note)
+        yield not_here_row(figure, what, published, note)
 
 
 def _speed(quick: bool, progress: Progress) -> Iterator[Row]:
@@ -159,12 +171,13 @@ def _speed(quick: bool, progress: Progress) -> Iterator[Row]:
     steps = [_stepper(module, make, num_parts) for make in (_ADAM, _ADAMA)]
     adam_s, ours_s = seconds_in_turns(steps, num_steps, num_warm_ups=3)
     ratio = adam_s / ours_s
-    yield Row(
-        figure="speed",
-        what="steps per second beside Adam's",
-        published="above 0.98",
-        ours=f"{ratio:.2f}",
-        relation=Relation.EQUAL if ratio >= 0.98 else Relation.DIFFERS,
+    yield fact_row(
+        "speed",
+        "steps per second beside Adam's",
+        "above 0.98",
+        f"{ratio:.2f}",
+        is_so=ratio >= 0.98,
+        band=AT_LEAST,
         note=f"median of {num_steps} steps each, in turns, one core; torch's Adam, not fused; two averages pass through memory "
         "for each microbatch, and microbatches are of 128 tokens",
     )
@@ -179,13 +192,13 @@ def _losses(quick: bool, progress: Progress) -> Iterator[Row]:
             ends[which].append(_final_loss(make, seed, num_steps))
     spread = max(stdev(ends[0]), stdev(ends[1])) if seeds > 1 else float("nan")
     gap = mean(ends[1]) - mean(ends[0])
-    is_equal = abs(gap) <= (2 * spread if seeds > 1 else 0.1)
-    yield Row(
-        figure="losses",
-        what=f"loss after {num_steps} steps of 4 microbatches, AdamA less Adam",
-        published="no visible difference",
-        ours=f"{gap:+.3f}",
-        relation=Relation.EQUAL if is_equal else Relation.DIFFERS,
+    yield fact_row(
+        "losses",
+        f"loss after {num_steps} steps of 4 microbatches, AdamA less Adam",
+        "no visible difference",
+        f"{gap:+.3f}",
+        is_so=abs(gap) <= 2 * spread,
+        band=SPREAD,
         note=f"means {mean(ends[1]):.3f} and {mean(ends[0]):.3f} of {seeds} seeds"
         + (f", spread {spread:.3f}" if seeds > 1 else ""),
     )
@@ -203,12 +216,13 @@ def reduced_bytes() -> Iterator[Row]:
             _train(module, optimizer, _draw(manual(), torch.Generator().manual_seed(0), 4))
     finally:
         dist.destroy_process_group()
-    yield Row(
-        figure="3.3",
-        what="bytes that a rank reduces in a step of 4 microbatches, in bytes of the parameters",
-        published="2",
-        ours=f"{reduced.num_bytes / num_bytes:g}",
-        relation=Relation.EQUAL if reduced.num_bytes == 2 * num_bytes else Relation.DIFFERS,
+    yield fact_row(
+        "3.3",
+        "bytes that a rank reduces in a step of 4 microbatches, in bytes of the parameters",
+        "2",
+        f"{reduced.num_bytes / num_bytes:g}",
+        is_so=reduced.num_bytes == 2 * num_bytes,
+        band=EXACT,
         note="1 if gradients are added up first, 4 if each microbatch's are reduced",
     )
 

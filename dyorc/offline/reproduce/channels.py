@@ -4,7 +4,7 @@ Two real ranks on this machine; shared memory stands for memory that is reached 
 turns, so that what disturbs one disturbs all.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -18,8 +18,10 @@ from dyorc.offline.passes.channels import with_channels
 from dyorc.offline.plan import ChannelKind, Plan, Transfer
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, capture
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.bands import EXACT
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, own_row, ratio_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.runtime import Ran, RankOptions, Ranks
 from dyorc.offline.runtime.lanes import lanes_of, slot_bytes_of
 from dyorc.offline.verify import verify
@@ -40,22 +42,32 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         quick: Fewer sizes of messages, and smaller models.
         progress: Is told what is being done.
     """
-    training = {f"training of {name}": _training(name, build, quick, progress) for name, build in _models(quick).items()}
-    return Study(
-        name="channels",
-        title="RPC Considered Harmful (EuroSys'19, arXiv 1805.08430)",
-        about=_ABOUT,
-        parts={"messages": _messages(quick, progress), **training, "elsewhere": _elsewhere()},
-        is_quick=quick,
-    )
+    parts: dict[str, Iterable[Row | Line]] = {
+        "copies": _copies(),
+        "messages": _messages(quick, progress),
+        **{f"training of {name}": _training(name, build, quick, progress) for name, build in _models(quick).items()},
+        "elsewhere": _elsewhere(),
+    }
+    if quick:
+        parts |= {
+            name: unjudged(part, "nine sizes of messages" if name == "messages" else "larger models")
+            for name, part in parts.items()
+            if name not in ("copies", "elsewhere")
+        }
+    title = "RPC Considered Harmful (EuroSys'19, arXiv 1805.08430)"
+    return Study(name="channels", title=title, about=_ABOUT, parts=parts, is_quick=quick)
+
+
+def _copies() -> Iterator[Row]:
+    with Ranks(RankOptions(num_ranks=2, device="cpu")) as ranks:
+        yield from copies(ranks)
+    yield slot_row()
 
 
 def _messages(quick: bool, progress: Progress) -> Iterator[Row]:
     sizes = [1 << power for power in ((10, 16, 20) if quick else range(10, 27, 2))]
     with Ranks(RankOptions(num_ranks=2, device="cpu")) as ranks:
-        yield from copies(ranks)
         times = message_times(ranks, sizes, quick, progress)
-    yield slot_row()
     yield from _timed(times)
     yield _choice(times)
 
@@ -106,19 +118,11 @@ def _timed(times: Times) -> Iterator[Row]:
         ours = ", ".join(f"{kind} {median(times[size][kind]) * 1e6:,.0f}" for kind in _KINDS)
         tail = ", ".join(f"{kind} {max(times[size][kind]) * 1e6:,.0f}" for kind in _KINDS)
         static, dynamic = (_ratio(times, size, kind) for kind in (ChannelKind.STATIC, ChannelKind.DYNAMIC))
-        yield Row(
-            figure="messages",
-            what=f"{size:,} bytes: microseconds a message",
-            published="",
-            ours=ours,
-            relation=Relation.OURS_ALONE,
-            note=f"gRPC / static {static:.1f}, gRPC / dynamic {dynamic:.1f}; the slowest: {tail}",
-        )
+        note = f"gRPC / static {static:.1f}, gRPC / dynamic {dynamic:.1f}; the slowest: {tail}"
+        yield own_row("messages", f"{size:,} bytes: microseconds a message", ours, note)
     size = max(times)
     rates = ", ".join(f"{kind} {size / median(times[size][kind]) / 1e9:.2f}" for kind in _KINDS)
-    yield Row(
-        figure="messages", what=f"GB/s at {size:,} bytes", published="", ours=rates, relation=Relation.OURS_ALONE, note="p50"
-    )
+    yield own_row("messages", f"GB/s at {size:,} bytes", rates, "p50")
 
 
 def _ratio(times: Times, size: int, kind: ChannelKind) -> float:
@@ -137,21 +141,22 @@ def copies(ranks: Ranks) -> Iterator[Row]:
         (ChannelKind.STATIC, "1, by the sender's write", "computed with where it lies"),
         (ChannelKind.DYNAMIC, "1, by the receiver's read", "into memory that the sender takes; computed with where it lies"),
     ):
-        is_so = counted[kind] == 1.0
-        yield Row(
-            figure="section 3",
-            what=f"{kind} placement: copies of a message between the two programs",
-            published=published,
-            ours=f"{counted[kind]:g}",
-            relation=Relation.EQUAL if is_so else Relation.DIFFERS,
+        yield fact_row(
+            "section 3",
+            f"{kind} placement: copies of a message between the two programs",
+            published,
+            f"{counted[kind]:g}",
+            is_so=counted[kind] == 1.0,
+            band=EXACT,
             note=note,
         )
-    yield Row(
-        figure="section 3",
-        what="allocation sites traced: copies by the sender from the second step on",
-        published="0",
-        ours=f"{counted[ChannelKind.STATIC]:g}",
-        relation=Relation.DIFFERS,
+    yield fact_row(
+        "section 3",
+        "allocation sites traced: copies by the sender from the second step on",
+        "0",
+        f"{counted[ChannelKind.STATIC]:g}",
+        is_so=counted[ChannelKind.STATIC] == 0.0,
+        band=EXACT,
         note="operations do not compute into a slot here; programs that are served do, with dyorc.empty",
     )
 
@@ -169,13 +174,11 @@ def _choice(times: Times) -> Row:
     cluster = replace(cluster, channels=tuple(costs))
     loss = [median(times[size][_chosen(cluster, size)]) / min(median(spent) for spent in times[size].values()) for size in times]
     num = sum(ratio == 1.0 for ratio in loss)
-    return Row(
-        figure="placement",
-        what="channel chosen by measured costs: sizes at which it is the fastest",
-        published="",
-        ours=f"{num} of {len(loss)}",
-        relation=Relation.OURS_ALONE,
-        note=f"elsewhere it takes at most {max(loss):.2f} times as long as the fastest",
+    return own_row(
+        "placement",
+        "channel chosen by measured costs: sizes at which it is the fastest",
+        f"{num} of {len(loss)}",
+        f"elsewhere it takes at most {max(loss):.2f} times as long as the fastest",
     )
 
 
@@ -226,12 +229,14 @@ def training_rows(ranks: Ranks, name: str, build: Callable[[], Model], num_turns
     )
     expected = results[ChannelKind.GLOO]
     is_same = all(torch.equal(found[value], expected[value]) for found in results.values() for value in expected)
-    yield Row(
-        figure="training",
-        what=f"{name}: loss and gradients over all channels",
-        published="the same",
-        ours="equal to the bit" if is_same else "not equal",
-        relation=Relation.EQUAL if is_same and is_proved else Relation.DIFFERS,
+    yield fact_row(
+        "training",
+        f"{name}: loss and gradients over all channels",
+        "the same",
+        "equal to the bit" if is_same else "not equal",
+        is_so=is_same and is_proved,
+        band=EXACT,
+        kind=Kind.OWN,
         note="all plans proved" if is_proved else "not proved",
     )
 
@@ -243,13 +248,11 @@ def slot_row() -> Row:
     lanes = lanes_of(with_channels(plan, cluster, [ChannelKind.STATIC]))
     every = sum(lane.num_bytes for by_pair in lanes.values() for lane in by_pair.values())
     kept = sum(slot_bytes_of(lanes).values())
-    return Row(
-        figure="section 3",
-        what="GPT in a pipeline, 8 microbatches: static memory, each message by itself / slots that are used again",
-        published="",
-        ours=f"{every / kept:.2f}",
-        relation=Relation.OURS_ALONE,
-        note=f"{every:,} and {kept:,} bytes; proved that no slot is filled while it is needed",
+    return own_row(
+        "section 3",
+        "GPT in a pipeline, 8 microbatches: static memory, each message by itself / slots that are used again",
+        f"{every / kept:.2f}",
+        f"{every:,} and {kept:,} bytes; proved that no slot is filled while it is needed",
     )
 
 
@@ -274,4 +277,4 @@ def _elsewhere() -> Iterator[Row]:
         ("beside an RPC that was made for RDMA", "up to 169 % better", "there is no RDMA here"),
         ("time to converge on a cluster with RDMA", "shorter", "here, steps learn the same over all channels, and are shorter"),
     ):
-        yield Row(figure="abstract", what=what, published=published, ours="", relation=Relation.NOT_HERE, note=note)
+        yield not_here_row("abstract", what, published, note)

@@ -19,9 +19,11 @@ from dyorc.offline.models.evomoe import (
     Schedule,
     SwitchGate,
 )
+from dyorc.offline.reproduce.bands import EXACT, MODELLED, ROUNDED_64
 from dyorc.offline.reproduce.characters import NUM_CHARACTERS, draw, manual
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Line, Relation, Row
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, number_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 
 _ABOUT = """A small model of characters learns the text of Python's manual: two layers with attention, four experts in the
 second one. The published models are a thousand times larger and trained a thousand times longer, so another gate may win.
@@ -88,7 +90,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     torch.set_num_threads(1)
     num_seeds, num_steps = (1, 60) if quick else (3, 1000)
     found: dict[str, list[Curve]] = {}
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         **{f"training {name}": _trained(found, name, num_seeds, num_steps, progress) for name in recipes(num_steps)},
         "curves": curves(found, num_steps),
         "by steps": _by(found, num_steps, by_flops=False),
@@ -97,6 +99,8 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         "costs": costs(),
         "not here": _not_here(),
     }
+    if quick:
+        parts |= {name: unjudged(parts[name], "3 seeds and 1,000 steps") for name in ("by steps", "by flops", "the gate")}
     return Study(name="evomoe", title="EvoMoE (arXiv 2112.14397)", about=_ABOUT, parts=parts, is_quick=quick)
 
 
@@ -147,12 +151,12 @@ def _by(curves: Mapping[str, list[Curve]], num_steps: int, *, by_flops: bool) ->
             continue
         gap = mean(losses) - ours
         spread = max(stdev(losses), stdev(ends["EvoMoE"])) if len(losses) > 1 else 0.0
-        yield Row(
-            figure="by flops" if by_flops else "by steps",
-            what=f"loss of {name} above EvoMoE's, after {f'{budget:.2g} flops' if by_flops else f'{num_steps} steps'}",
-            published="above 0",
-            ours=f"{gap:+.3f}",
-            relation=Relation.SAME_SIGN if gap > spread else Relation.DIFFERS,
+        yield sign_row(
+            "by flops" if by_flops else "by steps",
+            f"loss of {name} above EvoMoE's, after {f'{budget:.2g} flops' if by_flops else f'{num_steps} steps'}",
+            "above 0",
+            f"{gap:+.3f}",
+            is_so=gap > spread,
             note=f"{mean(losses):.3f} and {ours:.3f}; {len(losses)} seeds, spread {spread:.3f}",
         )
 
@@ -162,24 +166,19 @@ def _of_gate(all_curves: Mapping[str, list[Curve]]) -> Iterator[Row]:
     first = mean(max(curve.active) for curve in curves)
     last = mean(curve.active[-1] for curve in curves)
     entropy = mean(curve.entropy for curve in curves)
-    yield from [
-        Row(
-            figure="3.3",
-            what="experts that a token goes to, at most and in the end",
-            published=f"{_EXPERTS} to 1",
-            ours=f"{first:.2f} to {last:.2f}",
-            relation=Relation.EQUAL if last == 1.0 and first > 0.9 * _EXPERTS else Relation.SAME_SIGN,
-            note="bytes and flops of experts are proportional to it",
-        ),
-        Row(
-            figure="3.3",
-            what="entropy of the experts' loads in the end",
-            published="balanced without a loss for it",
-            ours=f"{entropy:.2f}",
-            relation=Relation.SAME_SIGN if entropy > 0.5 else Relation.DIFFERS,
-            note="1: equal loads",
-        ),
-    ]
+    yield number_row(
+        "3.3",
+        "experts that a token goes to at most: all",
+        float(_EXPERTS),
+        first,
+        band=MODELLED,
+        note="bytes and flops of experts are proportional to it",
+    )
+    yield number_row("3.3", "experts that a token goes to in the end", 1.0, last)
+    balance = "balanced without a loss for it"
+    yield sign_row(
+        "3.3", "entropy of the experts' loads in the end", balance, f"{entropy:.2f}", is_so=entropy > 0.5, note="1: equal loads"
+    )
 
 
 def costs() -> Iterator[Row]:
@@ -197,12 +196,14 @@ def costs() -> Iterator[Row]:
         active.append(routing.num_active)
         ratios.append((counter.get_total_flops() - in_gate) / (routing.num_active * len(x) * 16 * _HIDDEN**2))
     is_so = all(abs(ratio - 1) < 1e-9 for ratio in ratios)
-    yield Row(
-        figure="3.3",
-        what="flops of experts / flops of one expert for each token and each expert that it goes to",
-        published="1",
-        ours=", ".join(f"{ratio:.6g}" for ratio in ratios),
-        relation=Relation.EQUAL if is_so else Relation.DIFFERS,
+    yield fact_row(
+        "3.3",
+        "flops of experts / flops of one expert for each token and each expert that it goes to",
+        "1",
+        ", ".join(f"{ratio:.6g}" for ratio in ratios),
+        is_so=is_so,
+        band=EXACT,
+        kind=Kind.OWN,
         note=f"tokens go to {', '.join(f'{each:.2f}' for each in active)} experts; the all-to-all sends the same",
     )
     gate.eval()
@@ -211,12 +212,14 @@ def costs() -> Iterator[Row]:
         best = torch.softmax(logits, -1).max(-1)
         each = torch.stack([experts[int(e)](one) * w for one, w, e in zip(x, best.values, best.indices, strict=True)])
         error = float((experts(x, routing.weights) - each).abs().max())
-    yield Row(
-        figure="3.3",
-        what="outputs in evaluation beside those of the best expert alone, times its weight",
-        published="the same",
-        ours=f"{error:.1g}",
-        relation=Relation.EQUAL if error < 1e-12 else Relation.DIFFERS,
+    yield fact_row(
+        "3.3",
+        "outputs in evaluation beside those of the best expert alone, times its weight",
+        "the same",
+        f"{error:.1g}",
+        is_so=error < 1e-12,
+        band=ROUNDED_64,
+        kind=Kind.OWN,
         note="largest error, float64",
     )
 
@@ -226,7 +229,7 @@ def _not_here() -> Iterator[Row]:
         ("RoBERTa, GPT and machine translation: scores beside Switch's and Hash's", "better", "needs GPUs for weeks"),
         ("scores beside BASE's and StableMoE's", "better", "these two gates are not among those here"),
     ):
-        yield Row(figure="abstract", what=what, published=published, ours="", relation=Relation.NOT_HERE, note=why)
+        yield not_here_row("abstract", what, published, why)
 
 
 class _Tokens(nn.Module):

@@ -1,7 +1,7 @@
 """Architectural implications of graph networks (IEEE CAL 2020): which stage takes longest, by model, graph and width."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from statistics import median
 from typing import TypeAlias
@@ -28,8 +28,10 @@ from dyorc.offline.models.gnn import (
     whole_bytes,
 )
 from dyorc.offline.models.gnn.profile import roofline
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.bands import EXACT, MOST, SEVERAL
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, own_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.reproduce.timed import seconds_in_turns
 
 _ABOUT = """The paper read a GPU's counters, in two frameworks. Here each stage is timed on one core, and bytes and flops
@@ -51,7 +53,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     torch.set_num_threads(1)
     scale, degrees, widths = (9, (2, 32), (16, 256)) if quick else (11, (2, 8, 32, 128), (16, 64, 256))
     found: _Profiles = {}
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         **{f"graphs of degree {degree}": _profiled(found, scale, degree, widths, progress) for degree in degrees},
         "finding 1": _dominants(found),
         "finding 2": _scatters(found),
@@ -63,8 +65,15 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         "not here": _not_here(),
         "roofline": _roof(),
     }
+    left_out: tuple[str, ...] = ()
+    if quick:
+        parts |= {name: unjudged(part, "graphs of 2,048 vertices") for name, part in parts.items() if name not in _OF_ANY_SIZE}
+        left_out = ("graphs of degree 8", "graphs of degree 128", "width 64")
     title = "Architectural implications of graph networks (IEEE CAL 19)"
-    return Study(name="gnn", title=title, about=_ABOUT, parts=parts, is_quick=quick)
+    return Study(name="gnn", title=title, about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
+
+
+_OF_ANY_SIZE = ("finding 2", "not here", "roofline")
 
 
 def _profiled(found: _Profiles, scale: int, degree: int, widths: Sequence[int], progress: Progress) -> Iterator[Row]:
@@ -81,47 +90,38 @@ def _profiled(found: _Profiles, scale: int, degree: int, widths: Sequence[int], 
 
 def _dominants(found: _Profiles) -> Iterator[Row]:
     counts = Counter(each.dominant for each in found.values())
-    yield Row(
-        figure="finding 1",
-        what=f"stages that take longest somewhere, of {len(_STAGES)}",
-        published="no fixed bottleneck",
-        ours=str(len(counts)),
-        relation=Relation.EQUAL if len(counts) >= 3 else Relation.DIFFERS,
+    yield fact_row(
+        "finding 1",
+        f"stages that take longest somewhere, of {len(_STAGES)}",
+        "no fixed bottleneck",
+        str(len(counts)),
+        is_so=len(counts) >= 3,
+        band=MOST,
         note=", ".join(f"{stage} {counts[stage]}" for stage in _STAGES) + f" of {len(found)} cases",
     )
     for name in _LAYERS:
         of_layer = Counter(each.dominant for key, each in found.items() if key[0] == name)
-        yield Row(
-            figure="finding 1",
-            what=f"{name}: what takes longest",
-            published="depends on graph and width",
-            ours=", ".join(f"{stage} {of_layer[stage]}" for stage in _STAGES if of_layer[stage]),
-            relation=Relation.EQUAL if len(of_layer) > 1 else Relation.DIFFERS,
-        )
+        ours = ", ".join(f"{stage} {of_layer[stage]}" for stage in _STAGES if of_layer[stage])
+        is_so, what = len(of_layer) >= 2, f"{name}: what takes longest"
+        yield fact_row("finding 1", what, "depends on graph and width", ours, is_so=is_so, band=SEVERAL)
 
 
 def _scatters(found: _Profiles) -> Iterator[Row]:
     flops = max(stage.flops for each in found.values() for stage in each.stages if stage.name == "scatter")
-    yield Row(
-        figure="finding 2",
-        what="flops of the scatter",
-        published="0: pure movement",
-        ours=f"{flops:g}",
-        relation=Relation.EQUAL if flops == 0 else Relation.DIFFERS,
-        note="counted while it runs",
-    )
+    ours, note = f"{flops:g}", "counted while it runs"
+    yield fact_row("finding 2", "flops of the scatter", "0: pure movement", ours, is_so=flops == 0, band=EXACT, note=note)
 
 
 def _fusions(found: _Profiles) -> Iterator[Row]:
     for name in ("GCN", "SAGE", "GG-NN"):
         ratios = sorted(each.fused_ratio for key, each in found.items() if key[0] == name and each.fused_ratio is not None)
         wins = sum(ratio > 1.0 for ratio in ratios)
-        yield Row(
-            figure="finding 3",
-            what=f"{name}: speed of scatter and gather as one sparse product",
-            published="above 1",
-            ours=f"{ratios[len(ratios) // 2]:.2f}",
-            relation=Relation.SAME_SIGN if ratios[len(ratios) // 2] > 1.0 else Relation.DIFFERS,
+        yield sign_row(
+            "finding 3",
+            f"{name}: speed of scatter and gather as one sparse product",
+            "above 1",
+            f"{ratios[len(ratios) // 2]:.2f}",
+            is_so=ratios[len(ratios) // 2] > 1.0,
             note=f"median; {ratios[0]:.2f} to {ratios[-1]:.2f}, above 1 in {wins} of {len(ratios)} cases; advised there only",
         )
 
@@ -132,33 +132,29 @@ def _products(found: _Profiles) -> Iterator[Row]:
         for each in found.values()
     ]
     below = sum(part < 0.5 for part in share)
-    yield Row(
-        figure="finding 4",
-        what="cases in which products of matrices take less than half of the time",
-        published="often not the hot spot",
-        ours=f"{below} of {len(share)}",
-        relation=Relation.EQUAL if below > len(share) / 4 else Relation.DIFFERS,
-    )
+    what, ours = "cases in which products of matrices take less than half of the time", f"{below} of {len(share)}"
+    note = "a quarter of the cases or more is often"
+    yield sign_row("finding 4", what, "often not the hot spot", ours, is_so=below > len(share) / 4, note=note)
 
 
 def _attention(found: _Profiles) -> Iterator[Row]:
     """Attention's weights are summed up beside the messages, so that its gather takes more."""
     shares = {name: _shares(found, name, ("edges", "gather")) for name in ("GCN", "GAT")}
-    yield Row(
-        figure="finding 5",
-        what="part of the time in edges and gather: GAT's, beside GCN's",
-        published="more, by the softmax",
-        ours=f"{shares['GAT']:.2f} and {shares['GCN']:.2f}",
-        relation=Relation.SAME_SIGN if shares["GAT"] > shares["GCN"] else Relation.DIFFERS,
+    yield sign_row(
+        "finding 5",
+        "part of the time in edges and gather: GAT's, beside GCN's",
+        "more, by the softmax",
+        f"{shares['GAT']:.2f} and {shares['GCN']:.2f}",
+        is_so=shares["GAT"] > shares["GCN"],
         note="medians of all graphs and widths",
     )
     sparse = median([_shares(found, name, ("scatter", "edges", "gather")) for name in _LAYERS])
-    yield Row(
-        figure="finding 5",
-        what="part of the time in scatter, edges and gather: what sets these networks apart",
-        published="most",
-        ours=f"{sparse:.2f}",
-        relation=Relation.SAME_SIGN if sparse > 0.5 else Relation.DIFFERS,
+    yield sign_row(
+        "finding 5",
+        "part of the time in scatter, edges and gather: what sets these networks apart",
+        "most",
+        f"{sparse:.2f}",
+        is_so=sparse > 0.5,
         note="median of the layers' medians",
     )
 
@@ -180,12 +176,12 @@ def _locality(num_vertices: int) -> Iterator[Row]:
         out = torch.empty(len(read), width)
         runs.append(lambda table=table, read=read, out=out: torch.index_select(table, 0, read, out=out))
     rates = [4 * num_numbers / each_s for each_s in seconds_in_turns(runs, 25, num_warm_ups=2)]
-    yield Row(
-        figure="finding 6",
-        what="bytes per second of a scatter: rows of 64 features / single numbers",
-        published="above 1",
-        ours=f"{rates[1] / rates[0]:.1f}",
-        relation=Relation.SAME_SIGN if rates[1] > rates[0] else Relation.DIFFERS,
+    yield sign_row(
+        "finding 6",
+        "bytes per second of a scatter: rows of 64 features / single numbers",
+        "above 1",
+        f"{rates[1] / rates[0]:.1f}",
+        is_so=rates[1] > rates[0],
         note=f"{rates[1] / 1e9:.1f} and {rates[0] / 1e9:.2f} GB/s; the paper compares with PageRank",
     )
 
@@ -214,15 +210,12 @@ def _advised_row(what: str, layer: SagaLayer, graph: Graph, x: torch.Tensor, lim
     is_good = chosen in seconds
     listed = ", ".join(f"{name} {each_s * 1e3:.1f} ms" for name, each_s in seconds.items())
     too_large = [name for name in ways if name not in seconds]
-    return Row(
-        figure="advice",
-        what=f"{what}: seconds of a step as advised / in the quickest other way that fits",
-        published="",
-        ours=f"{seconds[chosen] / min(others):.2f}" if is_good and others else "only the advised way fits" if is_good else "",
-        relation=Relation.OURS_ALONE if is_good else Relation.DIFFERS,
-        note=f"advised: {chosen}, as {'; '.join(found.reasons[: 1 if found.num_chunks > 1 else 3])}. {listed}"
-        + (f"; more than the memory: {', '.join(too_large)}" if too_large else ""),
-    )
+    what = f"{what}: seconds of a step as advised / in the quickest other way that fits"
+    note = f"advised: {chosen}, as {'; '.join(found.reasons[: 1 if found.num_chunks > 1 else 3])}. {listed}"
+    note += f"; more than the memory: {', '.join(too_large)}" if too_large else ""
+    if not is_good:
+        return fact_row("advice", what, "fits", "does not fit", is_so=False, band=EXACT, kind=Kind.OWN, note=note)
+    return own_row("advice", what, f"{seconds[chosen] / min(others):.2f}" if others else "only the advised way fits", note)
 
 
 def _other_ways(layer: SagaLayer, num_chunks: int) -> Iterator[Advice]:
@@ -255,18 +248,14 @@ def _not_here() -> Iterator[Row]:
         "GraphSAGE with an LSTM as aggregator": "not among the layers here",
         "DGL beside PyTorch Geometric": "stages are our own here; PyTorch Geometric is in NGra's table",
     }.items():
-        yield Row(
-            figure="others", what=what, published="depends on graph and width", ours="", relation=Relation.NOT_HERE, note=why
-        )
+        yield not_here_row("others", what, "depends on graph and width", why)
 
 
 def _roof() -> Iterator[Row]:
     flops_per_s, bytes_per_s = roofline()
-    yield Row(
-        figure="roofline",
-        what="flops for each byte above which this machine computes rather than moves",
-        published="",
-        ours=f"{flops_per_s / bytes_per_s:.1f}",
-        relation=Relation.OURS_ALONE,
-        note=f"{flops_per_s / 1e9:.0f} Gflop/s, {bytes_per_s / 1e9:.1f} GB/s, one core; caches were not counted",
+    yield own_row(
+        "roofline",
+        "flops for each byte above which this machine computes rather than moves",
+        f"{flops_per_s / bytes_per_s:.1f}",
+        f"{flops_per_s / 1e9:.0f} Gflop/s, {bytes_per_s / 1e9:.1f} GB/s, one core; caches were not counted",
     )

@@ -5,7 +5,7 @@ Only the abstract's three figures are known: the latency of training lower by up
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dyorc.offline.cluster import Cluster, even_cluster
@@ -20,16 +20,16 @@ from dyorc.offline.planners.joint.routes import network_of
 from dyorc.offline.planners.joint.schedule import Wires
 from dyorc.offline.planners.joint.work import Work, work_of
 from dyorc.offline.program import TensorProgram
+from dyorc.offline.reproduce.bands import EXACT, SIMULATED
 from dyorc.offline.reproduce.measured import Builder, program_of
-from dyorc.offline.reproduce.study import Progress, Study, kept
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, number_row, own_row, ratio_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, kept, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.simulate import simulate
 
 _ABOUT = """The thesis and its testbed are not public. Its three figures are from the abstract, and are the largest that the
 authors saw. Ours are of small models on 4 machines with one device of 1 Gflop/s each and 100 MB/s between them, in our
 simulator. How graphs are reduced and bandwidth is divided is our own formulation."""
-
-_QUICKLY = " This is the table of `--quick`: one model, and shorter searches."
 
 _MODELS: Mapping[str, tuple[Builder, Mapping[str, int]]] = {
     "Inception, 2 blocks": (inception, {}),
@@ -59,7 +59,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
     """
     effort = _Effort(reduced=1.0, whole=2.0, moves=100) if quick else _Effort(reduced=2.0, whole=6.0, moves=400)
     rows: list[Row] = []
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         **{name: kept(_model_rows(name, effort, progress), rows) for name in (_QUICK if quick else _MODELS)},
         "largest of all models": _largest(rows),
         "placement and shares at once": at_once(),
@@ -67,8 +67,14 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         "real ranks": measured(progress, quick=quick),
         "not here": _testbed(),
     }
+    left_out: tuple[str, ...] = ()
+    if quick:
+        parts |= {name: unjudged(parts[name], "longer searches") for name in _QUICK}
+        del parts["largest of all models"]
+        others = (name for name in _MODELS if name not in _QUICK)
+        left_out = (*others, "largest of all models", "real ranks that lend, two of four")
     title = "Joint placement and bandwidth (thesis, Memorial University of Newfoundland)"
-    return Study(name="joint", title=title, about=_ABOUT + (_QUICKLY if quick else ""), parts=parts, is_quick=quick)
+    return Study(name="joint", title=title, about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
 
 
 def _model_rows(name: str, effort: _Effort, progress: Progress) -> Iterator[Row]:
@@ -86,7 +92,8 @@ def _largest(rows: Sequence[Row]) -> Iterator[Row]:
         ("ICC 2025: latency lower than others', by per cent", "32", "best baseline's"),
     ):
         found = [float(row.ours.removeprefix("more than ").removesuffix("%")) for row in rows if row.what.endswith(ends)]
-        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(found))
+        neutral = 0.0 if what.endswith("per cent") else 1.0
+        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(found), neutral=neutral)
 
 
 def cluster_of(num_ranks: int = _NUM_RANKS) -> Cluster:
@@ -145,12 +152,12 @@ class _Searches:
         without = solve(self._whole, begin, self._effort.whole)
         took_s = time.perf_counter() - begun_s
         reaches = without.placed.total_s <= best.total_s * 1.001
-        yield Row(
-            figure="abstract",
-            what=f"{self._name}: search time without reduction / with it",
-            published="up to 650",
-            ours=f"{'' if reaches else 'more than '}{took_s / reduced_s:.1f}",
-            relation=Relation.SAME_SIGN if took_s > reduced_s else Relation.DIFFERS,
+        yield sign_row(
+            "abstract",
+            f"{self._name}: search time without reduction / with it",
+            "up to 650",
+            f"{'' if reaches else 'more than '}{took_s / reduced_s:.1f}",
+            is_so=took_s > reduced_s,
             note=f"{took_s:.1f} s and {reduced_s:.1f} s; without, {_ms(without.placed.total_s)} when its time was over"
             f"{' (proved)' if without.is_optimal else ''}, with, {_ms(best.total_s)}",
         )
@@ -174,12 +181,12 @@ class _Searches:
             "annealing": annealed.total_s,
         }
         closest = min(found.values())
-        yield Row(
-            figure="abstract",
-            what=f"{self._name}: latency lower than the best baseline's",
-            published="up to 22 %",
-            ours=f"{1 - best.total_s / closest:.1%}",
-            relation=_sign(1 - best.total_s / closest),
+        yield sign_row(
+            "abstract",
+            f"{self._name}: latency lower than the best baseline's",
+            "up to 22 %",
+            f"{1 - best.total_s / closest:.1%}",
+            is_so=_is_gain(1 - best.total_s / closest),
             note=", ".join(f"{name} {_ms(seconds)}" for name, seconds in found.items()) + f"; joint {_ms(best.total_s)}",
         )
         yield _own(
@@ -215,12 +222,12 @@ class _Searches:
         for is_strict in (True, False):
             even_s, divided_s = simulated_s(capacities.even(), is_strict), simulated_s(division.rates, is_strict)
             chosen_s = min(even_s, divided_s)
-            yield Row(
-                figure="abstract",
-                what=f"{self._name}: latency lower by dividing bandwidth, {'strict' if is_strict else 'lending'}",
-                published="up to 11 %",
-                ours=f"{1 - chosen_s / even_s:.1%}",
-                relation=_sign(1 - chosen_s / even_s),
+            yield sign_row(
+                "abstract",
+                f"{self._name}: latency lower by dividing bandwidth, {'strict' if is_strict else 'lending'}",
+                "up to 11 %",
+                f"{1 - chosen_s / even_s:.1%}",
+                is_so=_is_gain(1 - chosen_s / even_s),
                 note=f"even shares {_ms(even_s)}, divided {_ms(divided_s)}, one way out in turns "
                 f"{_ms(without_s)}; the planner keeps the best of all, so it is never worse",
             )
@@ -275,12 +282,14 @@ def commands() -> Iterator[Row]:
     network = network_of(Capacities(cluster).fitted({(0, 1): 5.0, (0, 2): 2.0, (1, 3): 1.0}), cluster, is_strict=False)
     rules = rules_of(network, cluster)
     same = [parse(emit(each)) == each for each in rules.values() for emit, parse in ((to_ovs, ovs_rules), (to_tc, tc_rules))]
-    yield Row(
-        figure="abstract",
-        what="Open vSwitch queues and flows, and policy routing, from a plan",
-        published="yes",
-        ours=f"{sum(same)} of {len(same)} texts read back as the same rules",
-        relation=Relation.EQUAL if all(same) else Relation.DIFFERS,
+    yield fact_row(
+        "abstract",
+        "Open vSwitch queues and flows, and policy routing, from a plan: texts that read back as the same rules",
+        str(len(same)),
+        str(sum(same)),
+        is_so=all(same),
+        band=EXACT,
+        kind=Kind.OWN,
         note="`dyorc plan network`; as tc commands they are run between two network namespaces by a test",
     )
 
@@ -320,38 +329,36 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
                 for _ in range(num_steps):
                     ranks.begin_step(inputs, [program.loss])
                     steps.append(max(ranks.end_step().seconds))
-            error = median(steps[1:]) / predicted_s - 1
-            yield Row(
-                figure="own check",
-                what=f"seconds of a step on real ranks, {what} shares, {'strict' if is_strict else 'lending'}",
-                published=f"within 15 % of {predicted_s:.3f}",
-                ours=f"{median(steps[1:]):.3f}",
-                relation=Relation.EQUAL if abs(error) <= 0.15 else Relation.DIFFERS,
-                note=f"{error:+.1%}; 4 gloo ranks on 2 cores, their computation filled up with sleep to that of 20 Mflop/s, "
-                f"2 MB/s between them; median of {num_steps - 1}",
+            yield number_row(
+                "own check",
+                f"seconds of a step on real ranks, {what} shares, {'strict' if is_strict else 'lending'}",
+                predicted_s,
+                median(steps[1:]),
+                band=SIMULATED,
+                kind=Kind.OWN,
+                note="beside our simulator; 4 gloo ranks on 2 cores, their computation filled up with sleep to that of "
+                f"20 Mflop/s, 2 MB/s between them; median of {num_steps - 1}",
             )
 
 
 def _testbed() -> Iterator[Row]:
-    yield Row(
-        figure="abstract",
-        what="training on servers with GPUs behind Open vSwitch",
-        published="latency lower by up to 22 % and 11 %",
-        ours="",
-        relation=Relation.NOT_HERE,
-        note="no such machines; neither models nor links are published. Per-destination queues do not work on the userspace "
+    yield not_here_row(
+        "abstract",
+        "training on servers with GPUs behind Open vSwitch",
+        "latency lower by up to 22 % and 11 %",
+        "no such machines; neither models nor links are published. Per-destination queues do not work on the userspace "
         "datapath of Open vSwitch, the only one here",
     )
 
 
 def _own(what: str, ours: str, note: str) -> Row:
     """What nothing is published about."""
-    return Row(figure="own check", what=what, published="not given", ours=ours, relation=Relation.OURS_ALONE, note=note)
+    return own_row("own check", what, ours, note)
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms"
 
 
-def _sign(gain: float) -> Relation:
-    return Relation.SAME_SIGN if gain > 0.001 else Relation.DIFFERS
+def _is_gain(ratio: float) -> bool:
+    return ratio > 0.001

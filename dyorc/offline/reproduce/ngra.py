@@ -1,6 +1,6 @@
 """NGra (arXiv 1810.08403): graphs that do not fit train in chunks; what operator motion, fusion and selective scheduling save."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +24,10 @@ from dyorc.offline.models.gnn import (
     whole,
     working_set_bytes,
 )
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.bands import AT_MOST, EXACT, SUMMED_64
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, own_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.reproduce.timed import seconds_in_turns
 
 _ABOUT = """Graphs are drawn at random (R-MAT): the published ones have up to 232 million edges, and need GPUs. The device is
@@ -48,7 +50,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     torch.manual_seed(0)
     graph = rmat(10, 20_000) if quick else rmat(15, 1_000_000)
     x = torch.randn(graph.num_vertices, _FEATURES)
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         "equality": equality(),
         "memory limits": _capped(graph, x, progress),
         "memory by chunks": _by_chunks(graph, x),
@@ -57,6 +59,9 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
         "PyTorch Geometric": _beside_geometric(graph, x),
         "not here": _multi(),
     }
+    if quick:
+        full = "32,768 vertices and a million edges"
+        parts |= {name: unjudged(part, full) for name, part in parts.items() if name not in ("equality", "not here")}
     return Study(name="ngra", title="NGra (arXiv 1810.08403)", about=_ABOUT, parts=parts, is_quick=quick)
 
 
@@ -70,12 +75,14 @@ def equality() -> Iterator[Row]:
             streaming = Streaming(Grid(graph, num_chunks))
             found = _results(layer, lambda x, s=streaming, layer=layer: streamed(layer, x, s), x)
             error = max(error, *(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)))
-        yield Row(
-            figure="correct",
-            what=f"{name}: 1, 2, 4 and 8 chunks beside the whole graph",
-            published="the same",
-            ours=f"{error:.1g}",
-            relation=Relation.EQUAL if error < 1e-10 else Relation.DIFFERS,
+        yield fact_row(
+            "correct",
+            f"{name}: 1, 2, 4 and 8 chunks beside the whole graph",
+            "the same",
+            f"{error:.1g}",
+            is_so=error < 1e-10,
+            band=SUMMED_64,
+            kind=Kind.OWN,
             note="largest error of outputs and all gradients, float64",
         )
 
@@ -95,12 +102,13 @@ def _capped(graph: Graph, x: torch.Tensor, progress: Progress) -> Iterator[Row]:
                 whole(layer, graph, x).sum().backward()
         except MemoryError:
             fails = True
-        yield Row(
-            figure="scale",
-            what=f"{name}, {graph.num_edges:,} edges, a quarter of what the whole graph needs",
-            published="trains in chunks, does not otherwise",
-            ours=f"{'trains' if fits else 'does not train'} in {num_chunks} chunks; whole: {'fails' if fails else 'trains'}",
-            relation=Relation.EQUAL if fits and fails else Relation.DIFFERS,
+        yield fact_row(
+            "scale",
+            f"{name}, {graph.num_edges:,} edges, a quarter of what the whole graph needs",
+            "trains in chunks, does not otherwise",
+            f"{'trains' if fits else 'does not train'} in {num_chunks} chunks; whole: {'fails' if fails else 'trains'}",
+            is_so=fits and fails,
+            band=EXACT,
             note=f"{full / 1e6:.1f} MB whole, {streaming / 1e6:.1f} in chunks",
         )
 
@@ -124,37 +132,39 @@ def _by_chunks(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
             streamed(layer, x, streaming)
         peaks.append(counter.peak_bytes)
         moved.append(streaming.moved_bytes)
-    yield Row(
-        figure="section 4",
-        what="device memory with 1, 2, 4 and 8 chunks",
-        published="falls by chunks, and by chunks squared for edges",
-        ours=", ".join(f"{peak / 1e6:.2f}" for peak in peaks) + " MB",
-        relation=Relation.EQUAL if all(b < 0.8 * a for a, b in pairwise(peaks)) else Relation.DIFFERS,
+    yield sign_row(
+        "section 4",
+        "device memory with 1, 2, 4 and 8 chunks",
+        "falls by chunks, and by chunks squared for edges",
+        ", ".join(f"{peak / 1e6:.2f}" for peak in peaks) + " MB",
+        is_so=all(b < 0.8 * a for a, b in pairwise(peaks)),
+        note="by a fifth or more each time",
     )
     widths = (_FEATURES, _FEATURES, _FEATURES)
     sets = [working_set_bytes(graph, num_chunks, widths) for num_chunks in (1, 2, 4, 8)]
-    yield Row(
-        figure="section 4",
-        what="device memory with 1, 2, 4 and 8 chunks, as part of the formula's working set",
-        published="at most 1",
-        ours=", ".join(f"{peak / each:.2f}" for peak, each in zip(peaks, sets, strict=True)),
-        relation=Relation.EQUAL if all(peak <= each for peak, each in zip(peaks, sets, strict=True)) else Relation.DIFFERS,
+    yield fact_row(
+        "section 4",
+        "device memory with 1, 2, 4 and 8 chunks, as part of our formula's working set",
+        "at most 1",
+        ", ".join(f"{peak / each:.2f}" for peak, each in zip(peaks, sets, strict=True)),
+        is_so=all(peak <= each for peak, each in zip(peaks, sets, strict=True)),
+        band=AT_MOST,
+        kind=Kind.OWN,
         note="forward alone; the formula has room for the backward pass and for two buffers of sources",
     )
     vertex = graph.num_vertices * 4
     # Features and scales are loaded for the projection; for the update also what is gathered; targets need nothing here.
     fixed = vertex * (_FEATURES + 1) + vertex * (2 * _FEATURES + 1)
     expected = [fixed + num_chunks * vertex * _FEATURES for num_chunks in (1, 2, 4, 8)]
-    is_equal = moved == expected
-    yield Row(
-        figure="section 4",
-        what="bytes to the device in a layer forward, 1, 2, 4 and 8 chunks",
-        published="P |V| F + |V| F",
-        ours=", ".join(f"{each / 1e6:.2f}" for each in moved) + " MB",
-        relation=Relation.EQUAL if is_equal else Relation.SAME_SIGN,
-        note="exactly the formula, with what the two stages at vertices load"
-        if is_equal
-        else "rows of empty chunks are not sent",
+    yield fact_row(
+        "section 4",
+        "bytes to the device in a layer forward, 1, 2, 4 and 8 chunks",
+        "P |V| F + |V| F",
+        ", ".join(f"{each / 1e6:.2f}" for each in moved) + " MB",
+        is_so=moved == expected,
+        band=EXACT,
+        kind=Kind.OWN,
+        note="the formula, with what the two stages at vertices load; rows of empty chunks are not sent",
     )
 
 
@@ -170,12 +180,12 @@ def _moved(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
             both.append(streaming.moved_bytes)
         moved[order] = both[0], both[1]
     for order, (everything, used) in moved.items():
-        yield Row(
-            figure="section 4",
-            what=f"bytes to the device with selective scheduling, {order} order, 16 chunks",
-            published="fewer",
-            ours=f"{used / everything:.2f} of all rows",
-            relation=Relation.SAME_SIGN if used < everything else Relation.DIFFERS,
+        yield sign_row(
+            "section 4",
+            f"bytes to the device with selective scheduling, {order} order, 16 chunks",
+            "fewer",
+            f"{used / everything:.2f} of all rows",
+            is_so=used < everything,
             note=f"{used / 1e6:.2f} MB",
         )
 
@@ -193,12 +203,12 @@ def _faster(graph: Graph, x: torch.Tensor, progress: Progress) -> Iterator[Row]:
         medians = dict(zip(runs, seconds_in_turns(list(runs.values()), 3, num_warm_ups=1), strict=True))
         for key in list(runs)[1:]:
             ratio = medians["at edges"] / medians[key]
-            yield Row(
-                figure="13",
-                what=f"{name}: speed with {'operator motion' if key == 'at vertices' else 'operator motion and fusion'}",
-                published="above 1",
-                ours=f"{ratio:.2f}",
-                relation=Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS,
+            yield sign_row(
+                "13",
+                f"{name}: speed with {'operator motion' if key == 'at vertices' else 'operator motion and fusion'}",
+                "above 1",
+                f"{ratio:.2f}",
+                is_so=ratio > 1.0,
                 note="beside all work for edges at edges; forward and backward, one core, medians of 3 in turns",
             )
 
@@ -210,7 +220,7 @@ def _beside_geometric(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
         from torch_geometric.nn import GCNConv  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         note = "not installed: pip install torch-geometric"
-        yield Row(figure="peers", what=what, published="", ours="", relation=Relation.NOT_HERE, note=note)
+        yield not_here_row("peers", what, "", note)
         return
     ours: SagaLayer = Gcn(_FEATURES, _FEATURES)
     theirs: Any = GCNConv(_FEATURES, _FEATURES, bias=False, add_self_loops=False)
@@ -218,9 +228,8 @@ def _beside_geometric(graph: Graph, x: torch.Tensor) -> Iterator[Row]:
     runs = (lambda: _backward(fused(ours, graph, x)), lambda: _backward(torch.relu(theirs(x, edges))))
     ours_s, theirs_s = seconds_in_turns(runs, 3, num_warm_ups=1)
     ratio = theirs_s / ours_s
-    relation = Relation.SAME_SIGN if ratio > 1.0 else Relation.DIFFERS
     note = "one core, medians of 3 in turns; it scatters messages, as its layers do by default"
-    yield Row(figure="peers", what=what, published="above 1", ours=f"{ratio:.2f}", relation=relation, note=note)
+    yield own_row("peers", what, f"{ratio:.2f}", note)
 
 
 def _backward(y: torch.Tensor) -> None:
@@ -236,7 +245,7 @@ def _multi() -> Iterator[Row]:
         ("NeuGraph", "graphs of Amazon, Reddit and Wikipedia, up to 8.6 M vertices", "train", "not here: graphs are drawn"),
         ("NGra", "CommNet", "trains", "not among the layers here"),
     ):
-        yield Row(figure=figure, what=what, published=published, ours="", relation=Relation.NOT_HERE, note=why)
+        yield not_here_row(figure, what, published, why)
 
 
 def _results(layer: SagaLayer, run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:

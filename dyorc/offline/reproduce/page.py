@@ -7,16 +7,17 @@ did. The pictures of the tables are written to img/planners beside the page.
 """
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce import REPRODUCIBLE
+from dyorc.offline.reproduce.markdown import to_markdown
 from dyorc.offline.reproduce.peers import peers_section
 from dyorc.offline.reproduce.picture import draw_table
-from dyorc.offline.reproduce.table import Relation, Table, table_from_json, to_markdown
+from dyorc.offline.reproduce.summary import summary_of
+from dyorc.offline.reproduce.table import Table, table_from_json
 
 _ABOUT = """# Offline planners
 
@@ -26,7 +27,8 @@ A model that trains on one device and a cluster go in; a plan comes out that say
 operation, and what is communicated when. The plan is proved to compute what the model computes, and runs on real ranks.
 
 These systems are built in, each from its paper. The table counts what was published of them and comes out here, or does not;
-[below](#what-papers-published-and-what-comes-out-here) is every single row.
+[below](#what-papers-published-and-what-comes-out-here) is every single row. Figures that our costs are fitted to, and references
+of our own, are counted apart: they may agree, but nothing that is published is equal by them.
 
 {summary}
 
@@ -76,6 +78,8 @@ products of matrices are computed slice by slice while their sum goes round. Its
 1. **Program.** AOTAutograd captures forward, loss and backward as one graph of about forty kinds of operations.
 2. **Strategies.** A rule for each kind, in the manner of an einsum, says how it runs on pieces: `Replicate`, `Shard(dim)` or
    `Partial` for each input and output. Each is checked against torch on random pieces. An operation without a rule stays whole.
+   Dropout and other random numbers are functions of the step and of the place in the whole tensor, so that any split draws what
+   one device draws. `with CounterBased(step): module(*inputs)` draws the same in plain PyTorch.
 3. **Plan.** Ranks form meshes with named axes; microbatches are an axis of time, cut by the same rules. A plan is one list of
    steps in an order that all ranks follow, so that none waits for one that waits for it.
 4. **Proof.** A plan says of each tensor which piece of which value every rank holds. So each step is proved by itself.
@@ -93,81 +97,67 @@ where it lies; the proof includes that no place is filled again while what lies 
 {equality}{peers}## What papers published, and what comes out here
 
 One section for each system. Every figure, table and claim that is known of it is a row: what is published, what comes out here,
-and how the two relate.
+the band within which ours counts as equal, and how the two relate. Bands are in `reproduce/bands.py`; a row cannot compare
+without one.
 
-* *Equal*: the same fact, or the same number within the tolerance of the row. Whole numbers are exactly equal.
-* *Same sign*: the same side wins, by another amount.
+* *Equal*: a published figure, and ours is within the band. *Exact* is the same whole number or the same fact.
+* *Same sign*: the same side wins, by another amount. Where only a side is published, the band says *sign alone*, and no more can
+  come out.
 * *Differs*: it does not come out. The row says by how much and, where that is known, why.
 * *Not here*: it cannot be checked without the authors' hardware, data or code. The row says which.
 * *Ours alone*: what we measured besides. Nothing is published to compare it with.
 
-Nothing here has a GPU. Times of clusters are simulated, from the authors' own calibration where they published it, and only
-ratios are compared. What runs on real ranks runs on two shared cores. `dyorc reproduce NAME` computes a table again, `--quick`
-a part of it in less than a minute, and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour: it took
-303 s on two cores. These tables were put together from rows of several runs of the same commands, so that the seconds they name
-are not of one run: {put_together}.
+Two kinds of rows are counted apart, and are never equal; within their band they *agree*:
+
+* *Fitted*: the figure is published, but our costs are calibrated on it, so that it cannot fail by much.
+* *Own reference*: what ours is compared with was computed here: a formula, our simulator, or a plain computation of the same.
+
+Where a paper shows several points of one thing, their *trend* is a row of its own, at the end of the section. It has to run the
+same way (within 5 % it is flat), in the same order (Spearman's rank correlation of 0.8 or more) and about as far (its last value
+over its first within 15 %). If it only runs less or more far, the sign is the same. Points within their bands do not help a
+trend that runs the wrong way.
+
+Nothing here has a GPU. Times of clusters are simulated, from the authors' own calibration where they published it. What runs on
+real ranks runs on two shared cores. `dyorc reproduce NAME` computes a table again, `--quick` a part of it in less than a minute,
+and `dyorc reproduce all --quick` a part of each in less than a quarter of an hour. A quick run has the same bands and kinds as
+the full one. It names what it leaves out, and rows that it computes at another size are *not judged*. Where a table was put
+together from rows of several runs, its section says which rows are of which run.
 
 """
-
-SYSTEMS: Mapping[str, str] = {
-    "hap": "divides each operation among unlike devices, in shares as uneven as they are",
-    "hidup": "runs two microbatches in turns, so that one communicates while the other computes",
-    "tag": "searches for each group of operations where it goes, guided by a trained network",
-    "superscaler": "keeps data dependencies under any split of operations; plans as constraints",
-    "trainverify": "proves that a plan computes what its model does",
-    "joint": "chooses the machines of operations together with the bandwidth between machines",
-    "tessel": "finds the order of a pipeline's blocks with the least idle time",
-    "coconet": "fuses collectives with the computation around them",
-    "crossover": "lets one training communicate while another computes",
-    "adama": "adds gradients up in the optimizer's averages, and frees them at once",
-    "evomoe": "lets experts grow out of one, and a gate grow sparse",
-    "ngra": "trains graph networks chunk by chunk, on graphs that do not fit",
-    "gnn": "says which stage of a graph network takes longest, and what to do",
-    "channels": "picks for each pair of devices how tensors go from one to the other",
-}
-"""What each does, in a few words."""
-
-_PUT_TOGETHER = ("joint", "gnn", "ngra", "hap", "hidup")
-"""The tables whose rows are of several runs, as renewing all takes hours. One that is renewed as a whole leaves the list."""
 
 
 def main() -> None:
     """Reads the tables, draws them beside the page, and writes it."""
     folder, target = map(Path, sys.argv[1:3])
-    tables = [table_from_json(path.read_text()) for name in REPRODUCIBLE if (path := folder / f"{name}.json").exists()]
+    tables = tables_in(folder)
     pictures = target.parent / "img" / "planners"
     pictures.mkdir(parents=True, exist_ok=True)
     drawn = {
         table.name: f"img/planners/{table.name}.svg" for table in tables if draw_table(table, pictures / f"{table.name}.svg")
     }
+    target.write_text(page_of(folder, tables, drawn))
+
+
+def tables_in(folder: Path) -> list[Table]:
+    """Reads the tables in a folder, in the order of the page."""
+    return [table_from_json(path.read_text()) for name in REPRODUCIBLE if (path := folder / f"{name}.json").exists()]
+
+
+def page_of(folder: Path, tables: Sequence[Table], pictures: Mapping[str, str]) -> str:
+    """Returns the page.
+
+    Args:
+        folder: With what `make equality` and `make bench-planner-peers` did.
+        tables: In the order of the sections.
+        pictures: Where the page finds the picture of each table that has one, by the table's name.
+    """
     about = _ABOUT.format(
         planners=", ".join(f"`{name}`" for name in PLANNERS),
         equality=_equality(folder / "equality.json"),
-        summary=_summary(tables),
+        summary=summary_of(tables),
         peers=peers_section(folder / "peers.json"),
-        put_together=", ".join(_PUT_TOGETHER[:-1]) + f" and {_PUT_TOGETHER[-1]}",
     )
-    target.write_text(about + to_markdown(tables, drawn).rstrip() + "\n")
-
-
-def _summary(tables: Sequence[Table]) -> str:
-    """A row for each system: what it does, and how many of its rows come out."""
-    shown = [relation for relation in Relation if relation is not Relation.FAILED]
-    names = {Relation.NOT_HERE: "not here"}
-    lines = ["| system | what it does | rows |" + "".join(f" {names.get(each, each)} |" for each in shown) + " command |"]
-    lines.append("|---|---|--:|" + "--:|" * len(shown) + "---|")
-    for table in tables:
-        counts = "".join(f" {table.count(relation) or ''} |" for relation in shown)
-        title = f"[{table.title.split(' (')[0]}](#{_anchor(table.title)})"
-        lines.append(f"| {title} | {SYSTEMS[table.name]} | {len(table.rows)} |{counts} `dyorc reproduce {table.name}` |")
-    totals = "".join(f" {sum(table.count(relation) for table in tables)} |" for relation in shown)
-    lines.append(f"| all | | {sum(len(table.rows) for table in tables)} |{totals} `dyorc reproduce all` |")
-    return "\n".join(lines)
-
-
-def _anchor(title: str) -> str:
-    """How a heading is linked to."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    return about + to_markdown(tables, pictures).rstrip() + "\n"
 
 
 def _equality(path: Path) -> str:

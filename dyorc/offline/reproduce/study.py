@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dyorc.offline.reproduce.table import Line, Relation, Row, Table
+from dyorc.offline.reproduce.table import COMPARED, Line, Relation, Row, Table
+from dyorc.offline.reproduce.trends import trends
 
 Progress = Callable[[str], None]
 
@@ -20,6 +21,7 @@ class Study:
         parts: By what they are called, in the order in which they are computed; nothing is before it is iterated. They yield
             rows, and lines of the table's chart; or nothing, if others use what they find.
         is_quick: Whether this is the quick form.
+        left_out: What the full form computes besides, if this is the quick one.
     """
 
     name: str
@@ -27,9 +29,10 @@ class Study:
     about: str
     parts: Mapping[str, Iterable[Row | Line]]
     is_quick: bool = False
+    left_out: tuple[str, ...] = ()
 
     def tables(self) -> Iterator[Table]:
-        """Yields the table so far: without a row, then after each row and each part; the last one is whole.
+        """Yields the table so far: without a row, then after each row and each part; the last one is whole, with the trends.
 
         A part that fails ends with a row that says so. What interrupts the program interrupts this, too.
         """
@@ -44,6 +47,8 @@ class Study:
                 yield self._table(found, part_s, time.perf_counter() - begun_s)
             part_s[name] = time.perf_counter() - part_begun_s
             yield self._table(found, part_s, time.perf_counter() - begun_s)
+        found += list(trends([each for each in found if isinstance(each, Row)]))
+        yield self._table(found, part_s, time.perf_counter() - begun_s)
 
     def table(self) -> Table:
         """Computes all parts."""
@@ -58,6 +63,7 @@ class Study:
             lines=tuple(each for each in found if isinstance(each, Line)),
             took_s=took_s,
             is_quick=self.is_quick,
+            left_out=self.left_out,
             part_s=dict(part_s),
             missing=tuple(name for name in self.parts if name not in part_s),
         )
@@ -69,6 +75,21 @@ def _until_failure(name: str, part: Iterable[Row | Line]) -> Iterator[Row | Line
     except Exception as error:  # whatever it is, the other parts can be computed
         note = f"{type(error).__name__}: {error}"
         yield Row(figure=name, what="the rest of this part", published="", ours="", relation=Relation.FAILED, note=note)
+
+
+def unjudged(part: Iterable[Row | Line], size: str) -> Iterator[Row | Line]:
+    """Yields the rows of a quick run's part without a verdict: at another size, it would contradict the full run's.
+
+    Args:
+        part: Computed at another size than in the full run.
+        size: What the full run computes it with.
+    """
+    for row in part:
+        if isinstance(row, Row) and row.relation in COMPARED:
+            note = f"the full run judges, with {size}" + (f"; {row.note}" if row.note else "")
+            yield replace(row, relation=Relation.NOT_JUDGED, note=note)
+        else:
+            yield row
 
 
 def kept(part: Iterable[Row], rows: list[Row]) -> Iterator[Row]:

@@ -5,7 +5,7 @@ was measured on V100s is compared by sign only.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -20,9 +20,11 @@ from dyorc.offline.planners.exhaustive import exhaustive_duplex_s
 from dyorc.offline.planners.hidup.plan import Duplex
 from dyorc.offline.planners.hidup.search import Search
 from dyorc.offline.program import PARTIAL, REPLICATE, TensorProgram, capture
+from dyorc.offline.reproduce.bands import EXACT
 from dyorc.offline.reproduce.layout_pairs import mesh_of, pairs, plan_of, tally
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, own_row, ratio_row, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.runtime import RankOptions, Ranks
 from dyorc.offline.simulate import Simulation, simulate
 
@@ -39,7 +41,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         quick: Only layouts on 2 and 4 devices, none of them on real ranks, and smaller models.
         progress: Is told what is being done.
     """
-    parts = {
+    parts: dict[str, Iterable[Row | Line]] = {
         "conversions between layouts": conversions((2, 4) if quick else (2, 4, 8), on_ranks=not quick, progress=progress),
         "bytes of collectives": _bytes(),
         "coshard": _coshard(quick),
@@ -48,8 +50,19 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         "searches": _searches(),
         "not here": _not_here(),
     }
+    if quick:
+        parts |= {name: unjudged(parts[name], size) for name, size in _FULL_SIZES.items()}
+    left_out = ("conversions on 8 devices, and on real ranks",) if quick else ()
     title = "SuperScaler (arXiv 2301.08984), nnScaler (OSDI'24)"
-    return Study(name="superscaler", title=title, about=_ABOUT, parts=parts, is_quick=quick)
+    return Study(name="superscaler", title=title, about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
+
+
+_FULL_SIZES = {
+    "conversions between layouts": "meshes of 8 devices, too",
+    "coshard": "a larger Swin",
+    "interlaced pipeline": "a vocabulary of 8,192",
+}
+"""Of the parts that a quick run computes at another size."""
 
 
 # -- conversions ---------------------------------------------------------------------------------------------------------------
@@ -144,7 +157,7 @@ def _coshard(quick: bool) -> Iterator[Row]:
     plain, split = (_simulated(program, cluster, name) for name in ("dp_even", "megatron"))
     again, cosharded = (_as_ordered(PLANNERS["coshard"](program, cluster, parts=parts), program, cluster) for parts in (1, 4))
     peaks = [max(simulation.peak_bytes) for simulation in (plain, again, cosharded, split)]
-    yield _fact(
+    yield sign_row(
         "section 3",
         "coshard of Swin: peak memory beside data parallel",
         "lower",
@@ -153,8 +166,8 @@ def _coshard(quick: bool) -> Iterator[Row]:
         note=f"{peaks[1] / peaks[0]:.2f} by recomputing alone; tensor parallel: {peaks[3] / peaks[0]:.2f}",
     )
     sent = [_sent(simulation.plan) for simulation in (plain, cosharded)]
-    yield _fact("section 3", "coshard: bytes communicated beside data parallel", "as many", f"{sent[1] / sent[0]:.2f} of them",
-                is_so=sent[0] == sent[1])  # fmt: skip
+    what, ours = "coshard: bytes communicated beside data parallel", f"{sent[1] / sent[0]:.2f} of them"
+    yield fact_row("section 3", what, "as many", ours, is_so=sent[0] == sent[1], band=EXACT)
     yield ratio_row(
         "evaluation",
         "Swin, where data parallel does not fit: seconds of tensor parallel / of coshard",
@@ -179,7 +192,7 @@ def _interlaced(quick: bool) -> Iterator[Row]:
     )
     peak_ratio = max(shared.peak_bytes) / max(staged.peak_bytes)
     what = "interlaced: peak memory beside stages that hold the vocabulary"
-    yield _fact("section 3", what, "lower", f"{peak_ratio:.2f} of it", is_so=peak_ratio < 1)
+    yield sign_row("section 3", what, "lower", f"{peak_ratio:.2f} of it", is_so=peak_ratio < 1)
 
 
 def _three_passes() -> Iterator[Row]:
@@ -194,14 +207,8 @@ def _three_passes() -> Iterator[Row]:
         note="AlphaFold2 beside DeepSpeed on V100s, by notes of third parties; here 16 microbatches, 0.02 bytes of link per flop",
     )
     bubbles = 1 - sum(passed.busy_s) / (_RANKS * passed.total_s)
-    yield Row(
-        figure="section 3",
-        what="3F1B: part of the time in which ranks do not compute",
-        published="",
-        ours=f"{bubbles:.0%}",
-        relation=Relation.OURS_ALONE,
-        note="16 microbatches through 12 stages on 4 ranks; no figure is published",
-    )
+    note = "16 microbatches through 12 stages on 4 ranks; no figure is published"
+    yield own_row("section 3", "3F1B: part of the time in which ranks do not compute", f"{bubbles:.0%}", note)
 
 
 def _simulated(program: TensorProgram, cluster: Cluster, planner: str, **options: int) -> Simulation:
@@ -252,16 +259,10 @@ class _Sum(torch.nn.Module):
 
 
 def _not_here() -> Iterator[Row]:
-    yield Row(
-        figure="abstract",
-        what="speed-up over the best of DeepSpeed, Megatron and Alpa",
-        published="up to 3.5",
-        ours="",
-        relation=Relation.NOT_HERE,
-        note="32 V100s; each plan's effect is in the rows above",
-    )
+    note = "32 V100s; each plan's effect is in the rows above"
+    yield not_here_row("abstract", "speed-up over the best of DeepSpeed, Megatron and Alpa", "up to 3.5", note)
 
 
 def _fact(figure: str, what: str, published: str, ours: str, *, is_so: bool, note: str = "") -> Row:
-    relation = Relation.EQUAL if is_so else Relation.DIFFERS
-    return Row(figure=figure, what=what, published=published, ours=ours, relation=relation, note=note)
+    """What follows from our own formulas, paths written by hand, and searches."""
+    return fact_row(figure, what, published, ours, is_so=is_so, band=EXACT, kind=Kind.OWN, note=note)

@@ -1,20 +1,54 @@
 """What a paper published, what comes out here, and how the two relate, row by row."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Any, Self
+
+
+class Kind(StrEnum):
+    """Where the figure comes from that ours is compared with."""
+
+    PUBLISHED = "published"  # printed in the paper, digitised from it, or published with it
+    FITTED = "fitted"  # published, but our costs are calibrated on this very figure
+    OWN = "own reference"  # computed here: a formula, our simulator, or a plain computation
 
 
 class Relation(StrEnum):
-    """How our figure relates to the published one."""
+    """How our figure relates to the other one."""
 
-    EQUAL = "equal"  # within the tolerance that the row states, or the same fact
+    EQUAL = "equal"  # within the band around a published figure
+    AGREES = "agrees"  # within the band around a figure that is fitted, or our own
     SAME_SIGN = "same sign"  # the same side wins, by another amount
     DIFFERS = "differs"
     NOT_HERE = "not reproducible here"
     OURS_ALONE = "ours alone"  # nothing is published to compare it with
+    NOT_JUDGED = "not judged"  # a quick run computed it at another size than the full run, which judges
     FAILED = "failed"  # it could not be computed this time; the note says why
+
+
+COMPARED = (Relation.EQUAL, Relation.AGREES, Relation.SAME_SIGN, Relation.DIFFERS)
+
+
+def equal_as(kind: Kind) -> Relation:
+    """What a figure within its band is called: only a published one can be equal."""
+    return Relation.EQUAL if kind is Kind.PUBLISHED else Relation.AGREES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Where a row lies in a series whose trend is compared, too.
+
+    Attributes:
+        series: What the series is of.
+        x: What runs along it.
+        num_points: How many points the whole series has.
+    """
+
+    series: str
+    x: float
+    num_points: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +61,13 @@ class Row:
         published: The published figure, with its unit.
         ours: What came out here.
         relation: How they relate.
+        band: Within what ours counts as equal; of every row that compares.
+        kind: Where the published figure comes from.
         note: Why, or how ours was found.
+        point: Where it lies in a series.
+
+    Raises:
+        ValueError: The row compares and states no band, or calls equal what is not published.
     """
 
     figure: str
@@ -35,7 +75,24 @@ class Row:
     published: str
     ours: str
     relation: Relation
+    band: str = ""
+    kind: Kind = Kind.PUBLISHED
     note: str = ""
+    point: Point | None = None
+
+    def __post_init__(self) -> None:
+        if self.relation in COMPARED and not self.band:
+            raise ValueError(f"{self.figure}, {self.what}: a row that compares states its band")
+        if self.relation in (Relation.EQUAL, Relation.AGREES) and self.relation is not equal_as(self.kind):
+            raise ValueError(f"{self.figure}, {self.what}: a figure that is {self.kind} is not {self.relation}")
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """Reads a row of a table's JSON."""
+        point = row.get("point")
+        kinds: dict[str, Any] = {"relation": Relation(row["relation"]), "kind": Kind(row["kind"])}
+        kinds["point"] = Point(**point) if point else None
+        return cls(**{**row, **kinds})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +131,8 @@ class Table:
         is_quick: Whether this is the quick form.
         part_s: How long each part of the table took that was computed.
         missing: The parts that were not, because the run was interrupted.
+        left_out: What the full run computes besides, if this is the quick form.
+        runs: Where rows of several runs were put together: which rows are of which run.
         lines: Of its chart, if it has one.
     """
 
@@ -85,11 +144,17 @@ class Table:
     is_quick: bool = False
     part_s: Mapping[str, float] = field(default_factory=dict[str, float])
     missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    runs: str = ""
     lines: tuple[Line, ...] = ()
 
-    def count(self, relation: Relation) -> int:
-        """How many rows have this relation."""
-        return sum(row.relation is relation for row in self.rows)
+    def count(self, relation: Relation, kind: Kind | None = None) -> int:
+        """How many rows have this relation, of one kind or of all."""
+        return sum(row.relation is relation and kind in (None, row.kind) for row in self.rows)
+
+    def num_compared(self, kind: Kind) -> int:
+        """How many rows compare with a figure of this kind."""
+        return sum(self.count(relation, kind) for relation in COMPARED)
 
     def to_json(self) -> str:
         """The table as one line of JSON."""
@@ -98,92 +163,9 @@ class Table:
 
 def table_from_json(text: str) -> Table:
     """Reads what `Table.to_json` wrote."""
-    found = json.loads(text)
-    rows = tuple(Row(**{**row, "relation": Relation(row["relation"])}) for row in found.pop("rows"))
+    content = json.loads(text)
+    rows = tuple(Row.from_json(row) for row in content.pop("rows"))
     points = ("xs", "means", "lows", "highs")
-    lines = tuple(Line(**(line | {name: tuple(line[name]) for name in points})) for line in found.pop("lines", ()))
-    return Table(rows=rows, missing=tuple(found.pop("missing", ())), lines=lines, **found)
-
-
-def ratio_row(figure: str, what: str, published: float, ours: float, *, tolerance: float = 0.05, note: str = "") -> Row:
-    """Compares two ratios of which 1 means that neither side is better.
-
-    Args:
-        figure: The figure or table of the paper.
-        what: What is compared.
-        published: The published ratio.
-        ours: Ours.
-        tolerance: The relative error up to which they count as equal, and the distance from 1 up to which no side is better.
-        note: Why, or how ours was found.
-    """
-    error = ours / published - 1.0
-    if abs(error) <= tolerance:
-        relation = Relation.EQUAL
-    elif _side(ours, tolerance) == _side(published, tolerance):
-        relation = Relation.SAME_SIGN
-    else:
-        relation = Relation.DIFFERS
-    error_text = f"{error:+.0%}"
-    return Row(
-        figure=figure,
-        what=what,
-        published=f"{published:.3g}",
-        ours=f"{ours:.3g}",
-        relation=relation,
-        note=f"{error_text}; {note}" if note else error_text,
-    )
-
-
-def number_row(figure: str, what: str, published: float, ours: float, *, tolerance: float = 0.05, note: str = "") -> Row:
-    """Compares two numbers that say nothing of which side is better: equal within a relative error, or not.
-
-    Args:
-        figure: The figure or table of the paper.
-        what: What is compared, with its unit.
-        published: The published number.
-        ours: Ours.
-        tolerance: The relative error up to which they count as equal.
-        note: Why, or how ours was found.
-    """
-    row = ratio_row(figure, what, published, ours, tolerance=tolerance, note=note)
-    return row if row.relation is Relation.EQUAL else replace(row, relation=Relation.DIFFERS)
-
-
-def _side(ratio: float, tolerance: float) -> int:
-    return 0 if abs(ratio - 1.0) <= tolerance else 1 if ratio > 1.0 else -1
-
-
-def to_markdown(tables: Sequence[Table], pictures: Mapping[str, str] | None = None) -> str:
-    """Returns the tables as a page's sections.
-
-    Args:
-        tables: In the order of the sections.
-        pictures: Where the page finds the picture of each table that has one, by the table's name.
-    """
-    parts: list[str] = []
-    for table in tables:
-        parts += [f"### {table.title}", "", table.about, "", _found(table), ""]
-        if picture := (pictures or {}).get(table.name):
-            parts += [f"![{_shown(table)}]({picture})", ""]
-        parts += ["| | what | published | here | | how, or why |", "|---|---|--:|--:|---|---|"]
-        for row in table.rows:
-            cells = (row.figure, row.what, row.published, row.ours, row.relation, row.note)
-            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _shown(table: Table) -> str:
-    """What the table's picture shows."""
-    if not table.lines:
-        return "Published beside here, for each row with two numbers"
-    panels = dict.fromkeys(line.panel for line in table.lines)
-    return f"{table.lines[0].height} over {' and '.join(panels)}".capitalize()
-
-
-def _found(table: Table) -> str:
-    """What the table's command is, and how its rows end."""
-    quick = " --quick" if table.is_quick else ""
-    counts = ", ".join(f"{num} {relation}" for relation in Relation if (num := table.count(relation)))
-    text = f"`dyorc reproduce {table.name}{quick}`, {table.took_s:.0f} s. {len(table.rows)} rows: {counts}."
-    return f"{text} The run was interrupted; missing: {', '.join(table.missing)}." if table.missing else text
+    lines = tuple(Line(**(line | {name: tuple(line[name]) for name in points})) for line in content.pop("lines", ()))
+    names = {name: tuple(content.pop(name, ())) for name in ("missing", "left_out")}
+    return Table(rows=rows, lines=lines, **names, **content)

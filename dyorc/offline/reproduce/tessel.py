@@ -1,10 +1,12 @@
 """Tessel (HPCA'24): idle time of its five placements, by depth and by memory, search times, and pipelines on real ranks.
 
-What is published is what the authors' own program finds: their settings, run with Z3 on one core. Idle times are whole numbers
-and must be equal. Each is found twice here, by modulo scheduling and by the paper's enumeration, which share no code.
+What is published is what the authors' own program finds: their settings, run with Z3 on one core. Where it ends without an
+answer, and for bubbles by memory, the other figure is from a constraint model of ours, so that these rows are no reproduction.
+Idle times are whole numbers and must be equal. Each is found twice here, by modulo scheduling and by the paper's enumeration,
+which share no code.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,17 +21,19 @@ from dyorc.offline.planners.tessel.plan import tessel
 from dyorc.offline.planners.tessel.shapes import SHAPES
 from dyorc.offline.planners.tessel.whole import least_makespan
 from dyorc.offline.program import TensorProgram, capture, evaluate
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row, number_row
+from dyorc.offline.reproduce.bands import EXACT, ROUNDED_32, SIMULATED
+from dyorc.offline.reproduce.rows import fact_row, not_here_row, number_row, own_row, points_of, sign_row
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Point, Row
 from dyorc.offline.runtime import RankOptions, Ranks
 from dyorc.offline.runtime.paces import links_of, paces_of
 from dyorc.offline.simulate import simulate
 from dyorc.offline.verify import verify
 
-_ABOUT = """Idle time in each period ("bubbles") is counted in units: a forward pass takes 1 and a backward pass 3, on 4
-devices. The published figures are those of the authors' program with Z3, on one core of another machine. Numbers of bubbles
-must be equal; search times show the order of magnitude. Ours are found by CP-SAT on one core and, independently, by the
-paper's enumeration."""
+_ABOUT = """Idle time in each period ("bubbles") is counted in units: a forward pass takes 1 and a backward pass 3, on 4 devices.
+The published figures are those of the authors' program with Z3, on one core of another machine; where it gave none, a
+model of ours stands beside ours. Numbers of bubbles must be equal; search times show the order of magnitude. Ours are
+found by CP-SAT on one core and, independently, by the paper's enumeration."""
 
 _BY_DEPTH = {
     "V": (12, 4, 4, 0, 0),
@@ -38,6 +42,8 @@ _BY_DEPTH = {
     "M": (12, 5, 4, 2, 1, 0),
     "NN": (12, 5, 4, 2, 1, 0),
 }
+_ENDED_DEPTHS = {"NN": range(2, 6)}
+"""Where the authors' program ended, if not from 2 on."""
 _BY_MEMORY = {
     "V": {1: 12, 2: 4, 3: 4, 4: 0},
     "X": {2: 5, 3: 1, 4: 0},
@@ -76,17 +82,22 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         quick: Without what takes seconds for one number, and with one step of each pipeline.
         progress: Is told what is being done.
     """
-    parts = {
+    ranks = _on_ranks(quick, progress)
+    parts: dict[str, Iterable[Row | Line]] = {
         "searches": _searches(progress),
         "bubbles by N_R": _by_depth(quick, progress),
         "bubbles by memory": _by_memory(quick, progress),
         "whole problems": _whole_problems(progress),
         "32 microbatches": _many(quick, progress),
         "more devices": _larger(quick, progress),
-        "real ranks": _on_ranks(quick, progress),
+        "real ranks": unjudged(ranks, "16 microbatches and three steps") if quick else ranks,
         "not here": _not_here(),
     }
-    return Study(name="tessel", title="Tessel (HPCA'24)", about=_ABOUT, parts=parts, is_quick=quick)
+    left_out = _SHORTENED if quick else ()
+    return Study(name="tessel", title="Tessel (HPCA'24)", about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
+
+
+_SHORTENED = ("NN by enumeration and by memory", "32 microbatches of X, M and NN", "16 and 32 devices, and M and NN on 8")
 
 
 _SLOWEST_S = {"V": 1.3, "K": 7.4}
@@ -95,9 +106,9 @@ _CANDIDATES = {"M": 126, "NN": 462}
 """Repetends that use all of six microbatches: C(K - 1, N_R - 1) for K blocks in a chain."""
 
 
-def _exact(figure: str, what: str, published: object, ours: object, note: str = "") -> Row:
-    relation = Relation.EQUAL if published == ours else Relation.DIFFERS
-    return Row(figure=figure, what=what, published=_text(published), ours=_text(ours), relation=relation, note=note)
+def _exact(figure: str, what: str, published: object, ours: object, note: str = "", kind: Kind = Kind.PUBLISHED) -> Row:
+    is_so = published == ours
+    return fact_row(figure, what, _text(published), _text(ours), is_so=is_so, band=EXACT, kind=kind, note=note)
 
 
 def _text(figure: object) -> str:
@@ -106,9 +117,9 @@ def _text(figure: object) -> str:
     return ", ".join(f"{key}: {value}" for key, value in figure.items()) if isinstance(figure, dict) else str(figure)
 
 
-def _faster(figure: str, what: str, published_s: float, ours_s: float, note: str = "") -> Row:
-    relation = Relation.SAME_SIGN if ours_s <= published_s else Relation.DIFFERS
-    return Row(figure=figure, what=what, published=f"{published_s:g}", ours=f"{ours_s:.3g}", relation=relation, note=note)
+def _faster(figure: str, what: str, published_s: float, ours_s: float, note: str = "", point: Point | None = None) -> Row:
+    is_so = ours_s <= published_s
+    return sign_row(figure, what, f"{published_s:g}", f"{ours_s:.3g}", is_so=is_so, note=note, point=point)
 
 
 def _searches(progress: Progress) -> Iterator[Row]:
@@ -143,16 +154,23 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
         problem, depths = SHAPES[shape]().with_capacity(16), range(1, 1 + len(published))
         found = [shortest_period(problem, Limits(depth=depth, shorten=False)) for depth in depths]
         bubbles = tuple(one.repetend.bubbles for one in found)
-        what = f"{shape}: bubbles for N_R = 1, 2, ..."
-        yield _exact(
-            "ablation", what, published, bubbles, "proved least" if all(one.is_optimal for one in found) else "not proved"
-        )
-        last = 3 if quick and shape == "NN" else len(published)
-        second = tuple(enumerated(problem, depth).repetend.bubbles for depth in depths[:last])
-        yield _exact("ablation", f"{what}, by enumeration", published[:last], second)
-        for depth in depths:
-            if published_s := _ABLATION_S.get((shape, depth)):
-                yield _faster("ablation", f"{shape}: seconds of search, N_R {depth}", published_s, found[depth - 1].took_s)
+        proof = "proved least" if all(one.is_optimal for one in found) else "not proved"
+        ended = _ENDED_DEPTHS.get(shape, depths[1:])
+        what = f"{shape}: bubbles for N_R = {ended[0]} to {ended[-1]}"
+        yield _exact("ablation", what, _at(published, ended), _at(bubbles, ended), proof)
+        others = [depth for depth in depths if depth not in ended]
+        what = f"{shape}: bubbles for N_R = {' and '.join(map(str, others))}"
+        note = f"{proof}; the authors' program gives no answer there, so that a constraint model of ours stands beside"
+        yield _exact("ablation", what, _at(published, others), _at(bubbles, others), note, Kind.OWN)
+        if not (quick and shape == "NN"):
+            second = tuple(enumerated(problem, depth).repetend.bubbles for depth in depths)
+            note = "beside modulo scheduling, which shares no code"
+            yield _exact("ablation", f"{shape}: bubbles by N_R, by enumeration", bubbles, second, note, Kind.OWN)
+        timed = [depth for depth in depths if (shape, depth) in _ABLATION_S]
+        points = points_of(f"{shape}: seconds of search by N_R", timed)
+        for depth in timed:
+            what = f"{shape}: seconds of search, N_R {depth}"
+            yield _faster("ablation", what, _ABLATION_S[shape, depth], found[depth - 1].took_s, point=points[depth])
         if published_s := _SLOWEST_S.get(shape):
             slowest_s = max(one.took_s for one in found)
             yield _faster("ablation", f"{shape}: seconds of search, the slowest N_R", published_s, slowest_s)
@@ -161,14 +179,20 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
             yield _faster("ablation", "NN: seconds of search, N_R 6", 120.0, found[5].took_s, note)
 
 
+def _at(bubbles: Sequence[int], depths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(bubbles[depth - 1] for depth in depths)
+
+
 def _by_memory(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape, published in _BY_MEMORY.items():
+        if quick and shape == "NN":
+            continue
         progress(f"bubbles by memory, {shape}")
-        published = {units: bubbles for units, bubbles in published.items() if not (quick and shape == "NN" and units < 4)}
         found = {units: shortest_period(SHAPES[shape]().with_capacity(units), Limits(shorten=False)) for units in published}
         bubbles = {units: one.repetend.bubbles for units, one in found.items()}
         note = "proved least" if all(one.is_optimal for one in found.values()) else "not proved"
-        yield _exact("ablation", f"{shape}: bubbles by memory, N_R up to 12", published, bubbles, note)
+        what = f"{shape}: bubbles by memory, N_R up to 12"
+        yield _exact("ablation", what, published, bubbles, f"{note}; beside a constraint model of ours", Kind.OWN)
 
 
 def _whole_problems(progress: Progress) -> Iterator[Row]:
@@ -177,9 +201,8 @@ def _whole_problems(progress: Progress) -> Iterator[Row]:
         found = [least_makespan(SHAPES[shape]().with_capacity(16), num_parts) for num_parts in (1, 2, 3)]
         ours = tuple(one.timeline.makespan for one in found)
         yield _exact("time-optimal", f"{shape}: spans of 1, 2 and 3 microbatches", spans, ours)
-        yield _exact(
-            "time-optimal", f"{shape}: what each further microbatch adds", _PERIODS[shape], ours[2] - ours[1], "the period"
-        )
+        what, note = f"{shape}: what each further microbatch adds", "the period of the search"
+        yield _exact("time-optimal", what, _PERIODS[shape], ours[2] - ours[1], note, Kind.OWN)
         times = " / ".join(f"{one.took_s:.2g}" for one in found)
         note = f"1, 2 and 3 microbatches: {times} s here, {' / '.join(map(str, seconds))} s there"
         yield _faster("time-optimal", f"{shape}: seconds for 3 microbatches", seconds[2], found[2].took_s, note)
@@ -192,24 +215,19 @@ def _many(quick: bool, progress: Progress) -> Iterator[Row]:
         timeline = with_ends(found).unrolled(32)
         ideal = found.problem.load * 32
         if shape == "V":  # 1F1B is the best that V allows: (n - 1)(f + b) of idle time for each device
-            yield _exact(
-                "1F1B", "V: span of 32 microbatches", ideal + 3 * 4, timeline.makespan, f"faults: {len(timeline.faults())}"
-            )
+            note = f"our own formula; faults: {len(timeline.faults())}"
+            yield _exact("1F1B", "V: span of 32 microbatches", ideal + 3 * 4, timeline.makespan, note, Kind.OWN)
             gpipe = f"memory {max(timeline.peaks.values())}; GPipe takes as long and needs 32"
-            yield _exact("1F1B", "V: memory, microbatches", 4, max(timeline.peaks.values()), gpipe)
+            yield _exact("1F1B", "V: memory, microbatches", 4, max(timeline.peaks.values()), gpipe, Kind.OWN)
         else:
             rate = 1 - ideal / timeline.makespan
-            yield _ours(
+            yield own_row(
                 "schedules", f"{shape}: span of 32 microbatches", f"{timeline.makespan}", f"at least {ideal}; idle {rate:.1%}"
             )
     split = shortest_period(_split_backward(4).with_capacity(4)).repetend
     timeline = with_ends(split).unrolled(32)
     note = "backward passes of inputs and of weights apart (2 + 1), as in zero-bubble pipelines; memory of 1F1B"
-    yield _ours("schedules", "V: span of 32 microbatches", f"{timeline.makespan}", note)
-
-
-def _ours(figure: str, what: str, ours: str, note: str) -> Row:
-    return Row(figure=figure, what=what, published="", ours=ours, relation=Relation.OURS_ALONE, note=note)
+    yield own_row("schedules", "V: span of 32 microbatches", f"{timeline.makespan}", note)
 
 
 def _split_backward(num_devices: int) -> Problem:
@@ -225,12 +243,14 @@ def _split_backward(num_devices: int) -> Problem:
 
 
 def _larger(quick: bool, progress: Progress) -> Iterator[Row]:
-    for shape, num_devices in [("V", 8)] if quick else [("V", 16), ("V", 32), ("M", 8), ("M", 16), ("NN", 8), ("NN", 16)]:
+    more = () if quick else (("V", 16), ("V", 32), ("M", 8), ("M", 16), ("NN", 8), ("NN", 16))
+    for shape, num_devices in (("V", 8), *more):
         progress(f"{num_devices} devices, {shape}")
         problem = SHAPES[shape](num_devices).with_capacity(2 * num_devices)
         found = shortest_period(problem, Limits(depth=2 * num_devices, shorten=False))
         what = f"{shape} on {num_devices} devices: bubbles"
-        yield _exact("scale", what, 0, found.repetend.bubbles, f"{found.took_s:.2g} s; theirs were searched up to 8 devices")
+        note = f"{found.took_s:.2g} s; none is the least there can be; theirs were searched up to 8 devices"
+        yield _exact("scale", what, 0, found.repetend.bubbles, note, Kind.OWN)
 
 
 # -- on real ranks -------------------------------------------------------------------------------------------------------------
@@ -294,12 +314,11 @@ def _ran(
         difference = max(difference, abs(float(ran.results[program.loss]) - expected))
     measured_s = min(seconds[1:])
     what = f"{placement.upper()} on 4 ranks, {plan.provenance.notes['microbatches']} microbatches: seconds of a step"
-    note = f"gloo processes whose devices and links are emulated; published: what our simulator predicts; the plan is {proof}"
-    yield number_row("real ranks", what, predicted_s, measured_s, tolerance=0.15, note=note)
-    relation = Relation.EQUAL if difference < 1e-5 else Relation.DIFFERS
-    text = f"{difference:.1g}"
+    note = f"gloo processes whose devices and links are emulated, beside our simulator; the plan is {proof}"
+    yield number_row("real ranks", what, predicted_s, measured_s, band=SIMULATED, kind=Kind.OWN, note=note)
+    is_so, text = difference < 1e-5, f"{difference:.1g}"
     what = f"{placement.upper()} on 4 ranks: loss, difference from one device"
-    yield Row(figure="real ranks", what=what, published="0", ours=text, relation=relation, note="float32")
+    yield fact_row("real ranks", what, "0", text, is_so=is_so, band=ROUNDED_32, kind=Kind.OWN, note="float32")
 
 
 def _not_here() -> Sequence[Row]:
@@ -307,7 +326,4 @@ def _not_here() -> Sequence[Row]:
         "GPT with a vocabulary of 1 M, mT5 of 1.5 M, Flava; 4 to 32 V100s; against tensor parallelism, 1F1B, 1F1B+ and Chimera"
     )
     claims = {"training is up to 5.5 times as fast": "5.5", "inference takes up to 38 % less time": "-38 %"}
-    return [
-        Row(figure="abstract", what=what, published=published, ours="-", relation=Relation.NOT_HERE, note=f"{models}: needs GPUs")
-        for what, published in claims.items()
-    ]
+    return [not_here_row("abstract", what, published, f"{models}: needs GPUs") for what, published in claims.items()]

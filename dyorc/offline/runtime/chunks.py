@@ -6,12 +6,12 @@ from typing import TypeAlias
 
 import torch
 
-from dyorc.offline.plan import Region
+from dyorc.offline.plan import Region, narrowed
 from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.schedule import Compute
 
-Computing: TypeAlias = Callable[[Compute, Mapping[str, torch.Tensor], tuple[int, ...]], dict[Key, torch.Tensor]]
-"""Computes an operation on given tensors; the last argument is the shape of its output."""
+Computing: TypeAlias = Callable[[Compute, Mapping[str, torch.Tensor], Region], dict[Key, torch.Tensor]]
+"""Computes an operation on given tensors; the last argument is the region of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,12 @@ class Chunks:
 
     def region(self, region: Region, number: int) -> Region:
         """A chunk of a slice, given the region of the slice."""
-        low, high = region[self.dim]
-        start, stop = self.bounds(high - low, number)
-        return (*region[: self.dim], (low + start, low + stop), *region[self.dim + 1 :])
+        return self.part(region, self.dim, number)
+
+    def part(self, region: Region, dim: int, number: int) -> Region:
+        """A chunk of a tensor that is cut along another dimension of its own."""
+        low, high = region[dim]
+        return narrowed(region, dim, *self.bounds(high - low, number))
 
     def bounds(self, extent: int, number: int) -> tuple[int, int]:
         """Where a chunk begins and ends in a slice."""

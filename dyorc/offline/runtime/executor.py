@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 
 from dyorc.errors import PlanError
-from dyorc.offline.plan import extents
+from dyorc.offline.plan import Region, extents, starts
 from dyorc.offline.program.evaluate import prepared
+from dyorc.offline.program.graph import located
 from dyorc.offline.runtime.channel import Channels, Made
 from dyorc.offline.runtime.crowd import Pause, slept
 from dyorc.offline.runtime.fused import FusedRun
@@ -113,7 +114,7 @@ class Executor:
     def _work_of(self, instruction: Instruction) -> Callable[[], None]:
         """Returns what carries out an instruction: found once, and done for each batch."""
         if isinstance(instruction, Compute):
-            operation = prepared(instruction.op, instruction.arguments, instruction.keywords, instruction.output_shape)
+            operation = _operation(instruction, instruction.region)
             inputs = tuple(instruction.inputs.items())
             if self._emulated.paces_s:
                 return lambda: self._held.put(self._paced(instruction, operation))
@@ -157,11 +158,10 @@ class Executor:
         return self._repeated(instruction, operation, tensors)
 
     def _part_of_kernel(
-        self, instruction: Compute, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]
+        self, instruction: Compute, tensors: Mapping[str, torch.Tensor], region: Region
     ) -> dict[Key, torch.Tensor]:
         """Computes an operation on one chunk."""
-        operation = prepared(instruction.op, instruction.arguments, instruction.keywords, output_shape)
-        return self._repeated(instruction, operation, tensors)
+        return self._repeated(instruction, _operation(instruction, region), tensors)
 
     def _repeated(
         self, instruction: Compute, operation: Operation, tensors: Mapping[str, torch.Tensor]
@@ -206,6 +206,10 @@ class Executor:
             return torch.empty(shape, dtype=dtype, device=self._links.device)
 
         return relocated(instruction, self.schedule.rank, pieces, empty, self._links, self._media)
+
+
+def _operation(instruction: Compute, region: Region) -> Operation:
+    return prepared(instruction.op, located(instruction.arguments, starts(region)), instruction.keywords, extents(region))
 
 
 class _Held:

@@ -82,11 +82,8 @@ class FusedRun:
         """Computes one chunk of everything, and lets go what nothing reads any more."""
         for index, one in enumerate(self._kernel.computes):
             tensors = {name: slices[key] if key in slices else self._part(key, number) for name, key in one.inputs.items()}
-            shape = list(one.output_shape)
             first = next(key for key in one.outputs if key)
-            start, stop = self._chunks.bounds(shape[self._kernel.dims[first]], number)
-            shape[self._kernel.dims[first]] = stop - start
-            slices |= self._compute(one, tensors, tuple(shape))
+            slices |= self._compute(one, tensors, self._chunks.part(one.region, self._kernel.dims[first], number))
             self.temporary_bytes = max(self.temporary_bytes, sum(tensor.nbytes for tensor in slices.values()))
             for key in self._last_reads[index]:
                 slices.pop(key, None)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 import torch
 
-from dyorc.offline.plan import Region, extents, within
+from dyorc.offline.plan import Region, extents, narrowed, within
 from dyorc.offline.plan.kernels import NUM_TERMS
 from dyorc.offline.runtime.channel import Channel, Made
 from dyorc.offline.runtime.chunks import Chunks, Computing
@@ -76,7 +76,5 @@ class Overlapped:
                 else:
                     whole = self._pieces[key]
                     tensors[name] = whole.narrow(cuts[key], cut.start, cut.stop - cut.start) if key in cuts else whole
-            shape = list(one.output_shape)
-            shape[cuts[one.makes[0]]] = cut.stop - cut.start
-            made |= self._compute(one, tensors, tuple(shape))
+            made |= self._compute(one, tensors, narrowed(one.region, cuts[one.makes[0]], cut.start, cut.stop))
         return made[scatter.source]

@@ -27,7 +27,7 @@ class Compute:
         keywords: The same, by name.
         inputs: For each of those ids, the piece.
         outputs: The pieces that it makes; None for an output nobody reads.
-        output_shape: Of the first that is read.
+        region: Of the first that is read.
     """
 
     step: int
@@ -36,7 +36,7 @@ class Compute:
     keywords: tuple[tuple[str, Argument], ...]
     inputs: Mapping[str, Key]
     outputs: tuple[Key | None, ...]
-    output_shape: tuple[int, ...]
+    region: Region
 
     @property
     def reads(self) -> tuple[Key, ...]:
@@ -355,7 +355,7 @@ def _computed(plan: Plan, rank: int, number: int, step: Apply) -> Compute:
         keywords=step.keywords,
         inputs={name: Key(name, plan.part_of(name, step.part)) for name in step.inputs},
         outputs=tuple(Key(name, plan.part_of(name, step.part)) if name else None for name in step.outputs),
-        output_shape=plan.piece_shape(first, coordinate),
+        region=plan.region(first, coordinate),
     )
 
 

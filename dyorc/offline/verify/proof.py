@@ -11,7 +11,8 @@ all axes, with two steps each, because axes that cut one dimension inside each o
 The assumption (TrainVerify, SOSP'25, appendix C; its Lean proof is a draft, and so is this): operations are SIMD. Each output
 element is one kernel of input elements at affine positions, the same kernel at each, and sums are associative and commutative.
 Then equality on small shapes that keep which extents are equal, which are one, and all cuts, is equality on all shapes of that
-structure. Operations that depend on absolute positions (`arange`, masks) are only ever computed whole; the finite field runs
+structure. Random numbers are functions of positions that are told where a piece begins, which is as affine. Other operations that
+depend on absolute positions (`arange`, masks) are only ever computed whole; the finite field runs
 small plans at their full shapes, and would show an operation that is not SIMD. Numbers are real: rounding is outside the claim.
 Integers that overflow and inputs that make a result infinite are, too.
 

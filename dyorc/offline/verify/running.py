@@ -11,7 +11,7 @@ from dyorc.offline.plan import Apply, Collective, Coordinate, Layout, Mesh, Mesh
 from dyorc.offline.plan.interpret import Piece, run_step
 from dyorc.offline.plan.layout import extents
 from dyorc.offline.program import Partial, Shard, Value, ValueKind
-from dyorc.offline.program.graph import renamed
+from dyorc.offline.program.graph import located, renamed
 from dyorc.offline.verify.algebra import NumbersAlgebra
 from dyorc.offline.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 from dyorc.offline.verify.numbers import Array
@@ -81,8 +81,8 @@ def _run_apply(case: ApplyCase, algebra: NumbersAlgebra, draw: Draw) -> Iterator
     keywords = tuple((key, renamed(value, names)) for key, value in case.keywords)
     shape = next(kind.shape for kind in outputs.values())
     op, positional, named = case.reference or (case.op, case.arguments, case.keywords)
-    expected = tuple(renamed(a, names) for a in positional), tuple((key, renamed(value, names)) for key, value in named)
-    whole = algebra.compute(op, *expected, wholes, shape)
+    expected = located(tuple(renamed(a, names) for a in positional), (0,) * len(shape))
+    whole = algebra.compute(op, expected, tuple((key, renamed(value, names)) for key, value in named), wholes, shape)
     time = plan.meshes["mesh"].time_axis
     varies = any(plan.varies_in_time(name) for name in plan.tensors)
     names_made = tuple(f"o{index}" if kind else "" for index, kind in enumerate(case.outputs))

@@ -109,7 +109,7 @@ def test_the_table_counts_copies_and_finds_all_channels_equal(ranks: Ranks) -> N
     static, dynamic, traced = copies(ranks)
     assert (static.ours, dynamic.ours, traced.relation) == ("1", "1", Relation.DIFFERS)
     _, same = training_rows(ranks, "GPT", lambda: gpt(layers=1), 1)
-    assert same.relation is Relation.EQUAL
+    assert same.relation is Relation.AGREES
 
 
 def test_a_killed_rank_is_named_and_leaves_nothing_in_shared_memory(ranks: Ranks) -> None:

@@ -45,6 +45,24 @@ class _Net(nn.Module):
         return nn.functional.cross_entropy(self.net(images), labels)
 
 
+class _Dropping(nn.Module):
+    """Planes, attention and a feed-forward layer, each with dropout of its own kind, and noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.planes = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout2d(0.25), nn.ReLU())
+        self.qkv = nn.Linear(8, 24)
+        self.layer = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 8), nn.Dropout(0.1))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows = self.planes(images).flatten(2).transpose(1, 2)
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(rows).chunk(3, -1))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2).transpose(1, 2).flatten(2)
+        rows = self.norm(rows + mixed)
+        return (rows + self.layer(rows) + 0.1 * torch.randn_like(rows)).square().mean()
+
+
 def _net() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return _Net(), (torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,)))
 
@@ -55,6 +73,7 @@ _EXAMPLES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] =
     "bert": lambda: models.bert(layers=1),
     "bert_moe": lambda: models.bert_moe(hidden=16),
     "bert_switch": lambda: models.bert_moe(hidden=16, gate="switch"),
+    "dropout": lambda: (_Dropping(), (torch.randn(8, 3, 4, 3),)),
     "llama": lambda: models.llama(layers=1),
     "swin": lambda: models.swin(depths=(2, 1), hidden=8, window=2, size=16, batch=4),
     "unet": lambda: models.unet(stages=1, size=8, batch=4),
@@ -93,5 +112,7 @@ def example_of(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Example:
     sources = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
     sources = {name: tensor for name, tensor in sources.items() if name in program.values}
     names = [name for name in program.sources if program.values[name].kind is ValueKind.INPUT]
+    states = [value for value in program.values.values() if value.kind is ValueKind.STATE]
+    sources |= {value.name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for value in states}
     sources |= dict(zip(names, inputs, strict=True))
     return Example(program, sources, evaluate(program, sources), module, inputs)

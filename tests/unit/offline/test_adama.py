@@ -208,6 +208,6 @@ def test_a_parameter_that_is_not_trained_is_refused() -> None:
         AdamA([nn.Parameter(torch.zeros(2), requires_grad=False)])
 
 
-def test_what_can_be_counted_comes_out_as_published() -> None:
+def test_what_can_be_counted_comes_out_as_published_and_as_computed_here() -> None:
     rows = [*adama.algebra(), *adama.reduced_bytes()]
-    assert [row.relation for row in rows] == [Relation.EQUAL] * 3
+    assert [row.relation for row in rows] == [Relation.AGREES, Relation.AGREES, Relation.EQUAL]

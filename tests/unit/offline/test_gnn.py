@@ -194,4 +194,4 @@ def test_a_profile_says_which_stage_takes_longest_and_what_to_do() -> None:
 
 
 def test_the_table_says_equal_where_chunks_compute_the_same() -> None:
-    assert [row.relation for row in ngra.equality()] == [Relation.EQUAL] * 4
+    assert [row.relation for row in ngra.equality()] == [Relation.AGREES] * 4

@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.offline import reproduce
+from dyorc.offline.reproduce.rows import ratio_row
 from dyorc.offline.reproduce.study import Study, seconds_left
-from dyorc.offline.reproduce.table import Relation, Row, Table, ratio_row, table_from_json
+from dyorc.offline.reproduce.table import Kind, Relation, Row, Table, table_from_json
 
 _Parts = Callable[[], Mapping[str, Iterator[Row]]]
 
@@ -108,3 +109,30 @@ def test_the_time_left_follows_from_an_earlier_run_and_this_machine_s_pace(
     done_s: dict[str, float], before_s: dict[str, float], left_s: float | None
 ) -> None:
     assert seconds_left("abc", done_s, before_s) == left_s
+
+
+def test_a_table_of_an_earlier_version_is_written_anew(systems: Callable[..., None], tmp_path: Path) -> None:
+    systems(one=lambda: {"part": _row("alone")})
+    earlier = {"figure": "1", "what": "a", "published": "1", "ours": "1", "relation": "equal", "note": ""}
+    (tmp_path / "one.json").write_text(json.dumps({"rows": [earlier], "part_s": {"part": 2.0}, "is_quick": False}))
+    assert _run("one", "--output", tmp_path).exit_code == 0
+    assert [row.what for row in _table(tmp_path, "one").rows] == ["alone"]
+
+
+def test_the_last_line_counts_kinds_apart_and_names_what_a_quick_run_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, systems: Callable[..., None]
+) -> None:
+    rows = [ratio_row("figure 1", "a", 2.0, 2.0, kind=kind) for kind in (Kind.PUBLISHED, Kind.FITTED, Kind.OWN)]
+    study = Study(name="one", title="One", about="How.", parts={"part": rows}, is_quick=True, left_out=("figure 2",))
+    systems(one=dict)
+    monkeypatch.setattr(sys.modules["systems_of_test.one"], "reproduce", lambda **_: study)  # pyright: ignore[reportUnknownLambdaType]
+    ran = _run("one", "--quick")
+    one = json.loads(ran.stdout.splitlines()[-1])["systems"]["one"]
+    assert one == {
+        "took_s": one["took_s"],
+        "equal": 1,
+        "fitted": {"agrees": 1},
+        "own reference": {"agrees": 1},
+        "left out": ["figure 2"],
+    }
+    assert "Left out, as this is quick: figure 2." in ran.stdout

@@ -7,6 +7,7 @@ from functools import lru_cache
 from dyorc.errors import PlanError
 from dyorc.offline.plan import CollectiveKind, MeshAxis
 from dyorc.offline.plan.steps import kind_between
+from dyorc.offline.planners.baselines.draws import with_narrow_draws
 from dyorc.offline.program import (
     PARTIAL,
     REPLICATE,
@@ -100,7 +101,8 @@ def follow(
     for name in (*gathered, *program.gradients.values()):
         held[name].append(placed.get(name) or results[name])
     following.run(node for node in program.nodes if node.phase is Phase.UPDATE)
-    return AxisPlan(axis=axis, ratios=ratios or (1.0,) * axis.size, sources=placed, strategies=following.chosen, results=results)
+    strategies = with_narrow_draws(program, choices.strategies, following.chosen)
+    return AxisPlan(axis=axis, ratios=ratios or (1.0,) * axis.size, sources=placed, strategies=strategies, results=results)
 
 
 def batch_of(choices: Choices) -> dict[str, Placement]:

@@ -254,6 +254,8 @@ class Search:
                 return [way for each in self._tries[index] for way in self._ways_to_run(state, each)]
             case Meet():
                 way = _Way(must_open=item.is_waiting and item.source in state.fresh)
+                if item.source in state.fresh and not item.is_waiting:
+                    way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
                 if item.source not in state.forms:
                     way.begun.append((item.source, _WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))

@@ -18,9 +18,11 @@ from dyorc.offline.plan import Plan
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture
+from dyorc.offline.reproduce.bands import MODELLED
 from dyorc.offline.reproduce.hap.figures import FIGURE_18
+from dyorc.offline.reproduce.rows import number_row, own_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row, number_row
+from dyorc.offline.reproduce.table import Row
 from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
 from dyorc.offline.simulate import simulate
 
@@ -70,16 +72,10 @@ def figure_18(progress: Progress) -> Iterator[Row]:
     }
     note = f"{len(points)} variants of ours on real ranks, beside 12 of theirs on GPUs"
     for what, ours in found.items():
-        yield number_row("figure 18", f"{what}, predicted and measured", FIGURE_18[what], ours, tolerance=0.1, note=note)
+        yield number_row("figure 18", f"{what}, predicted and measured", FIGURE_18[what], ours, band=MODELLED, note=note)
     for point, ratio in zip(points, ratios, strict=True):
-        yield Row(
-            figure="figure 18",
-            what=f"{point.what}: ms predicted / ms measured",
-            published="",
-            ours=f"{point.predicted_s * 1e3:.1f} / {point.measured_s * 1e3:.1f}",
-            relation=Relation.OURS_ALONE,
-            note=f"{ratio - 1:+.0%}",
-        )
+        ours = f"{point.predicted_s * 1e3:.1f} / {point.measured_s * 1e3:.1f}"
+        yield own_row("figure 18", f"{point.what}: ms predicted / ms measured", ours, f"{ratio - 1:+.0%}")
 
 
 def _points(shape: _Shape, progress: Progress) -> Iterator[_Point]:

@@ -1,6 +1,6 @@
 """Figures 13 to 16: steps on HAP's clusters, in simulation with the authors' calibration."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import log
@@ -11,6 +11,7 @@ from dyorc.offline.plan import Algorithm, Plan
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram
+from dyorc.offline.reproduce.bands import AT_LEAST, SIMULATED
 from dyorc.offline.reproduce.hap.figures import (
     FIGURE_13,
     FIGURE_13_GPUS,
@@ -21,10 +22,10 @@ from dyorc.offline.reproduce.hap.figures import (
     Bars,
 )
 from dyorc.offline.reproduce.measured import program_of
-from dyorc.offline.reproduce.table import Relation, Row, number_row, ratio_row
+from dyorc.offline.reproduce.rows import fact_row, number_row, points_of, ratio_row
+from dyorc.offline.reproduce.table import Kind, Row
 from dyorc.offline.simulate import simulate
 
-_TOLERANCE = 0.15
 _V100, _P100 = (0, 1), (2, 3, 4, 5, 6, 7)
 """The ranks of HAP's eight machines."""
 _NEAR_1 = 0.01
@@ -34,7 +35,7 @@ _NEAR_1 = 0.01
 def figure_13(name: str, num_gpus: int) -> Iterator[Row]:
     """Yields a model's bars on so many GPUs of the heterogeneous cluster."""
     index = FIGURE_13_GPUS.index(num_gpus)
-    yield from _compared("figure 13", name, FIGURE_13[name], index, num_gpus, machines(name, num_gpus))
+    yield from _compared("figure 13", name, FIGURE_13[name], FIGURE_13_GPUS, index, machines(name, num_gpus))
     if name == "BERT-MoE":
         yield _memory(name, num_gpus)
 
@@ -42,20 +43,23 @@ def figure_13(name: str, num_gpus: int) -> Iterator[Row]:
 def figure_14(name: str, num_gpus: int) -> Iterator[Row]:
     """Yields those on the homogeneous cluster: four machines with P100, at the speeds that figure 13 has been fitted to."""
     cluster = machines(name, 8 * num_gpus // 4).restricted_to(_P100[:4])
-    yield from _compared("figure 14", name, FIGURE_14[name], FIGURE_14_GPUS.index(num_gpus), num_gpus, cluster)
+    yield from _compared("figure 14", name, FIGURE_14[name], FIGURE_14_GPUS, FIGURE_14_GPUS.index(num_gpus), cluster)
 
 
-def _compared(figure: str, name: str, bars: Bars, index: int, num_gpus: int, cluster: Cluster) -> Iterator[Row]:
+def _compared(figure: str, name: str, bars: Bars, all_gpus: Sequence[int], index: int, cluster: Cluster) -> Iterator[Row]:
+    num_gpus = all_gpus[index]
     program = program_of(bars.model, num_devices=num_gpus)
     found = {planner: _baseline_s(program, cluster, planner) for planner in bars.baselines}
     for planner, seconds in found.items():
-        is_fitted = figure == "figure 13" and index == 0
-        what = f"{name}, {num_gpus} GPUs: seconds of {planner}"
-        note = "fitted" if is_fitted else "predicted"
-        yield number_row(figure, what, bars.baselines[planner][index], seconds, tolerance=_TOLERANCE, note=note)
+        kind = Kind.FITTED if figure == "figure 13" and index == 0 else Kind.PUBLISHED
+        what, series = f"{name}, {num_gpus} GPUs: seconds of {planner}", f"{name}: seconds of {planner} by GPUs"
+        note, point = "fitted" if kind is Kind.FITTED else "predicted", points_of(series, all_gpus)[num_gpus]
+        theirs_s = bars.baselines[planner][index]
+        yield number_row(figure, what, theirs_s, seconds, band=SIMULATED, kind=kind, note=note, point=point)
     best = min(each[index] for each in bars.baselines.values()) / bars.hap[index]
     ours = min(found.values()) / _hap_s(program, cluster)
-    yield ratio_row(figure, f"{name}, {num_gpus} GPUs: best baseline / HAP", best, ours, tolerance=_TOLERANCE)
+    point = points_of(f"{name}: best baseline / HAP by GPUs", all_gpus)[num_gpus]
+    yield ratio_row(figure, f"{name}, {num_gpus} GPUs: best baseline / HAP", best, ours, band=SIMULATED, point=point)
 
 
 def _baseline_s(program: TensorProgram, cluster: Cluster, planner: str) -> float:
@@ -79,12 +83,13 @@ def _memory(name: str, num_gpus: int) -> Row:
     parameters = sum(program.values[parameter].num_bytes for parameter in program.parameters)
     peak = max(simulate(PLANNERS["dp_even"](program, cluster), program, cluster).peak_bytes)
     needed = 4 * parameters + max(peak - 2 * parameters, 0) / each  # parameters, gradients and two states of Adam on each GPU
-    return Row(
-        figure="figure 13",
-        what=f"{name}, {num_gpus} GPUs: GB that dp_even needs on each GPU",
-        published="more than 16",
-        ours=f"{needed / 1e9:.3g}",
-        relation=Relation.EQUAL if needed > 16e9 else Relation.DIFFERS,
+    return fact_row(
+        "figure 13",
+        f"{name}, {num_gpus} GPUs: GB that dp_even needs on each GPU",
+        "more than 16",
+        f"{needed / 1e9:.3g}",
+        is_so=needed > 16e9,
+        band=AT_LEAST,
         note="with Adam's states; without what PyTorch and its allocator take besides",
     )
 
@@ -102,7 +107,7 @@ def figure_15(name: str) -> Iterator[Row]:
     for (what, seconds), part in zip(steps.items(), parts, strict=True):
         if seconds is not None and part is not None:
             what = f"{name}, 64 GPUs: part of the full throughput by {what}"
-            yield ratio_row("figure 15", what, part, full_s / seconds, tolerance=_TOLERANCE)
+            yield ratio_row("figure 15", what, part, full_s / seconds, band=SIMULATED)
 
 
 def _alike(cluster: Cluster) -> Cluster:
@@ -129,9 +134,9 @@ def figure_16(name: str) -> Iterator[Row]:
     apart = rates[_V100] + rates[_P100]
     what, note = f"{name}: throughput relative to two trainings side by side", "64 GPUs, which the paper does not say"
     together = rates[*_V100, *_P100] / apart
-    yield ratio_row("figure 16", what, published_ratio, together, tolerance=_TOLERANCE, note=note)
+    yield ratio_row("figure 16", what, published_ratio, together, band=SIMULATED, note=note)
     what = f"{name}: the V100s' part of those two trainings' throughput"
-    yield number_row("figure 16", what, published_part, rates[_V100] / apart, tolerance=_TOLERANCE, note=note)
+    yield number_row("figure 16", what, published_part, rates[_V100] / apart, band=SIMULATED, note=note)
 
 
 # -- the clusters at the speed at which a model computes -----------------------------------------------------------------------

@@ -7,10 +7,12 @@ from math import log
 from dyorc.offline.cluster import even_cluster, published
 from dyorc.offline.models.published import hap_vit
 from dyorc.offline.planners import PLANNERS
+from dyorc.offline.reproduce.bands import MODELLED, REPEATED
 from dyorc.offline.reproduce.hap.figures import FIGURE_19
 from dyorc.offline.reproduce.measured import program_of
+from dyorc.offline.reproduce.rows import points_of, ratio_row, sign_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.table import Row
 
 _NOTE = "theirs in Rust, on the forward graph and another processor; ours in Python, on forward and backward"
 
@@ -28,24 +30,25 @@ def figure_19(progress: Progress, max_layers: int = 24) -> Iterator[Row]:
         yield _row(layers, published_s, ours[layers])
     theirs = _exponent(FIGURE_19[8], FIGURE_19[24])
     what = "power of the layers with which planning grows from 8 to 24 of them; 1 is linear"
-    yield ratio_row("figure 19", what, theirs, _exponent(ours[8], ours[24]), tolerance=0.1)
+    yield ratio_row("figure 19", what, theirs, _exponent(ours[8], ours[24]), band=MODELLED)
     progress("figure 19, 4 and 32 devices")
     program = program_of(hap_vit, layers=2, num_devices=32)
     few, many = (_seconds(lambda n=n: PLANNERS["hap"](program, even_cluster(n))) for n in (4, 32))
     what = "seconds of planning for 32 devices / for 4"
-    yield ratio_row("figure 19", what, 1.0, many / few, tolerance=0.2, note="ViT of 2 layers; every rank is simulated here")
+    yield ratio_row("figure 19", what, 1.0, many / few, band=REPEATED, note="ViT of 2 layers; every rank is simulated here")
 
 
 def _row(layers: int, published_s: float, ours_s: float) -> Row:
     is_faster = ours_s <= published_s
     speed = f"{published_s / ours_s:.1f} times as fast" if is_faster else f"{ours_s / published_s:.1f} times as slow"
-    return Row(
-        figure="figure 19",
-        what=f"seconds of planning ViT of {layers} layers",
-        published=f"{published_s:.2f}",
-        ours=f"{ours_s:.2f}",
-        relation=Relation.SAME_SIGN if is_faster else Relation.DIFFERS,
+    return sign_row(
+        "figure 19",
+        f"seconds of planning ViT of {layers} layers",
+        f"{published_s:.2f}",
+        f"{ours_s:.2f}",
+        is_so=is_faster,
         note=f"{speed}; {_NOTE}",
+        point=points_of("seconds of planning by layers", list(FIGURE_19))[layers],
     )
 
 

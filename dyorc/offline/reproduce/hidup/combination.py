@@ -7,9 +7,10 @@ from dyorc.offline.cluster import uneven_cluster
 from dyorc.offline.models.published import Model
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.pricing import by_hand, priced
+from dyorc.offline.reproduce.bands import AT_LEAST
 from dyorc.offline.reproduce.measured import program_of
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Kind, Relation, Row
 
 MODELS: dict[str, Callable[[], Model]] = {
     "GPT": lambda: models.gpt(layers=2, hidden=256, heads=8, vocabulary=1024, sequence=64, batch=16),
@@ -53,5 +54,7 @@ def combination(
                 published="",
                 ours=f"{alone[best] / ours:.3f}",
                 relation=Relation.OURS_ALONE if ours <= alone[best] * (1 + 1e-9) else Relation.DIFFERS,
+                band=AT_LEAST.text,
+                kind=Kind.OWN,
                 note=f"best alone: {best}; " + ", ".join(f"{planner} {t / ours:.2f}" for planner, t in alone.items()),
             )

@@ -15,8 +15,9 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.assignment import assignment_of
 from dyorc.offline.planners.hidup import Duplex
 from dyorc.offline.program import TensorProgram, capture
+from dyorc.offline.reproduce.rows import own_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Row
 from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
 
 _ROUNDS, _STEPS, _WARM_UP_STEPS = 4, 3, 1
@@ -37,13 +38,11 @@ def on_real_ranks(progress: Progress, mbytes_per_s: tuple[float, ...] = _MBYTES_
             for what, plan in plans.items():
                 progress(f"real ranks, {what} over {rate:g} MB/s")
                 apart, beside = _in_turns(ranks, plan, program, sources)
-                yield Row(
-                    figure="real ranks",
-                    what=f"GPT in Megatron's shards, {what}, {rate:g} MB/s: step without overlap / with it",
-                    published="",
-                    ours=f"{apart / beside:.2f}",
-                    relation=Relation.OURS_ALONE,
-                    note=f"{apart * 1e3:.0f} and {beside * 1e3:.0f} ms, medians of {_ROUNDS} rounds in turns",
+                yield own_row(
+                    "real ranks",
+                    f"GPT in Megatron's shards, {what}, {rate:g} MB/s: step without overlap / with it",
+                    f"{apart / beside:.2f}",
+                    f"{apart * 1e3:.0f} and {beside * 1e3:.0f} ms, medians of {_ROUNDS} rounds in turns",
                 )
 
 

@@ -5,15 +5,16 @@ The tables of the paper are not known here, only its abstract, what its public c
 those of the code; how fast devices compute follows from data sheets, but in HAP's figures, where it is fitted to other bars.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dyorc.offline.cluster.published import tag_cluster
 from dyorc.offline.plan import Algorithm, CollectiveKind
 from dyorc.offline.planners.tag.network import Network
 from dyorc.offline.planners.tag.prior import load_network
-from dyorc.offline.reproduce.study import Progress, Study
-from dyorc.offline.reproduce.table import Relation, Row, number_row
+from dyorc.offline.reproduce.rows import not_here_row, number_row, points_of
+from dyorc.offline.reproduce.study import Progress, Study, unjudged
+from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.reproduce.tag.bars import bars
 from dyorc.offline.reproduce.tag.searches import MODELS, best_after, largest, until_better
 from dyorc.offline.reproduce.tag.sfb import break_even, duplication
@@ -71,11 +72,23 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
         quick: 10 clusters instead of 100, and one model for each figure.
         progress: Is told what is being done.
     """
-    parts = _parts(QUICK if quick else FULL, load_network(), progress)
-    return Study(name="tag", title="TAG (TPDS'23)", about=_ABOUT, parts=parts, is_quick=quick)
+    network = load_network()
+    full, parts = _parts(FULL, network, progress), _parts(QUICK if quick else FULL, network, progress)
+    if quick:
+        parts |= {name: unjudged(parts[name], size) for name, size in _FULL_SIZES.items()}
+    left_out = tuple(part for part in full if part not in parts)
+    return Study(name="tag", title="TAG (TPDS'23)", about=_ABOUT, parts=parts, is_quick=quick, left_out=left_out)
 
 
-def _parts(size: Size, network: Network | None, progress: Progress) -> Mapping[str, Iterable[Row]]:
+_FULL_SIZES = {
+    "generalisation": "100 clusters and three models",
+    "abstract": "three models and up to 2,000 playouts",
+    "SFB, VGG19": "800 playouts",
+}
+"""Of the parts that a quick run computes at another size."""
+
+
+def _parts(size: Size, network: Network | None, progress: Progress) -> dict[str, Iterable[Row | Line]]:
     gains: list[float] = []
     return {
         "NCCL": _nccl(),
@@ -91,11 +104,12 @@ def _parts(size: Size, network: Network | None, progress: Progress) -> Mapping[s
 
 def _nccl() -> Iterator[Row]:
     cluster = tag_cluster([("V100", 1, 8e9), ("V100", 1, 8e9)])
+    points = points_of("microseconds of an all-reduce by KB", list(_NCCL_BETWEEN_US))
     for kilobytes, published_us in _NCCL_BETWEEN_US.items():
         ours_s = cluster.collective_s(CollectiveKind.ALL_REDUCE, Algorithm.PADDED, (0, 1), [1024 * kilobytes] * 2)
         what = f"microseconds of an all-reduce of {kilobytes:,} KB between machines"
         note = "the code's two lines beside the points that they were fitted to"
-        yield number_row("NCCL", what, published_us, ours_s * 1e6, note=note)
+        yield number_row("NCCL", what, published_us, ours_s * 1e6, kind=Kind.FITTED, note=note, point=points[kilobytes])
 
 
 def _unknown() -> Iterator[Row]:
@@ -108,4 +122,4 @@ def _unknown() -> Iterator[Row]:
         "loss curves with and without fine-tuning of the network": "the figure is not known here",
         "seconds of a search": "the figure is not known here",
     }.items():
-        yield Row(figure="others", what=what, published="not known", ours="-", relation=Relation.NOT_HERE, note=why)
+        yield not_here_row("others", what, "not known", why)

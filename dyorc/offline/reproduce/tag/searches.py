@@ -7,15 +7,15 @@ from dyorc.offline.cluster import published
 from dyorc.offline.models.published import tag_bert, tag_transformer, tag_vgg19
 from dyorc.offline.planners.tag.network import Network
 from dyorc.offline.reproduce.measured import Builder, program_of
+from dyorc.offline.reproduce.rows import not_here_row, own_row, ratio_row, sign_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.table import Row
 from dyorc.offline.reproduce.tag.searching import Searching, at_rooflines, random_clusters
 
 MODELS: Mapping[str, Builder] = {"VGG19": tag_vgg19, "Transformer": tag_transformer, "BERT-small": tag_bert}
 BATCH_EACH = 3
 """Samples for each device. The paper's batches are not known, but that they are no smaller than 32."""
 _MAX_PLAYOUTS = 200
-_UNKNOWN = "not known"
 
 
 def until_better(network: Network | None, models: Sequence[str], num_clusters: int, progress: Progress) -> Iterator[Row]:
@@ -41,19 +41,14 @@ def _until_better_row(name: str, counts: Sequence[tuple[int | None, int | None]]
         f"medians {median(guided):g} / {median(free):g}; fewer on {fewer}, more on {more}; "
         f"none within {_MAX_PLAYOUTS} on {never[0]} / {never[1]}; {BATCH_EACH} samples each; the paper's figures are not known"
     )
-    return Row(
-        figure="generalisation",
-        what=f"{name}, {len(counts)} random topologies of 8 GPUs: mean playouts until better than data parallelism, "
-        "with / without the network",
-        published="fewer with it",
-        ours=f"{mean(guided):.1f} / {mean(free):.1f}",
-        relation=_fewer(mean(guided), mean(free)) if network else Relation.NOT_HERE,
-        note=note if network else "there are no weights: run make train-tag",
+    what = (
+        f"{name}, {len(counts)} random topologies of 8 GPUs: mean playouts until better than data parallelism, "
+        "with / without the network"
     )
-
-
-def _fewer(one: float, other: float) -> Relation:
-    return Relation.SAME_SIGN if one < other else Relation.DIFFERS
+    if not network:
+        return not_here_row("generalisation", what, "fewer with it", "there are no weights: run make train-tag")
+    ours = f"{mean(guided):.1f} / {mean(free):.1f}"
+    return sign_row("generalisation", what, "fewer with it", ours, is_so=mean(guided) < mean(free), note=note)
 
 
 def best_after(network: Network | None, name: str, numbers: Sequence[int], gains: list[float]) -> Iterator[Row]:
@@ -66,13 +61,11 @@ def best_after(network: Network | None, name: str, numbers: Sequence[int], gains
         found = [searching.data_parallel_s / searching.simulated_s(best[number]) for number in numbers]
         texts.append(" / ".join(f"{gain:.2f}" for gain in found))
         gains += found
-    yield Row(
-        figure="search",
-        what=f"{name} on the testbed of 16 GPUs: data parallelism / best of {' / '.join(map(str, numbers))} playouts",
-        published=_UNKNOWN,
-        ours=texts[0],
-        relation=Relation.OURS_ALONE,
-        note=f"without the network {texts[1]}; {BATCH_EACH} samples each",
+    yield own_row(
+        "search",
+        f"{name} on the testbed of 16 GPUs: data parallelism / best of {' / '.join(map(str, numbers))} playouts",
+        texts[0],
+        f"without the network {texts[1]}; {BATCH_EACH} samples each",
     )
 
 

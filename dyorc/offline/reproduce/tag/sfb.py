@@ -12,7 +12,8 @@ from dyorc.offline.planners.tag.duplicate import duplication_of, solve
 from dyorc.offline.planners.tag.network import Network
 from dyorc.offline.program import capture
 from dyorc.offline.reproduce.measured import program_of
-from dyorc.offline.reproduce.table import Relation, Row, ratio_row
+from dyorc.offline.reproduce.rows import ratio_row, sign_row
+from dyorc.offline.reproduce.table import Kind, Row
 from dyorc.offline.reproduce.tag.searches import MODELS
 from dyorc.offline.reproduce.tag.searching import Searching, at_rooflines
 
@@ -44,7 +45,8 @@ def break_even(ratio: float) -> Iterator[Row]:
             is_gathered = bool(solve(duplication_of(scene, scene.data_parallel)))
             below, above = (batch, above) if is_gathered else (below, batch)
         what = f"samples up to which gathered factors beat the sum of a gradient of {one} x {other}"
-        yield ratio_row("SFB", what, published_samples, above, note="found by the integer program; published is 2fh / (f + h)")
+        note = "found by the integer program, beside our own formula 2fh / (f + h)"
+        yield ratio_row("SFB", what, published_samples, above, kind=Kind.OWN, note=note)
 
 
 def duplication(network: Network | None, name: str, playouts: int) -> Iterator[Row]:
@@ -62,11 +64,5 @@ def duplication(network: Network | None, name: str, playouts: int) -> Iterator[R
 def _off_on(what: str, off_s: float, on_s: float) -> Row:
     is_less = on_s < 0.999 * off_s
     why = "nothing is worth it: products over few features for many tokens, or nothing left to sum"
-    return Row(
-        figure="SFB",
-        what=what,
-        published="less with it",
-        ours=f"{off_s:.4g} / {on_s:.4g}",
-        relation=Relation.SAME_SIGN if is_less else Relation.DIFFERS,
-        note=f"{off_s / on_s:.2f} times as fast; figures of the paper are not known" if is_less else why,
-    )
+    note = f"{off_s / on_s:.2f} times as fast; figures of the paper are not known" if is_less else why
+    return sign_row("SFB", what, "less with it", f"{off_s:.4g} / {on_s:.4g}", is_so=is_less, note=note)

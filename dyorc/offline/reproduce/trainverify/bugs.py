@@ -9,8 +9,10 @@ from dyorc.offline.passes.coconet import overlapped
 from dyorc.offline.plan import ChannelKind, Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture
+from dyorc.offline.reproduce.bands import EXACT, FOUND
+from dyorc.offline.reproduce.rows import fact_row, own_row, sign_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Kind, Row
 from dyorc.offline.reproduce.trainverify.figures import CAUGHT_BY
 from dyorc.offline.verify import Tier
 from dyorc.offline.verify.mutants import NUM_PUBLISHED, Outcome, outcomes
@@ -27,7 +29,7 @@ def faults(quick: bool, progress: Progress) -> Iterator[Row]:
         progress(f"fault: {outcome.name}")
         found.append(outcome)
         yield _row(outcome, len(found))
-    yield _summary(found)
+    yield from _summary(found)
     yield _by_structure(found[:NUM_PUBLISHED])
     yield _of_megatron(found)
 
@@ -41,26 +43,25 @@ def _plans(program: TensorProgram) -> Sequence[Plan]:
 
 
 def _row(outcome: Outcome, number: int) -> Row:
+    """The fault is found or not; by what differs, as tiers do."""
     is_published = number <= NUM_PUBLISHED
     seen = [f"{tier}: {kind}, {outcome.seconds[tier]:.2f} s" for tier, kind in outcome.kinds.items() if kind]
-    relation = Relation.DIFFERS if not seen else Relation.EQUAL if is_published else Relation.OURS_ALONE
-    note = "" if is_published else "not among the published bugs"
-    published = CAUGHT_BY[number - 1] if is_published else ""
-    return Row(
-        figure="bugs", what=outcome.name, published=published, ours="; ".join(seen) or "not found", relation=relation, note=note
-    )
+    if seen and not is_published:
+        return own_row("bugs", outcome.name, "; ".join(seen), "not among the published bugs")
+    published, kind = (CAUGHT_BY[number - 1], Kind.PUBLISHED) if is_published else ("", Kind.OWN)
+    return fact_row("bugs", outcome.name, published, "; ".join(seen) or "not found", is_so=bool(seen), band=FOUND, kind=kind)
 
 
 def _by_structure(found: Sequence[Outcome]) -> Row:
     """Cheap checks find more of them here, because a plan says what every rank holds."""
     num_seen = sum(bool(outcome.kinds[Tier.STRUCTURE]) for outcome in found)
     num_published = sum(by != "solver" for by in CAUGHT_BY)
-    return Row(
-        figure="bugs",
-        what="published bugs that are found without a solver, by structure or shapes",
-        published=f"{num_published} of {len(CAUGHT_BY)}",
-        ours=f"{num_seen} of {len(found)}",
-        relation=Relation.EQUAL if num_seen == num_published else Relation.SAME_SIGN,
+    return sign_row(
+        "bugs",
+        "published bugs that are found without a solver, by structure or shapes",
+        f"{num_published} of {len(CAUGHT_BY)}",
+        f"{num_seen} of {len(found)}",
+        is_so=num_seen >= num_published,
         note="those that are not found by structure are by arithmetic and by proof",
     )
 
@@ -68,26 +69,31 @@ def _by_structure(found: Sequence[Outcome]) -> Row:
 def _of_megatron(found: Sequence[Outcome]) -> Row:
     """The bug that TrainVerify found in Megatron's context parallelism: losses of tokens scaled by the number of ranks."""
     (scaled,) = (outcome for outcome in found if outcome.name.startswith("12 "))
-    return Row(
-        figure="bugs",
-        what="a loss that is scaled by the number of ranks, as in Megatron's context parallelism",
-        published="found",
-        ours="found" if scaled.kinds[Tier.PROOF] else "not found",
-        relation=Relation.EQUAL if scaled.kinds[Tier.PROOF] else Relation.DIFFERS,
+    is_so = bool(scaled.kinds[Tier.PROOF])
+    return fact_row(
+        "bugs",
+        "a loss that is scaled by the number of ranks, as in Megatron's context parallelism",
+        "found",
+        "found" if is_so else "not found",
+        is_so=is_so,
+        band=FOUND,
         note="the same fault in our plans is number 12: a whole that is said to be a sum; not Megatron's code",
     )
 
 
-def _summary(found: Sequence[Outcome]) -> Row:
+def _summary(found: Sequence[Outcome]) -> Iterator[Row]:
+    """How many are found: of the published ones, and of all."""
     first = [next((tier for tier, kind in outcome.kinds.items() if kind), None) for outcome in found]
-    counts = ", ".join(f"{sum(tier is one for one in first)} first by {tier}" for tier in Tier if tier in first)
-    num_found = sum(tier is not None for tier in first)
+    num_found = sum(tier is not None for tier in first[:NUM_PUBLISHED])
     slowest_s = max(sum(outcome.seconds.values()) for outcome in found)
-    return Row(
-        figure="bugs",
-        what="faults found",
-        published="14 of 14",
-        ours=f"{num_found} of {len(found)}",
-        relation=Relation.EQUAL if num_found == len(found) else Relation.DIFFERS,
-        note=f"{counts}; the slowest took {slowest_s:.1f} s in all tiers, published: less than 3 minutes each",
+    yield fact_row(
+        "bugs",
+        "published bugs found",
+        f"{NUM_PUBLISHED} of {NUM_PUBLISHED}",
+        f"{num_found} of {NUM_PUBLISHED}",
+        is_so=num_found == NUM_PUBLISHED,
+        band=EXACT,
+        note=f"the slowest of all faults took {slowest_s:.1f} s in all tiers, published: less than 3 minutes each",
     )
+    counts = ", ".join(f"{sum(tier is one for one in first)} first by {tier}" for tier in Tier if tier in first)
+    yield own_row("bugs", "faults found", f"{sum(tier is not None for tier in first)} of {len(found)}", counts)

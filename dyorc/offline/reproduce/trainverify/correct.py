@@ -12,9 +12,11 @@ from dyorc.offline.cluster import uneven_cluster
 from dyorc.offline.plan import Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture
+from dyorc.offline.reproduce.bands import EXACT
 from dyorc.offline.reproduce.measured import Model
+from dyorc.offline.reproduce.rows import fact_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Kind, Row
 from dyorc.offline.verify import verify
 
 _MODELS: Mapping[str, Callable[[], Model]] = {
@@ -59,8 +61,7 @@ def false_alarms(quick: bool, progress: Progress) -> Iterator[Row]:
         "than there are"
     )
     ours = f"{len(wrong)} of {num_plans} plans"
-    relation = Relation.DIFFERS if wrong else Relation.EQUAL
-    yield Row(figure="correct plans", what="false alarms", published="0", ours=ours, relation=relation, note=note)
+    yield fact_row("correct plans", "false alarms", "0", ours, is_so=not wrong, band=EXACT, kind=Kind.OWN, note=note)
 
 
 def _cases(*, is_first: bool, quick: bool) -> Iterator[tuple[str, tuple[float, ...]]]:

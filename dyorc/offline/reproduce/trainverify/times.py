@@ -12,10 +12,12 @@ from dyorc.offline.cluster import even_cluster
 from dyorc.offline.models import llama
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, repeated
+from dyorc.offline.reproduce.bands import FRACTIONS
 from dyorc.offline.reproduce.measured import Model as Built
 from dyorc.offline.reproduce.measured import program_of
+from dyorc.offline.reproduce.rows import not_here_row, number_row, points_of, sign_row
 from dyorc.offline.reproduce.study import Progress
-from dyorc.offline.reproduce.table import Relation, Row
+from dyorc.offline.reproduce.table import Row
 from dyorc.offline.reproduce.trainverify.figures import CONSTANT, CONSTANT_S, GROWTH, Model
 from dyorc.offline.verify import verify
 
@@ -64,7 +66,7 @@ def _measured(program: TensorProgram, ways: Mapping[str, int], *, repeats: int =
 def model_rows(model: Model) -> Iterator[Row]:
     """Captures, plans and proves one of the published models."""
     if not model.sizes:
-        yield _row("times", model.name, f"{model.total_s:,.0f} s", "", Relation.NOT_HERE, "DeepSeek is not among the models")
+        yield not_here_row("times", model.name, f"{model.total_s:,.0f} s", "DeepSeek is not among the models")
         return
     start_s = time.process_time()
     program = repeated(program_of(_built, **model.sizes, batch=model.ways["dp"] * model.ways["microbatches"]), model.layers)
@@ -75,31 +77,34 @@ def model_rows(model: Model) -> Iterator[Row]:
         f"capture {capture_s:.1f} s, plan {found.plan_s:.1f} s, proof {found.verify_s:.1f} s; {model.layers} layers, "
         f"{found.num_steps:,} steps, {found.num_distinct} of them distinct; at most {found.peak_bytes / 1e9:.1f} GB of memory"
     )
-    relation = Relation.SAME_SIGN if total_s <= model.total_s else Relation.DIFFERS
-    yield _row("times", model.name, f"{model.total_s:,.0f} s", f"{total_s:,.1f} s", relation, note)
+    is_so = total_s <= model.total_s
+    yield sign_row("times", model.name, f"{model.total_s:,.0f} s", f"{total_s:,.1f} s", is_so=is_so, note=note)
 
 
 def growth(what: str, quick: bool, progress: Progress) -> Iterator[Row]:
     """Time over what grows."""
     published = GROWTH[what]
-    points = sorted(published)
-    points = [points[0], points[-1]] if quick else points
-    found = dict[int, float]()
-    for point in points:
-        progress(f"{what} {point}")
-        found[point] = _at(what, point, repeats=1 if quick else 3).verify_s
-        relation = Relation.SAME_SIGN if found[point] <= published[point] else Relation.DIFFERS
-        yield _row(f"time over {what}", str(point), f"{published[point]:.0f} s", f"{found[point]:.2f} s", relation)
-    ends = points[0], points[-1]
-    name = f"{what} from {ends[0]} to {ends[1]}"
-    yield _factor(name, published[ends[1]] / published[ends[0]], found[ends[1]] / found[ends[0]])
+    numbers = sorted(published)
+    points = points_of(f"seconds by {what}", numbers)
+    for number in [numbers[0], numbers[-1]] if quick else numbers:
+        progress(f"{what} {number}")
+        ours_s = _at(what, number, repeats=1 if quick else 3).verify_s
+        yield sign_row(
+            f"time over {what}",
+            str(number),
+            f"{published[number]:.0f} s",
+            f"{ours_s:.2f} s",
+            is_so=ours_s <= published[number],
+            point=points[number],
+        )
 
 
 def constancy(what: str, quick: bool) -> Iterator[Row]:
     """Time over what should not matter."""
     points = CONSTANT[what]
     took_s = [_at(what, point, repeats=1 if quick else 3).verify_s for point in points]
-    yield _factor(f"{what} from {points[0]} to {points[1]}", CONSTANT_S[1] / CONSTANT_S[0], max(took_s) / min(took_s))
+    name = f"time times, {what} from {points[0]} to {points[1]}"
+    yield number_row("growth", name, CONSTANT_S[1] / CONSTANT_S[0], max(took_s) / min(took_s), band=FRACTIONS)
 
 
 def _at(what: str, point: int, *, repeats: int) -> _Measured:
@@ -117,15 +122,3 @@ def _at(what: str, point: int, *, repeats: int) -> _Measured:
         ways[what] = point
         layers = max(CONSTANT["pp"]) if what == "pp" else layers
     return _measured(repeated(program_of(_built, **sizes, batch=batch), layers), ways, repeats=repeats)
-
-
-def _factor(what: str, published: float, ours: float) -> Row:
-    """Growing less is better; a third is what times of half a second vary by."""
-    relation = Relation.DIFFERS if ours > published * 4 / 3 else Relation.SAME_SIGN
-    if published * 3 / 4 <= ours <= published * 4 / 3:
-        relation = Relation.EQUAL
-    return _row("growth", f"time times, {what}", f"{published:.2f}", f"{ours:.2f}", relation)
-
-
-def _row(figure: str, what: str, published: str, ours: str, relation: Relation, note: str = "") -> Row:
-    return Row(figure=figure, what=what, published=published, ours=ours, relation=relation, note=note)

@@ -1,6 +1,6 @@
 """Operations on each element by itself, and constants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -107,9 +107,23 @@ def _full(numbers: Numbers, call: Call) -> Array:
 def _arange(numbers: Numbers, call: Call) -> Array:
     numbered = [argument for argument in call.arguments if isinstance(argument, int | float)]
     start, stop, step = (0, numbered[0], 1) if len(numbered) == 1 else (*numbered, 1)[:3]
-    elements = [numbers.scalar(start + step * index) for index in range(call.shape[0])]
     del stop
-    return np.stack(elements) if elements else np.zeros((0,), dtype=np.int64)
+    return _counted(numbers, [start + step * index for index in range(call.shape[0])])
+
+
+def _counted(numbers: Numbers, elements: Sequence[float]) -> Array:
+    return np.stack([numbers.scalar(element) for element in elements]) if elements else np.zeros((0,), dtype=np.int64)
+
+
+def _random(numbers: Numbers, call: Call) -> Array:
+    """A function of the step and of the position in the whole, another one for each draw."""
+    step, start = call.array(0), call.integers(3)
+    draw = (call.op, call.plain(1), call.plain(2), call.plain(5))
+    positions = [
+        np.expand_dims(_counted(numbers, range(begin, begin + extent)), [d for d in range(len(start)) if d != dim])
+        for dim, (begin, extent) in enumerate(zip(start, call.shape, strict=True))
+    ]
+    return np.broadcast_to(numbers.function(draw, [step, *positions]), call.shape)
 
 
 MEANINGS: Mapping[str, Meaning] = {
@@ -126,4 +140,5 @@ MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("clone", "alias", "detach"), _copy),
     "full": _full,
     "arange": _arange,
+    "philox_uniform": _random,
 }

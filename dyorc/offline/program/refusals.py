@@ -66,6 +66,10 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
             text = f"numpy {_NO_VALUE}"
         case _ if "modified by an inplace operation" in text:
             text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
+        case _ if "mutating a non-functional tensor" in text:
+            text = (
+                "a tensor is changed that is neither a parameter nor a buffer: register it as a buffer, so that steps hand it on"
+            )
         case _ if "mutat" in text:
             text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"
         case _:

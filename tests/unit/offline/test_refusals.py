@@ -42,7 +42,7 @@ def _assigns(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         (lambda y, x: torch.from_numpy(y.detach().numpy()) * y, r"numpy needs the data of a tensor"),
         (lambda y, x: y + x.add_(1), r"add_ changes an input of the module in place; work on a copy"),
         (_assigns, r"x\[0\] = 0\): __setitem__ changes an input of the module in place"),
-        (lambda y, x: y * x.view(-1)[:1].mul_(2), r"changes an input of the module in place"),
+        (lambda y, x: y * x.view(-1)[:1].mul_(2), r"torch cannot train the module: .* modified by an inplace operation"),
         (lambda y, x: torch.fft.fft(y).real, r"fft_fft computes complex numbers, .* hold both parts as real tensors"),
         (lambda y, x: torch.sparse.mm(x.to_sparse(), y.T), r"to_sparse makes a sparse tensor, .* use dense ones"),
     ],
@@ -51,7 +51,7 @@ def _assigns(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def test_the_refusal_names_the_operation_and_the_line(body: _Body, error: str) -> None:
     with pytest.raises(ProgramCaptureError, match=error) as refusal:
         capture(_Model(body), [torch.zeros(2, 4)])
-    if "something" not in str(refusal.value):
+    if "torch cannot train" not in str(refusal.value):
         assert f" at {__file__}:" in str(refusal.value)
 
 
@@ -59,7 +59,7 @@ def test_a_constant_without_elements_is_refused_with_what_to_do() -> None:
     with torch.device("meta"):
         module = _Model(lambda y, x: y * module.table)
         module.table = torch.ones(4)
-    with pytest.raises(ProgramCaptureError, match=r"holds a tensor of shape \[4\] without elements: register it as a buffer, or"):
+    with pytest.raises(ProgramCaptureError, match="lies on meta, without elements: register it as a buffer, or"):
         capture(module, [torch.zeros(2, 4)])
 
 

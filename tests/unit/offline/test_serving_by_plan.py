@@ -34,12 +34,14 @@ class Model(nn.Module):
         self.block = nn.Linear(8, 8)
         self.head = nn.Linear(8, 12, bias=False)
         self.head.weight = self.embedding.weight
+        self.register_buffer("shift", torch.ones(8))
+        self.register_buffer("shift_too", self.shift)
         self.table = torch.linspace(-1, 1, 8)
         self.factor = torch.tensor(3.0)
         self.register_buffer("unsaved", torch.full((8,), 0.5), persistent=False)
 
     def forward(self, tokens: torch.Tensor, *, mask: torch.Tensor) -> dict[str, Any]:
-        h = self.block(self.embedding(tokens)) * self.table + self.unsaved * self.factor
+        h = (self.block(self.embedding(tokens)) + self.shift_too) * self.table + self.unsaved * self.factor
         h = h * torch.tensor([1.0, -2.0] * 4)
         h[:, 4:6] = 0
         return {"logits": self.head(h), "hidden": (h * mask,)}
@@ -76,8 +78,8 @@ def _served(plan: Plan, path: Path) -> PlannedModule:
 
 _FILES: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] = {
     "both names": lambda state: state,
-    "the first name": lambda state: {name: tensor for name, tensor in state.items() if name != "head.weight"},
-    "the other name": lambda state: {name: tensor for name, tensor in state.items() if name != "embedding.weight"},
+    "the first name": lambda state: {name: tensor for name, tensor in state.items() if name not in ("head.weight", "shift_too")},
+    "the other name": lambda state: {name: tensor for name, tensor in state.items() if name not in ("embedding.weight", "shift")},
 }
 
 
@@ -86,6 +88,7 @@ _FILES: dict[str, Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] 
 def test_a_module_is_served_with_either_name_of_tied_weights(tmp_path: Path, file: str, planner: str) -> None:
     torch.manual_seed(0)
     trained, path = Model().eval(), tmp_path / "model.safetensors"
+    trained.shift.fill_(0.25)
     state = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
     save_file(_FILES[file](state), path)
     plan = _plan(planner)

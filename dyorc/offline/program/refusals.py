@@ -67,8 +67,11 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
         case _ if "modified by an inplace operation" in text:
             text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
         case _ if "mutating a non-functional tensor" in text:
+            text = "a tensor is changed that is neither a parameter nor a buffer: register it as a buffer"
+        case _ if "found at least two devices" in text and "meta" in text:
             text = (
-                "a tensor is changed that is neither a parameter nor a buffer: register it as a buffer, so that steps hand it on"
+                "a tensor that is neither a parameter nor a buffer lies on meta, without elements: register it as a buffer, or "
+                "make the module elsewhere"
             )
         case _ if "mutat" in text:
             text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"

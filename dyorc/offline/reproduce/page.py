@@ -53,7 +53,7 @@ of our own, are counted apart: they may agree, but nothing that is published is 
 `--inference`, to be [served](serving-by-plan.md). The loss may also be what a dictionary or an object holds as `loss`, or the
 first element of a tuple. Inputs by name are a dictionary: `return module, inputs, {{"mask": mask}}`, or without `inputs`.
 
-[Tied weights are one parameter](decisions/0079-what-a-program-holds.md), with the sum of their gradients. A parameter that gets no
+[Tied weights are one parameter](decisions/0079-what-a-program-holds.md), with the sum of their gradients. One that gets no
 gradient is frozen, and a warning names it. Tensors that are neither parameters nor buffers are constants; what a step changes
 must be a buffer. Refused, with the line of the module: shapes and Python branches that depend on data, complex and sparse
 tensors, inputs that are changed in place.

@@ -20,7 +20,7 @@ VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
-.PHONY: equality zoo zoo-quick random-workflows train-tag bench-planners bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: equality zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -154,6 +154,9 @@ bench-serving-by-plan: $(VENV)/.dev ## MiniLM split over two processes by a plan
 
 bench-planners: $(VENV)/.dev ## Train a GPT on two ranks, one half as fast, by each planner's plan: step time measured and predicted (6 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.planners
+
+bench-planning-time: $(VENV)/.dev ## How long HAP plans an encoder of 12 layers for 8, 64 and 512 devices (2 minutes); the last line is JSON
+	$(BIN)/python -m benchmarks.focused.planning_time
 
 bench-planner-peers: $(VENV)/.dev .venv-peers/autoparallel/.made ## Our planners beside others, on AUTOPARALLEL=checkout and SAILOR=library, where given (an hour); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.planner_peers --output benchmarks/results/planners/peers.json $(if $(AUTOPARALLEL),--autoparallel $(AUTOPARALLEL)) $(if $(SAILOR),--sailor $(SAILOR))

@@ -18,7 +18,7 @@ from dyorc.server_options import AsJson
 from dyorc.whole_table import WholeTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from dyorc.offline.cluster import Cluster
     from dyorc.offline.plan import ModuleCheck, Plan
@@ -72,6 +72,9 @@ def make(
         bool,
         typer.Option(help="Run the model beside its captured program first, in float64 on one device; the plan says if not."),
     ] = True,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="End the search after this long, with the best plan so far.")
+    ] = None,
 ) -> None:
     """Compares a model with its captured program, finds a plan of that, proves it, and writes it.
 
@@ -82,7 +85,7 @@ def make(
 
     from dyorc.offline.cluster import load_cluster
     from dyorc.offline.plan.codec import write_plan
-    from dyorc.offline.planners.auto import plan
+    from dyorc.offline.planners.auto import plans
     from dyorc.offline.whole_file import check_writable
     from dyorc.plan_progress import SearchProgress
 
@@ -95,14 +98,15 @@ def make(
     _print_comparison(program, check)
     gc.freeze()  # torch's objects stay: looking through all of them again and again takes a tenth of a search
     with SearchProgress() as progress:
-        found = replace(plan(program, where, planner, report=progress.take), target=target, module_check=check)
-    found = _with_channels(found, where, channels)
-    _print_proof(program, found)
+        candidates = plans(program, where, planner, report=progress.take, deadline_s=deadline)
+    found = _first_proved(
+        program, (_with_channels(replace(each, target=target, module_check=check), where, channels) for each in candidates)
+    )
     if found.inference is not None:
         found = replace(found, inference=replace(found.inference, is_proved=True))
     write_plan(found, output)
     origin = found.provenance
-    early = ", interrupted" if "interrupted" in origin.notes else ""
+    early = "" if origin.ended == "finished" else f", search ended by {origin.ended}"
     _console.print(
         f"{output}: by {origin.planner}{early}, {_ms(origin.cost_s or 0.0)} a step on {where.name} ({where.num_ranks} ranks), "
         f"{len(found.steps)} steps"
@@ -411,6 +415,24 @@ def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
         _console.print(f"captured program and plan{size}: {report}", markup=False)
 
 
+def _first_proved(program: "TensorProgram", candidates: "Iterable[Plan]") -> "Plan":
+    """Proves plans in turn, and returns the first that is proved; warns of those before it.
+
+    Raises:
+        PlanError: None is; says of each why.
+    """
+    errors: list[str] = []
+    for plan in candidates:
+        try:
+            _print_proof(program, plan)
+        except PlanError as error:
+            errors.append(f"{plan.provenance.planner}: {error}")
+            Console(stderr=True, soft_wrap=True).print(f"warning: not taken, {errors[-1]}", style="yellow", markup=False)
+        else:
+            return plan
+    raise PlanError("no plan that was found is proved, so none is written:\n" + "\n".join(f"  {error}" for error in errors))
+
+
 def _print_meshes(plan: "Plan") -> None:
     table = WholeTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
     for mesh in plan.meshes.values():
@@ -421,19 +443,9 @@ def _print_meshes(plan: "Plan") -> None:
 
 
 def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
-    from dyorc.offline.plan.show import summary_of
+    from dyorc.rank_table import rank_table
 
-    names = ["rank", "operations", "Gflop", "MB at the start"]
-    names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
-    table = WholeTable(*(Column(name, justify="right") for name in names))
-    for one in summary_of(plan).ranks:
-        row = [str(one.rank), f"{one.num_operations:,}", f"{one.flops / 1e9:,.4g}", f"{one.source_bytes / 1e6:,.4g}"]
-        if simulation:
-            busy_s, communication_s = simulation.busy_s[one.rank], simulation.communication_s[one.rank]
-            times = [busy_s, communication_s, simulation.overlap_s[one.rank]]
-            row += [f"{simulation.peak_bytes[one.rank] / 1e6:,.4g}", *(f"{time_s * 1e3:,.4g}" for time_s in times)]
-        table.add_row(*row)
-    _console.print(table)
+    _console.print(rank_table(plan, simulation))
 
 
 def _ms(seconds: float) -> str:

@@ -29,7 +29,7 @@ from dyorc.offline.plan import (
 )
 from dyorc.offline.plan.codec import digest_of, plan_from_json, plan_to_json
 from dyorc.offline.program import PARTIAL, REPLICATE, Ref, Shard, Value, ValueKind
-from dyorc.offline.program.graph import Dtype, OutputShape
+from dyorc.offline.program.graph import Dtype, OutputShape, OutputStart
 
 _names = st.text(min_size=1, max_size=6)
 _sizes = st.lists(st.integers(0, 9), max_size=5).map(tuple)
@@ -73,8 +73,8 @@ def _meshes(draw: st.DrawFn) -> Mesh:
 
 def _arguments(tensors: list[str]) -> st.SearchStrategy[Any]:
     leaves = st.one_of(
-        st.sampled_from(tensors).map(Ref), st.just(OutputShape()), st.just(Dtype("float64")), st.none(), st.booleans(),
-        st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), _names,
+        st.sampled_from(tensors).map(Ref), st.sampled_from([OutputShape(), OutputStart(), Dtype("float64"), None]),
+        st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), _names,
     )  # fmt: skip
     return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
 

@@ -15,6 +15,7 @@ from math import inf
 from dyorc.errors import PlanError
 from dyorc.offline.cluster.channels import DEFAULTS, ChannelCost
 from dyorc.offline.cluster.collectives import CollectiveCost, CostLine, derived_lines, driving_bytes, rescaled_lines
+from dyorc.offline.cluster.limits import MAX_BYTES, RATES, SECONDS, check_range
 from dyorc.offline.plan.network import Network
 from dyorc.offline.plan.steps import Algorithm, ChannelKind, CollectiveKind
 from dyorc.offline.program.costs import FREE, NodeCost
@@ -42,6 +43,20 @@ class Device:
     overhead_s: float = 0.0
     view_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuses figures that no device can have.
+
+        Raises:
+            PlanError: Names the device and the figure.
+        """
+        whose = f"device {self.name} on {self.machine}"
+        check_range(whose, "flops_per_s", self.flops_per_s, RATES)
+        check_range(whose, "memory_bytes", self.memory_bytes, (1, MAX_BYTES))
+        if self.memory_bytes_per_s != inf:
+            check_range(whose, "memory_bytes_per_s", self.memory_bytes_per_s, RATES)
+        check_range(whose, "overhead_s", self.overhead_s, SECONDS)
+        check_range(whose, "view_s", self.view_s, SECONDS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -58,6 +73,16 @@ class Link:
     target: str
     bytes_per_s: float
     latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuses figures that no link can have.
+
+        Raises:
+            PlanError: Names the link and the figure.
+        """
+        whose = f"link from {self.source} to {self.target}" if self.source else "link between all machines"
+        check_range(whose, "bytes_per_s", self.bytes_per_s, RATES)
+        check_range(whose, "latency_s", self.latency_s, SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +189,12 @@ class Cluster:
         """Each device's part of the cluster's speed: the shares of a proportional division."""
         total = sum(device.flops_per_s for device in self.devices)
         return tuple(device.flops_per_s / total for device in self.devices)
+
+    @cached_property
+    def first_alike(self) -> tuple[int, ...]:
+        """For each rank, the first whose device computes as fast and has as much memory: itself, if none before it does."""
+        first: dict[Device, int] = {}
+        return tuple(first.setdefault(replace(each, name="", machine=""), rank) for rank, each in enumerate(self.devices))
 
     @cached_property
     def machines(self) -> tuple[str, ...]:

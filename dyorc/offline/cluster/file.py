@@ -56,6 +56,7 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster.channels import ChannelCost
 from dyorc.offline.cluster.cluster import Cluster, Contention, Device, Interface, Link
 from dyorc.offline.cluster.collectives import CollectiveCost, CostLine
+from dyorc.offline.cluster.limits import MAX_DEVICES
 from dyorc.offline.cluster.toml_table import Table
 from dyorc.offline.plan.steps import Algorithm, ChannelKind, CollectiveKind
 from dyorc.toml_lines import lines_of
@@ -89,11 +90,11 @@ def cluster_from_toml(text: str, where: str = "cluster") -> Cluster:
     """
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of tomllib, or of Python about whole numbers of thousands of digits
         raise PlanError(f"{where} is no TOML: {error}") from error
     top = Table(content, (), lines_of(text), where)
     name = top.text("name")
-    flops_per_multiply_add = top.positive("flops_per_multiply_add", 2.0)
+    flops_per_multiply_add = top.rate("flops_per_multiply_add", 2.0)
     source = top.text("source", "")
     machines = top.tables("machines", at_least=1)
     links, devices, names, interfaces = list[Link](), list[Device](), list[str](), list[Interface]()
@@ -126,9 +127,9 @@ def _read_contention(table: Table | None) -> Contention | None:
     if table is None:
         return None
     found = Contention(
-        computing=table.positive("computing"),
-        communicating=table.positive("communicating"),
-        waiting_s=table.not_negative("waiting_s", 0.0),
+        computing=table.rate("computing"),
+        communicating=table.rate("communicating"),
+        waiting_s=table.seconds("waiting_s", 0.0),
     )
     for key, times in (("computing", found.computing), ("communicating", found.communicating)):
         if times < 1:
@@ -147,7 +148,7 @@ def _read_interfaces(machine: Table) -> list[Interface]:
             ip_address(address or "::")
         except ValueError:
             raise table.error("address", f"an IP address, and not {address!r}") from None
-        bytes_per_s = table.positive("bytes_per_s")
+        bytes_per_s = table.rate("bytes_per_s")
         table.end()
         found.append(Interface(machine=machine.text("name"), name=name, bytes_per_s=bytes_per_s, address=address))
     return found
@@ -161,15 +162,15 @@ def _read_machine(table: Table, devices: list[Device], links: list[Link], known:
         links.append(_read_link(inside, machine, machine))
         inside.end()
     for device in table.tables("devices", at_least=1):
-        count = device.whole("count", 1)
+        count = device.whole("count", 1, most=MAX_DEVICES)
         found = Device(
             name=device.text("name"),
             machine=machine,
-            flops_per_s=device.positive("flops_per_s"),
+            flops_per_s=device.rate("flops_per_s"),
             memory_bytes=device.whole("memory_bytes"),
-            memory_bytes_per_s=device.positive("memory_bytes_per_s", float("inf")),
-            overhead_s=device.not_negative("overhead_s", 0.0),
-            view_s=device.not_negative("view_s", 0.0),
+            memory_bytes_per_s=device.rate("memory_bytes_per_s", float("inf")),
+            overhead_s=device.seconds("overhead_s", 0.0),
+            view_s=device.seconds("view_s", 0.0),
         )
         device.end()
         devices += [found] * count
@@ -178,7 +179,7 @@ def _read_machine(table: Table, devices: list[Device], links: list[Link], known:
 
 
 def _read_link(table: Table, source: str, target: str) -> Link:
-    bytes_per_s, latency_s = table.positive("bytes_per_s"), table.not_negative("latency_s", 0.0)
+    bytes_per_s, latency_s = table.rate("bytes_per_s"), table.seconds("latency_s", 0.0)
     return Link(source=source, target=target, bytes_per_s=bytes_per_s, latency_s=latency_s)
 
 
@@ -234,7 +235,7 @@ def _read_collective(table: Table, counts: tuple[int, ...]) -> CollectiveCost:
         algorithm=Algorithm(algorithm),
         lines=tuple(_read_line(line) for line in several or [table]),
         devices_by_machine=tuple(measured_counts),
-        at_bytes_per_s=table.not_negative("at_bytes_per_s", 0.0),
+        at_bytes_per_s=0.0 if table.take("at_bytes_per_s", 0) == 0 else table.rate("at_bytes_per_s"),
         is_everywhere=table.truth("is_everywhere", False),
     )
     for each in [*several, table]:
@@ -244,13 +245,13 @@ def _read_collective(table: Table, counts: tuple[int, ...]) -> CollectiveCost:
 
 def _read_channel(table: Table) -> ChannelCost:
     kind = table.choice("kind", [str(kind) for kind in ChannelKind if kind is not ChannelKind.GLOO])
-    bytes_per_s, latency_s = table.positive("bytes_per_s"), table.not_negative("latency_s", 0.0)
+    bytes_per_s, latency_s = table.rate("bytes_per_s"), table.seconds("latency_s", 0.0)
     table.end()
     return ChannelCost(kind=ChannelKind(kind), bytes_per_s=bytes_per_s, latency_s=latency_s)
 
 
 def _read_line(table: Table) -> CostLine:
-    latency_s = table.not_negative("latency_s", 0.0)
-    if (s_per_byte := table.not_negative("s_per_byte", 0.0)) > 0:
+    latency_s = table.seconds("latency_s", 0.0)
+    if (s_per_byte := table.seconds("s_per_byte", 0.0)) > 0:
         return CostLine(latency_s, s_per_byte)
-    return CostLine(latency_s, 1.0 / table.positive("bytes_per_s"))
+    return CostLine(latency_s, 1.0 / table.rate("bytes_per_s"))

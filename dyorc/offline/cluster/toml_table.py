@@ -1,10 +1,11 @@
 """Reads tables of a TOML file key by key, with errors that say in which line what was expected."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from dyorc.errors import PlanError
+from dyorc.offline.cluster.limits import MAX_BYTES, RATES, SECONDS
 from dyorc.toml_lines import Path
 
 _REQUIRED = object()
@@ -58,22 +59,24 @@ class Table:
             raise self.error(key, f"true or false, and not {found!r}")
         return found
 
-    def whole(self, key: str, default: object = _REQUIRED) -> int:
-        """Returns a whole number above 0."""
+    def whole(self, key: str, default: object = _REQUIRED, *, most: int = MAX_BYTES) -> int:
+        """Returns a whole number above 0, which is not more than the most it may be."""
         found = self.take(key, default, "a whole number above 0")
         if isinstance(found, float) and isfinite(found) and found.is_integer():  # 16e9
             found = int(found)
         if type(found) is not int or found <= 0:
             raise self.error(key, f"a whole number above 0, and not {found!r}")
+        if found > most:
+            raise self.error(key, f"a whole number, {most:,} at most, and not {_short(found)}")
         return found
 
-    def positive(self, key: str, default: object = _REQUIRED) -> float:
-        """Returns a number above 0."""
-        return self._number(key, default, "a number above 0", is_zero_right=False)
+    def rate(self, key: str, default: object = _REQUIRED) -> float:
+        """Returns what is done in a second: a number above 0 that a machine can reach."""
+        return self._number(key, default, "a number above 0", RATES, is_zero_right=False)
 
-    def not_negative(self, key: str, default: object = _REQUIRED) -> float:
-        """Returns a number, 0 or above."""
-        return self._number(key, default, "a number, 0 or above", is_zero_right=True)
+    def seconds(self, key: str, default: object = _REQUIRED) -> float:
+        """Returns a time: a number, 0 or above, that is not endless."""
+        return self._number(key, default, "a number, 0 or above", SECONDS, is_zero_right=True)
 
     def table(self, key: str) -> "Table | None":
         """Returns a table within this one, or None."""
@@ -100,11 +103,15 @@ class Table:
             if key not in self._taken:
                 raise PlanError(f"{self._place(key)}: {self._named(key)} is unknown; known are {', '.join(sorted(self._taken))}")
 
-    def _number(self, key: str, default: object, expected: str, *, is_zero_right: bool) -> float:
+    def _number(self, key: str, default: object, expected: str, limits: tuple[float, float], *, is_zero_right: bool) -> float:
         found = self.take(key, default, expected)
-        is_number = type(found) in (int, float) and (found is default or isfinite(found))
-        if not is_number or found < 0 or (found == 0 and not is_zero_right):
-            raise self.error(key, f"{expected}, and not {found!r}")
+        if found is default:
+            return float(found)
+        if type(found) not in (int, float) or not found >= 0 or (found == 0 and not is_zero_right) or found == inf:
+            raise self.error(key, f"{expected}, and not {_short(found)}")
+        least, most = limits
+        if not least <= found <= most:
+            raise self.error(key, f"a number from {least:g} to {most:g}, and not {_short(found)}")
         return float(found)
 
     def _place(self, key: str) -> str:
@@ -120,3 +127,9 @@ class Table:
     def _which(self) -> str:
         name = self._content.get("name")
         return f" ({name})" if isinstance(name, str) else ""
+
+
+def _short(value: object) -> str:
+    """A value as an error names it: digits by the thousand help nobody."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"a number of {value.bit_length()} binary digits"
+    return text if len(text) <= 80 else f"{text[:80]}..."

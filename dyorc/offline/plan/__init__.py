@@ -17,7 +17,7 @@ from dyorc.offline.plan.layout import (
 )
 from dyorc.offline.plan.network import Limit, MachinePair, Network
 from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance, SearchEnd
 from dyorc.offline.plan.samples import for_samples
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 
@@ -44,6 +44,7 @@ __all__ = [
     "PlanBuilder",
     "Provenance",
     "Region",
+    "SearchEnd",
     "Step",
     "Transfer",
     "communicate_early",

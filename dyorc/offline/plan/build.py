@@ -56,6 +56,7 @@ class PlanBuilder:
         self._known: dict[str, Tensor] = {}
         self._generations: dict[str, int] = {}  # value -> how often it was forgotten
         self._forms: dict[tuple[str, str], _Form] = {}  # of each node on each mesh
+        self._texts: dict[Layout, str] = {}  # how layouts are written: shards of hundreds of ranks take long
         self._meshes: dict[str, Mesh] = {}
         self._tensors: dict[str, Placed] = {}
         self._made: dict[str, set[int]] = {}  # id -> the parts that are made
@@ -280,7 +281,10 @@ class PlanBuilder:
 
     def _tensor(self, value: str, mesh: str, layout: Layout) -> str:
         again = "'" * self._generations.get(value, 0)
-        name = f"{value}{again}@{mesh}:{'|'.join(map(str, layout))}"
+        text = self._texts.get(layout)
+        if text is None:
+            text = self._texts[layout] = "|".join(map(str, layout))
+        name = f"{value}{again}@{mesh}:{text}"
         if name not in self._tensors:
             self._tensors[name] = Placed(value=value, mesh=mesh, layout=layout)
             self._made[name] = set()

@@ -10,7 +10,7 @@ import msgspec
 from dyorc.errors import PlanError
 from dyorc.offline.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.offline.plan.network import Limit, Network
-from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance
+from dyorc.offline.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance, SearchEnd
 from dyorc.offline.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.offline.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
 from dyorc.offline.program.graph import Dtype, OutputShape, OutputStart
@@ -98,14 +98,15 @@ class CollectiveRow(StepRow, tag="collective"):
     algorithm: Algorithm
 
 
-class ProvenanceRow(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the plan comes from."""
+class ProvenanceRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the plan comes from; how its search ended, if not by itself."""
 
     planner: str
     seed: int
     cost_s: float | None
     search_s: float | None
     notes: dict[str, str]
+    ended: SearchEnd = SearchEnd.FINISHED
 
 
 class LimitRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -229,6 +230,7 @@ class _Writer:
                 cost_s=provenance.cost_s,
                 search_s=provenance.search_s,
                 notes=dict(sorted(provenance.notes.items())),
+                ended=provenance.ended,
             ),
             network=_network_row(plan.network),
             meshes=[_mesh_row(plan.meshes[name]) for name in self._meshes.rows],
@@ -379,7 +381,12 @@ class _Reader:
             steps=tuple(self._step(row, number) for number, row in enumerate(document.steps)),
             results={value: self._id(tensor, f"the result {value}") for value, tensor in document.results},
             provenance=Provenance(
-                planner=origin.planner, seed=origin.seed, cost_s=origin.cost_s, search_s=origin.search_s, notes=origin.notes
+                planner=origin.planner,
+                seed=origin.seed,
+                cost_s=origin.cost_s,
+                search_s=origin.search_s,
+                ended=origin.ended,
+                notes=origin.notes,
             ),
             network=_network(document.network),
             inference=None if document.inference is None else _inference(document.inference),

@@ -4,6 +4,7 @@ program.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from math import prod
 from typing import Literal
@@ -31,6 +32,14 @@ class Placed:
     layout: Layout
 
 
+class SearchEnd(StrEnum):
+    """How the search for a plan ended."""
+
+    FINISHED = "finished"  # by itself
+    INTERRUPTED = "interrupted"  # by Ctrl-C, with the best plan so far
+    DEADLINE = "deadline"  # its time was over, with the best plan so far
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Where a plan comes from.
@@ -40,13 +49,15 @@ class Provenance:
         seed: Of its random numbers; 0 if it draws none.
         cost_s: The seconds of one step that it predicts, or None.
         search_s: The seconds it searched. Not part of the plan's digest.
-        notes: What else it says for people: bounds, ratios, whether it was interrupted.
+        ended: How the search ended.
+        notes: What else it says for people: bounds, ratios.
     """
 
     planner: str
     seed: int = 0
     cost_s: float | None = None
     search_s: float | None = None
+    ended: SearchEnd = SearchEnd.FINISHED
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

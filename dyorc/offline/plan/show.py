@@ -4,12 +4,13 @@ All of it is in the plan itself: neither the program nor a cluster is needed.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from dyorc.offline.plan.layout import Coordinate
+from dyorc.offline.plan.alike import first_alike
+from dyorc.offline.plan.layout import Coordinate, Mesh
 from dyorc.offline.plan.plan import Plan
 from dyorc.offline.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
 from dyorc.offline.program import Node, Replicate, Value
@@ -71,6 +72,7 @@ def values_of(plan: Plan) -> dict[str, Any]:
         "target": plan.target,
         "program": plan.program,
         "cost_s": origin.cost_s,
+        "ended": origin.ended,
         "notes": dict(origin.notes),
         "num_kernels": len(plan.kernels),
         "meshes": [
@@ -84,8 +86,10 @@ def values_of(plan: Plan) -> dict[str, Any]:
 class _Summing:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._first_alike = first_alike(plan)
         self._operations = Counter[int]()
         self._flops: dict[int, float] = {}
+        self._firsts_of: dict[str, Sequence[int]] = {}
         self._known: dict[tuple[object, ...], float] = {}
         self._num_steps = Counter[str]()
         self._num_bytes = Counter[str]()
@@ -102,9 +106,9 @@ class _Summing:
             ),
             ranks=tuple(
                 RankSummary(
-                    rank=rank, num_operations=self._operations[rank], flops=self._flops.get(rank, 0.0), source_bytes=held[rank]
+                    rank=rank, num_operations=self._operations[first], flops=self._flops.get(first, 0.0), source_bytes=held[first]
                 )
-                for rank in range(self._plan.num_ranks)
+                for rank, first in enumerate(self._first_alike)
             ),
         )
 
@@ -112,7 +116,7 @@ class _Summing:
         match step:
             case Apply():
                 mesh = self._plan.meshes[step.mesh]
-                for rank in mesh.ranks:
+                for rank in self._firsts(mesh):
                     self._operations[rank] += 1
                     flops = self._flops_of(step, mesh.coordinate_of(rank, step.part))
                     self._flops[rank] = self._flops.get(rank, 0.0) + flops
@@ -124,6 +128,13 @@ class _Summing:
             case Transfer():
                 kinds = sorted({str(edge.kind) for edge in step.edges})
                 self._add(f"transfer by {', '.join(kinds)}" if kinds else "transfer", step.target)
+
+    def _firsts(self, mesh: Mesh) -> Sequence[int]:
+        """The ranks of a mesh that stand for all that are alike."""
+        found = self._firsts_of.get(mesh.name)
+        if found is None:
+            found = self._firsts_of[mesh.name] = [rank for rank in mesh.ranks if self._first_alike[rank] == rank]
+        return found
 
     def _add(self, kind: str, tensor: str) -> None:
         self._num_steps[kind] += 1

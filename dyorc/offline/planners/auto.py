@@ -1,19 +1,20 @@
-"""Plans by one planner, or by all of them: then the plan that is quickest under the simulator and fits the memory is kept.
+"""Plans by one planner, or by all of them: then the plan that is quickest under the simulator and fits the memory is the first.
 
 Planners that search nothing come first, and those that search begin with what was found before them.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from time import perf_counter
 from typing import Any
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan
+from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.planners import FOR_INFERENCE, PLANNERS
-from dyorc.offline.planners.pricing import Best
+from dyorc.offline.planners.ending import deadline, end_of
+from dyorc.offline.planners.pricing import Priced, priced
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.simulate import check_memory
 
@@ -33,6 +34,7 @@ class Attempt:
         cost_s: The simulated seconds of its best plan so far, if it has one.
         error: Why it has none in the end, or empty.
         best_s: The seconds of the best plan of all planners so far, if there is one.
+        ended: How its search ended; None before that.
     """
 
     planner: str
@@ -40,23 +42,30 @@ class Attempt:
     cost_s: float | None = None
     error: str = ""
     best_s: float | None = None
+    ended: SearchEnd | None = None
 
 
 Report = Callable[[Attempt], None]
 
 
-def plan(
+def plan(program: TensorProgram, cluster: Cluster, planner: str = AUTO, **options: Any) -> Plan:
+    """Plans a program on a cluster: the first of `plans`, which takes the same arguments."""
+    return plans(program, cluster, planner, **options)[0]
+
+
+def plans(
     program: TensorProgram,
     cluster: Cluster,
     planner: str = AUTO,
     *,
     report: Report | None = None,
     among: Iterable[str] | None = None,
+    deadline_s: float | None = None,
     **options: Any,
-) -> Plan:
-    """Plans a program on a cluster.
+) -> Sequence[Plan]:
+    """Plans a program on a cluster, and returns all plans that were found and fit its memory, the quickest first.
 
-    Ctrl-C ends the search with the best plan so far; before there is one, it is passed on.
+    Ctrl-C ends the search with the plans so far; before there is one, it is passed on.
 
     Args:
         program: What is distributed.
@@ -64,10 +73,13 @@ def plan(
         planner: A name in `PLANNERS`, or `auto` for the best of all.
         report: Hears how far each planner is.
         among: Which planners `auto` tries; all by default but those for small graphs alone.
+        deadline_s: After how many seconds the search ends with the plans so far. In other threads than the main one it ends when
+            a planner next says how far it is.
         options: The planner's own; none for `auto`.
 
     Raises:
-        PlanError: There is no such planner, it cannot plan this, or what it plans needs more memory than there is.
+        PlanError: There is no such planner, it cannot plan this, what it plans needs more memory than there is, or nothing was
+            found before the deadline.
     """
     usual = FOR_INFERENCE if program.outputs else [name for name in PLANNERS if name not in _ONLY_BY_NAME]
     names = list(among or usual) if planner == AUTO else [planner]
@@ -78,69 +90,106 @@ def plan(
             raise PlanError(f"{name} plans training; models that answer are planned by {', '.join(FOR_INFERENCE)}")
     if planner == AUTO and options:
         raise PlanError(f"{AUTO} takes no options, and {', '.join(options)} was given: name a planner")
-    return _Search(program, cluster, report).best(names, options)
+    if deadline_s is not None and not deadline_s > 0:
+        raise PlanError(f"the deadline must be a number of seconds above 0, and not {deadline_s:g}")
+    return _Search(program, cluster, report, deadline_s).plans(names, options)
 
 
 class _Search:
-    def __init__(self, program: TensorProgram, cluster: Cluster, report: Report | None) -> None:
+    def __init__(self, program: TensorProgram, cluster: Cluster, report: Report | None, deadline_s: float | None) -> None:
         self._program = program
         self._cluster = cluster
         self._report = report
-        self._best = Best(program, cluster)
-        self._found: list[Plan] = []
-        self._begun_s = perf_counter()
+        self._begun_s = time.monotonic()
+        self._deadline_s = deadline_s
+        self._due_s = None if deadline_s is None else self._begun_s + deadline_s
+        self._plans: list[Plan] = []
+        self._priced: list[Priced] = []
+        self._errors: dict[str, str] = {}
+        self._left: dict[str, str] = {}  # planners that were not tried or not finished, and which of both
 
-    def best(self, names: Sequence[str], options: dict[str, Any]) -> Plan:
-        errors: dict[str, str] = {}
-        is_interrupted = False
-        for name in names:
+    def plans(self, names: Sequence[str], options: dict[str, Any]) -> Sequence[Plan]:
+        ended = SearchEnd.FINISHED
+        for number, name in enumerate(names):
             try:
-                found = self._planned(name, options)
+                ended = self._take(name, options)
             except PlanError as error:
                 if len(names) == 1:
                     raise
-                errors[name] = str(error)
-                self._tell(name, 1.0, error=str(error))
-            except KeyboardInterrupt:
-                if self._best.found is None:
+                self._errors[name] = str(error)
+                self._tell(name, 1.0, error=str(error), ended=SearchEnd.FINISHED)
+            except KeyboardInterrupt as stop:
+                ended = end_of(stop)
+                if ended is SearchEnd.INTERRUPTED and not self._priced:
                     raise
-                is_interrupted = True
+                self._leave([name], "not finished", ended)
+            if ended is not SearchEnd.FINISHED:
+                self._leave(names[number + 1 :], "not tried", ended)
                 break
-            else:
-                if is_interrupted := "interrupted" in found.provenance.notes:
-                    break
-        return self._kept(errors, is_interrupted)
+        return self._best_first(ended)
 
-    def _kept(self, errors: dict[str, str], is_interrupted: bool) -> Plan:
-        best = self._best.found
-        if best is None or not best.does_fit:
-            reasons = "\n".join(f"  {name}: {error}" for name, error in errors.items())
-            raise PlanError(f"no planner has a plan of {self._program.name} for {self._cluster.name}:\n{reasons}")
-        provenance = best.plan.provenance
-        notes = dict(provenance.notes) | ({"interrupted": "yes"} if is_interrupted else {})
-        took_s = perf_counter() - self._begun_s
-        return replace(best.plan, provenance=replace(provenance, search_s=took_s, notes=notes))
+    def _take(self, name: str, options: dict[str, Any]) -> SearchEnd:
+        """Has a planner plan, and returns how its search ended. What it returns is priced even if the time is over."""
+        with deadline(self._due_s) as check:
+            found = self._planned(name, options, check)
+        self._plans.append(found)
+        price = priced(found, self._program, self._cluster)
+        check_memory(price.simulation, self._cluster)
+        self._priced.append(price)
+        ended = found.provenance.ended
+        self._tell(name, 1.0, price.simulation.total_s, ended=ended)
+        if ended is not SearchEnd.FINISHED:
+            self._left[name] = "not finished"
+        return ended
 
-    def _planned(self, name: str, options: dict[str, Any]) -> Plan:
+    def _planned(self, name: str, options: dict[str, Any], check: Callable[[], None]) -> Plan:
         function = PLANNERS[name]
         accepted = signature(function).parameters
         self._tell(name, 0.0)
         if "progress" in accepted:
 
             def heard(done_ratio: float, cost_s: float | None) -> None:
+                check()
                 self._tell(name, min(done_ratio, 1.0), cost_s)
 
             options = {"progress": heard} | options
-        if "known" in accepted and self._found:
-            options = {"known": tuple(self._found)} | options
-        found = function(self._program, self._cluster, **options)
-        self._found.append(found)
-        price = self._best.offer(found)
-        check_memory(price.simulation, self._cluster)
-        self._tell(name, 1.0, price.simulation.total_s)
+        if "known" in accepted and self._plans:
+            options = {"known": tuple(self._plans)} | options
+        return function(self._program, self._cluster, **options)
+
+    def _leave(self, names: Iterable[str], how: str, ended: SearchEnd) -> None:
+        limit = "" if self._deadline_s is None else f" of {self._deadline_s:g} s"  # without one, the planner has its own
+        why = "interrupted" if ended is SearchEnd.INTERRUPTED else f"the deadline{limit} was reached"
+        for name in names:
+            self._left[name] = how
+            self._tell(name, 1.0, error=f"{how}: {why}", ended=ended)
+
+    def _best_first(self, ended: SearchEnd) -> Sequence[Plan]:
+        """The plans that fit, each once, with what the whole search was like.
+
+        Raises:
+            PlanError: There is none.
+        """
+        if not self._priced:
+            raise self._nothing(ended)
+        left = {how: ", ".join(name for name, other in self._left.items() if other == how) for how in self._left.values()}
+        found: list[Plan] = []
+        for price in sorted(self._priced, key=lambda each: each.simulation.total_s):
+            if not any((price.plan.steps, price.plan.sources) == (other.steps, other.sources) for other in found):
+                made = price.plan.provenance
+                took_s = time.monotonic() - self._begun_s
+                made = replace(made, search_s=took_s, ended=ended, notes={**made.notes, **left})
+                found.append(replace(price.plan, provenance=made))
         return found
 
-    def _tell(self, name: str, done_ratio: float, cost_s: float | None = None, error: str = "") -> None:
+    def _nothing(self, ended: SearchEnd) -> PlanError:
+        reasons = "\n".join(f"  {name}: {error}" for name, error in (self._errors | self._left).items())
+        within = f" within {self._deadline_s:g} s" if ended is SearchEnd.DEADLINE and self._deadline_s else ""
+        return PlanError(f"no planner has found a plan of {self._program.name} for {self._cluster.name}{within}:\n{reasons}")
+
+    def _tell(
+        self, name: str, done_ratio: float, cost_s: float | None = None, error: str = "", ended: SearchEnd | None = None
+    ) -> None:
         if self._report:
-            attempt = Attempt(planner=name, done_ratio=done_ratio, cost_s=cost_s, error=error, best_s=self._best.cost_s)
-            self._report(attempt)
+            best_s = min((price.simulation.total_s for price in self._priced), default=None)
+            self._report(Attempt(planner=name, done_ratio=done_ratio, cost_s=cost_s, error=error, best_s=best_s, ended=ended))

@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from ortools.sat.python import cp_model
 
+from dyorc.offline.plan import SearchEnd
+from dyorc.offline.planners.ending import end_of
+
 Expression = cp_model.LinearExpr | cp_model.IntVar | int
 _WAIT_S = 0.2
 
@@ -30,13 +33,13 @@ class Solved:
         outcome: How it ended.
         value: Returns the value of a variable, if there is a solution.
         bound: What the objective is proved not to be better than.
-        is_interrupted: Whether Ctrl-C ended it.
+        ended: Whether it ended by itself, which is also at its limit of work.
     """
 
     outcome: Outcome
     value: Callable[[Expression], int]
     bound: float
-    is_interrupted: bool
+    ended: SearchEnd
 
     @property
     def has_solution(self) -> bool:
@@ -72,17 +75,17 @@ def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], Non
     heard = _Heard(found) if found else None
     thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, heard)), name="dyorc-cp-sat")
     thread.start()
-    is_interrupted = False
+    ended = SearchEnd.FINISHED
     while thread.is_alive():
         try:
             thread.join(_WAIT_S)
-        except KeyboardInterrupt:
-            is_interrupted = True
-        if is_interrupted:
+        except KeyboardInterrupt as stop:
+            ended = end_of(stop)
+        if ended is not SearchEnd.FINISHED:
             solver.stop_search()  # more than once: a search that has not begun yet does not hear it
     if not statuses or statuses[0] not in _OUTCOMES:
         raise ValueError(f"CP-SAT refuses the model: {model.validate()}")
-    return Solved(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, is_interrupted)
+    return Solved(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, ended)
 
 
 class _Heard(cp_model.CpSolverSolutionCallback):

@@ -13,9 +13,10 @@ from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan
+from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.assignment import Assignment, ratios_of
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.hap.hap import hap
 from dyorc.offline.planners.hidup.items import Hints, Run
 from dyorc.offline.planners.hidup.plan import Duplex, heard_by, hidup, with_notes
@@ -48,7 +49,7 @@ def duplex_hap(
         progress: Hears how far the search is. Ctrl-C ends it with the best plan so far.
     """
     begun_s, best = perf_counter(), Best(program, cluster)
-    ended = "converged"
+    ended, microbatches = SearchEnd.FINISHED, {}
     try:
         plans: list[Plan] = []
         for plan in () if hints else known if known is not None else _others(program, cluster, max_states):
@@ -58,17 +59,17 @@ def duplex_hap(
         if not hints:
             combination.once_more_in_one_batch(plans)
         combination.run(plans, max_rounds)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if best.found is None:
             raise
-        ended = "interrupted"
-    except PlanError:  # the batch cannot be halved: the others' plans are left
+        ended = end_of(stop)
+    except PlanError as error:  # the batch cannot be halved: the others' plans are left
         if best.found is None:
             raise
-        ended = "no microbatches"
+        microbatches = {"no microbatches": str(error)}
     assert best.found
     notes = {f"best_{name}_s": f"{total_s:.9g}" for name, total_s in best.totals.items()}
-    return with_notes(best.found.plan, perf_counter() - begun_s, ended=ended, **notes)
+    return with_notes(best.found.plan, perf_counter() - begun_s, ended, **notes, **microbatches)
 
 
 def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterable[Plan]:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-import dyorc.offline.program.randomness.philox  # noqa: F401  registers an operator of our own
+import dyorc.offline.program.randomness.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  registers an operator of our own
 from dyorc.offline.program.graph import Argument, Dtype, Node, OutputShape, OutputStart, Ref, TensorProgram, inputs_of, located
 
 Array = TypeVar("Array")

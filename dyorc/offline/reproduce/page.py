@@ -89,6 +89,11 @@ products of matrices are computed slice by slice while their sum goes round. Its
 the proof does not see them. Tests hold each beside the plain computation of the same: chunks of a graph beside the whole graph,
 experts on several ranks beside experts on one, a sparse gate beside a dense sum.
 
+**How long a search takes.** `--deadline SECONDS` ends it with the best plan so far, within any planner; progress and the plan say
+which planners were not finished or not tried. Ctrl-C does the same at once. Plans are proved, the quickest first: one that is not
+proved is not taken, with a warning that names its planner, and the next one is. Ranks that do the same are planned and simulated
+once, so that hundreds of equal devices take little longer than eight; `dyorc plan show` names them in one row.
+
 **Channels.** With `--channels auto`, each message between two ranks goes the way that costs least by the cluster's figures:
 `static` shared memory, which the receiver sets aside once, `dynamic`, which the sender takes when there is a message, `gloo` or
 `grpc`. One of these names in place of `auto` allows only that, and gloo where it does not lead. Ranks compute with what came

@@ -88,6 +88,7 @@ class Nursery:
         self._rank = rank
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._folder = ""
         self._has_forked = False
 
     def __enter__(self) -> "Nursery":
@@ -106,6 +107,14 @@ class Nursery:
         """Starts its process, which then imports; does not wait for that."""
         with self._lock:
             self._started()
+
+    def remove_at_end(self, folder: str) -> None:
+        """Has its process remove a folder when it ends: also if this process is killed, or ends without closing it.
+
+        Args:
+            folder: Known from the start of its process on, so from before `start` and `fork`; empty for none.
+        """
+        self._folder = folder
 
     def close(self) -> None:
         """Ends its process, and with it the ranks that still run."""
@@ -157,8 +166,9 @@ class Nursery:
         if self._running is None:
             ours, its = socket.socketpair()
             with its:
+                module = "dyorc.offline.runtime.nursery_process"
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "dyorc.offline.runtime.nursery_process", str(its.fileno()), self._rank],
+                    [sys.executable, "-m", module, str(its.fileno()), self._rank, self._folder],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[its.fileno()],
                     env={**os.environ, **_ONE_THREAD},

@@ -1,8 +1,8 @@
 """The process of a nursery: has imported what a rank needs, and forks one whenever it is told to.
 
-`python -m dyorc.offline.runtime.nursery_process DESCRIPTOR MODULE`, started by `Nursery`. It starts no thread and never touches
-CUDA, so that a forked process may do both. It tells how each rank has ended, by a pipe of that rank. When its parent goes
-away, or lets go of it, it kills the ranks that are left and ends. If it is killed itself, its ranks go on.
+`python -m dyorc.offline.runtime.nursery_process DESCRIPTOR MODULE FOLDER`, started by `Nursery`. It starts no thread and never
+touches CUDA, so that a forked process may do both. It tells how each rank has ended, by a pipe of that rank. When its parent goes
+away, or lets go of it, it kills the ranks that are left, removes their folder and ends. If it is killed itself, its ranks go on.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import importlib
 import os
 import random
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -25,6 +26,8 @@ import numpy as np
 import torch
 
 from dyorc.offline.runtime import orders
+from dyorc.offline.runtime.lanes import MEMORY_FOLDER
+from dyorc.transport.arena_file import sweep
 
 _IMPORTED_LATER = ("safetensors.torch",)
 """What every rank imports only when it runs."""
@@ -51,11 +54,13 @@ class NurseryProcess:
     Args:
         parent: Where orders come from.
         become: Makes a forked process a rank, which talks by a socket.
+        folder: Is removed at the end; nothing is, if empty.
     """
 
-    def __init__(self, parent: socket.socket, become: Callable[[socket.socket], NoReturn]) -> None:
+    def __init__(self, parent: socket.socket, become: Callable[[socket.socket], NoReturn], folder: str = "") -> None:
         self._parent = parent
         self._become = become
+        self._folder = folder
         self._children: set[_Child] = set()
         self._selector = selectors.DefaultSelector()
 
@@ -72,6 +77,9 @@ class NurseryProcess:
         for child in self._children:
             signal.pidfd_send_signal(child.process, signal.SIGKILL)
             os.waitpid(child.pid, 0)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)  # the parent may be doing it as well
+            sweep(MEMORY_FOLDER)
 
     def _fork(self, environment: Mapping[str, str], descriptors: list[int]) -> None:
         wire, told, *others = descriptors
@@ -141,7 +149,9 @@ def settle(environment: Mapping[str, str], folder: int) -> None:
 
 
 def main() -> None:
-    """Takes over the socket whose descriptor is the first argument; ranks are of the module that is the second."""
+    """Takes over the socket whose descriptor is the first argument; ranks are of the module that is the second, and meet in the
+    folder that is the third.
+    """
     parent = socket.socket(fileno=int(sys.argv[1]))
     parent.set_inheritable(False)
     become = importlib.import_module(sys.argv[2]).become_rank
@@ -151,7 +161,7 @@ def main() -> None:
         raise RuntimeError(f"imports have started threads, which a forked process would lack: {', '.join(threads)}")
     gc.collect()
     gc.freeze()  # the collector would write to each object, and so copy the memory that forked processes share
-    NurseryProcess(parent, become).run()
+    NurseryProcess(parent, become, sys.argv[3]).run()
     os._exit(0)  # exit handlers of libraries are not for this process
 
 

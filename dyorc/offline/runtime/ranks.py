@@ -131,7 +131,7 @@ class Ranks:
         self._start_rank = start_rank
         self._nursery = Nursery(options.start_timeout_s)
         self._processes: list[RankProcess] = []
-        self._folder = Path()
+        self._folder: Path | None = None
         self._progress: Progress | None = None
         self._plan: Plan | None = None
         self._begun = deque[int]()  # the number of samples of each step that was begun
@@ -152,6 +152,7 @@ class Ranks:
         """
         inside = self._options.folder
         self._folder = Path(tempfile.mkdtemp(prefix="ranks." if inside else "dyorc-ranks-", dir=inside or None))
+        self._nursery.remove_at_end(str(self._folder))
         try:
             self._progress = Progress(self._folder / "progress", self._num)
             device = _device_for(self._options.device, self._num)
@@ -201,7 +202,9 @@ class Ranks:
         if self._progress:
             self._progress.close()
             self._progress = None
-            shutil.rmtree(self._folder)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)  # the nursery may have done it
+            self._folder = None
             sweep(MEMORY_FOLDER)  # of ranks that were killed while they opened each other's memory
 
     @property

@@ -11,10 +11,13 @@ does; a port is free again when the undisturbed communication would have ended.
 Memory: a piece is there from when its task begins until its last reader ends; sources and results stay. A view shares the memory
 of what it looks at. What libraries need besides is not counted.
 
+Ranks that do the same at the same time are simulated once (`refinement.py`).
+
 Deterministic: everything is in the order of times, and of tasks where these are equal.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
 from math import inf
@@ -28,7 +31,7 @@ from dyorc.offline.simulate.simulation import Simulation
 from dyorc.offline.simulate.tasks import Tasks, tasks_of
 
 
-def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> Simulation:
+def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True, is_folded: bool = True) -> Simulation:
     """Simulates one step of training.
 
     Args:
@@ -36,29 +39,45 @@ def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
         program: What the plan distributes.
         cluster: Where it runs; rank is index of the device.
         overlap: Whether ranks compute while they communicate.
+        is_folded: Whether ranks that do the same at the same time are simulated once, where that is known to make no difference
+            (`refinement.py`). False is slower on many ranks, and finds the same.
 
     Raises:
         PlanError: The plan does not fit the program or the cluster, or reads what no step has made.
     """
-    tasks = tasks_of(plan, program, cluster, overlap=overlap)
+    tasks = tasks_of(plan, program, cluster, overlap=overlap, is_folded=is_folded)
     contending = Contending(cluster.contention, tasks.tasks, cluster.num_ranks) if cluster.contention and overlap else None
     run = _Run(tasks, cluster.num_ranks, contending)
-    run.go()
-    busy, communication = [0.0] * cluster.num_ranks, [0.0] * cluster.num_ranks
+    try:
+        run.go()
+    except _PortWantedTwice:
+        return simulate(plan, program, cluster, overlap=overlap, is_folded=False)
+    return _simulation(plan, tasks, run, is_disturbed=contending is not None)
+
+
+def _simulation(plan: Plan, tasks: Tasks, run: "_Run", *, is_disturbed: bool) -> Simulation:
+    alike = tasks.alike
+    busy, communication = [0.0] * len(alike.first), [0.0] * len(alike.first)
     for task, start_s, end_s in zip(tasks.tasks, run.starts, run.ends, strict=True):
         spent = communication if task.is_communication else busy
-        for rank in task.ranks:
-            spent[rank] += end_s - start_s if task.flow or contending else task.duration_s
+        for rank in alike.firsts(task.ranks):
+            spent[rank] += end_s - start_s if task.flow or is_disturbed else task.duration_s
+    histories = [tuple(history) for history in run.memory]
     return Simulation(
         plan=plan,
         total_s=max(run.ends, default=0.0),
-        busy_s=tuple(busy),
-        communication_s=tuple(communication),
-        peak_bytes=tuple(run.peaks),
-        memory=tuple(map(tuple, run.memory)),
+        busy_s=tuple(busy[first] for first in alike.first),
+        communication_s=tuple(communication[first] for first in alike.first),
+        peak_bytes=tuple(run.peaks[first] for first in alike.first),
+        memory=tuple(histories[first] for first in alike.first),
+        first_alike=alike.first,
         tasks=tasks.tasks,
         times=tuple(zip(run.starts, run.ends, strict=True)),
     )
+
+
+class _PortWantedTwice(Exception):
+    """Two tasks ask for a port at the same moment, and only their numbers say which has it: other ranks of a kind may differ."""
 
 
 class _Kind(IntEnum):
@@ -74,6 +93,7 @@ class _Run:
         self._tasks = tasks
         self._waiting = [len(task.after) for task in tasks.tasks]
         self._port_free_s = [0.0] * tasks.num_ports
+        self._port_asked_s = [-1.0] * tasks.num_ports
         self._readers = [0] * len(tasks.buffers)
         for task in tasks.tasks:
             for buffer in task.reads:
@@ -126,6 +146,8 @@ class _Run:
             return
         start_s = now_s
         if ports:
+            if self._tasks.alike.is_folded:
+                self._ask_for(ports, now_s)
             start_s = max(now_s, *(self._port_free_s[port] for port in ports))
             for port in ports:
                 self._port_free_s[port] = start_s + self._tasks.tasks[index].duration_s
@@ -133,6 +155,12 @@ class _Run:
             heappush(self._queue, (start_s, index, _Kind.BEGIN))
         else:
             self._begin(index, now_s)
+
+    def _ask_for(self, ports: Sequence[int], now_s: float) -> None:
+        for port in ports:
+            if self._port_asked_s[port] == now_s:
+                raise _PortWantedTwice
+            self._port_asked_s[port] = now_s
 
     def _begin(self, index: int, now_s: float) -> None:
         task = self._tasks.tasks[index]

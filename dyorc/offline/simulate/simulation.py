@@ -43,7 +43,8 @@ class Simulation:
         communication_s: For each rank, how long it communicated: the sum over its channels.
         peak_bytes: For each rank, the most memory that pieces took at one time.
         memory: For each rank, times at which that changed, and the bytes from then on.
-        tasks: What was done.
+        first_alike: For each rank, the first that does the same at the same time: itself, if none before it does.
+        tasks: What was done, by ranks that are alike once.
         times: When each task began and ended.
     """
 
@@ -53,6 +54,7 @@ class Simulation:
     communication_s: tuple[float, ...]
     peak_bytes: tuple[int, ...]
     memory: tuple[tuple[tuple[float, int], ...], ...] = field(repr=False)
+    first_alike: tuple[int, ...] = field(repr=False)
     tasks: tuple[Task, ...] = field(repr=False)
     times: tuple[tuple[float, float], ...] = field(repr=False)
 
@@ -60,9 +62,10 @@ class Simulation:
     def events(self) -> tuple[Event, ...]:
         """Everything that took time, in the order of the plan."""
         return tuple(
-            Event(self._name(task), task.step, task.ranks, task.is_communication, start_s, end_s)
+            Event(self._name(task), task.step, ranks, task.is_communication, start_s, end_s)
             for task, (start_s, end_s) in zip(self.tasks, self.times, strict=True)
             if end_s > start_s
+            for ranks in (task.ranks, *task.others)
         )
 
     def as_values(self) -> dict[str, Any]:
@@ -89,12 +92,25 @@ class Simulation:
     @cached_property
     def overlap_s(self) -> tuple[float, ...]:
         """For each rank, how long it computed and communicated at the same time."""
-        return tuple(self._overlap_of(rank) for rank in range(len(self.busy_s)))
+        overlap_s = {rank: self._overlap_of(*spans) for rank, spans in self._spans.items()}
+        return tuple(overlap_s.get(first, 0.0) for first in self.first_alike)
 
-    def _overlap_of(self, rank: int) -> float:
-        mine = [event for event in self.events if rank in event.ranks]
-        computing = _joined([(e.start_s, e.end_s) for e in mine if not e.is_communication])
-        communicating = _joined([(e.start_s, e.end_s) for e in mine if e.is_communication])
+    @property
+    def _spans(self) -> "dict[int, tuple[_Spans, _Spans]]":
+        """When each rank computed and when it communicated, for the first of ranks that are alike."""
+        firsts: dict[tuple[int, ...], frozenset[int]] = {}
+        found: dict[int, tuple[_Spans, _Spans]] = {}
+        for task, (start_s, end_s) in zip(self.tasks, self.times, strict=True):
+            if end_s > start_s:
+                if task.ranks not in firsts:
+                    firsts[task.ranks] = frozenset(self.first_alike[rank] for rank in task.ranks)
+                for rank in firsts[task.ranks]:
+                    found.setdefault(rank, ([], []))[task.is_communication].append((start_s, end_s))
+        return found
+
+    @staticmethod
+    def _overlap_of(computed: "_Spans", communicated: "_Spans") -> float:
+        computing, communicating = _joined(computed), _joined(communicated)
         total, other = 0.0, 0
         for start_s, end_s in computing:
             while other < len(communicating) and communicating[other][1] <= start_s:
@@ -119,6 +135,9 @@ def check_memory(simulation: Simulation, cluster: Cluster) -> None:
     ]
     if over:
         raise PlanError(f"the plan needs more memory than there is: {'; '.join(over)}")
+
+
+_Spans = list[tuple[float, float]]
 
 
 def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,9 +1,10 @@
 """How large the pieces of a plan are, and which part of the work each rank does. Plans repeat themselves: each is found once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
 
-from dyorc.offline.plan import Apply, Layout, Mesh, Plan
+from dyorc.offline.plan import Apply, Coordinate, Layout, Mesh, Plan
 from dyorc.offline.program import Shard
 
 Bytes = tuple[tuple[int, ...], ...]
@@ -16,6 +17,7 @@ class Sizes:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._bytes: dict[tuple[tuple[int, ...], str, str, Layout], Bytes] = {}
+        self._coordinates_of: dict[tuple[str, int], Sequence[Coordinate]] = {}
         self._of_tensor: dict[str, Bytes] = {}
         self._shares: dict[tuple[str, int | None, tuple[tuple[int, ...] | None, ...]], tuple[float, ...]] = {}
 
@@ -34,10 +36,26 @@ class Sizes:
     def _find_bytes(self, tensor: str) -> Bytes:
         mesh = self._plan.mesh_of(tensor)
         num_parts = mesh.num_parts if self._plan.varies_in_time(tensor) else 1
-        return tuple(
-            tuple(self._plan.piece_bytes(tensor, mesh.coordinate_of(rank, part)) for rank in mesh.ranks)
-            for part in range(num_parts)
-        )
+        return tuple(tuple(self._bytes_of_part(tensor, mesh, part)) for part in range(num_parts))
+
+    def _bytes_of_part(self, tensor: str, mesh: Mesh, part: int) -> Iterator[int]:
+        """The bytes of each rank's piece: of ranks whose shards are as large along every axis, found once."""
+        shards = [(axis, p.sizes) for axis, p in enumerate(self._plan.tensors[tensor].layout) if isinstance(p, Shard)]
+        known: dict[tuple[int | None, ...], int] = {}
+        for coordinate in self._coordinates(mesh, part):
+            key = tuple([sizes[at] if sizes and (at := coordinate[axis]) < len(sizes) else None for axis, sizes in shards])
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self._plan.piece_bytes(tensor, coordinate)
+            yield found
+
+    def _coordinates(self, mesh: Mesh, part: int) -> Sequence[Coordinate]:
+        """The coordinate of each rank of a mesh, in its order."""
+        key = mesh.name, part
+        if key not in self._coordinates_of:
+            of_axes = [(part,) if axis.is_time else range(axis.size) for axis in mesh.axes]
+            self._coordinates_of[key] = list(product(*of_axes))
+        return self._coordinates_of[key]
 
     def shares_of(self, step: Apply) -> Sequence[float]:
         """The part of a node's work that each rank of the mesh does in a step: along each axis that cuts something, its share."""
@@ -47,7 +65,7 @@ class Sizes:
         key = (step.mesh, step.part, cuts)
         found = self._shares.get(key)
         if found is None:
-            found = self._shares[key] = tuple(_share(mesh, rank, step.part, cuts) for rank in mesh.ranks)
+            found = self._shares[key] = tuple(_share(each, cuts) for each in self._coordinates(mesh, step.part or 0))
         return found
 
 
@@ -59,6 +77,5 @@ def _sizes(layouts: Sequence[Layout], axis: int) -> tuple[int, ...] | None:
     return None
 
 
-def _share(mesh: Mesh, rank: int, part: int | None, cuts: Sequence[tuple[int, ...] | None]) -> float:
-    coordinate = mesh.coordinate_of(rank, part)
+def _share(coordinate: Coordinate, cuts: Sequence[tuple[int, ...] | None]) -> float:
     return prod(cut[index] / sum(cut) for cut, index in zip(cuts, coordinate, strict=True) if cut and sum(cut))

@@ -8,7 +8,6 @@ task, where the cluster says that they take anything.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -19,8 +18,10 @@ from dyorc.offline.plan.kernels import NUM_TERMS, Parts, parts_of
 from dyorc.offline.program import Partial, Replicate, TensorProgram
 from dyorc.offline.program.costs import FREE, NodeCost, costs_of
 from dyorc.offline.program.graph import type_sizes
+from dyorc.offline.simulate.alike import Alike, Group, groups_along
 from dyorc.offline.simulate.chunks import ChunkTimes, kernel_s
 from dyorc.offline.simulate.ports import Flow, Ports
+from dyorc.offline.simulate.refinement import ranks_alike
 from dyorc.offline.simulate.sizes import Sizes
 
 PieceKey = tuple[str, int, int]
@@ -40,6 +41,7 @@ class Task(NamedTuple):
         reads: Buffers that it needs until it ends.
         makes: Buffers that it fills from when it begins.
         flow: What its speed depends on; without that, it takes what it takes.
+        others: The ranks of groups that do the same at the same time, which have no tasks of their own.
     """
 
     step: int
@@ -51,6 +53,7 @@ class Task(NamedTuple):
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     flow: Flow | None = None
+    others: tuple[tuple[int, ...], ...] = ()
 
 
 class Buffer(NamedTuple):
@@ -71,6 +74,7 @@ class Tasks:
         kept: The buffers that stay until the end: sources and results.
         num_ports: How many ports there are.
         capacities: What passes each way out of and into a machine, which flows share.
+        alike: Which ranks are simulated, and for whom.
     """
 
     tasks: tuple[Task, ...]
@@ -79,6 +83,7 @@ class Tasks:
     kept: frozenset[int]
     num_ports: int
     capacities: tuple[float, ...] = ()
+    alike: Alike
 
     @cached_property
     def followers(self) -> Sequence[Sequence[int]]:
@@ -90,7 +95,7 @@ class Tasks:
         return found
 
 
-def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool) -> Tasks:
+def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool, is_folded: bool = False) -> Tasks:
     """Takes a plan apart.
 
     Args:
@@ -99,6 +104,7 @@ def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
         cluster: Where.
         overlap: Whether a rank computes while it communicates. Channels keep the plan's order either way, and so does each
             rank's computation.
+        is_folded: Whether ranks that do the same at the same time have their tasks once.
 
     Raises:
         PlanError: The cluster has fewer devices than the plan has ranks, or a step reads what no step has made.
@@ -106,20 +112,25 @@ def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
     plan.check_program(program)
     if plan.num_ranks > cluster.num_ranks:
         raise PlanError(f"the plan is for {plan.num_ranks} ranks, and cluster {cluster.name} has {cluster.num_ranks} devices")
-    reader = _Reader(plan, costs_of(program), cluster, overlap=overlap)
-    return reader.read()
+    sizes = Sizes(plan)
+    alike = ranks_alike(plan, cluster, sizes) if is_folded else Alike(cluster)
+    return _Reader(plan, costs_of(program), cluster, sizes, alike, overlap=overlap).read()
 
 
 class _Reader:
     """Reads the steps in order."""
 
-    def __init__(self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, *, overlap: bool) -> None:
+    def __init__(
+        self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, sizes: Sizes, alike: Alike, *, overlap: bool
+    ) -> None:
         self._plan = plan
         self._costs = costs
         self._cluster = cluster.limited_to(plan.network) if plan.network else cluster
         self._overlap = overlap
-        self._sizes = Sizes(plan)
+        self._sizes = sizes
+        self._alike = alike
         self._ports = Ports(cluster, plan.network)
+        self._ports_of: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._tasks: list[Task] = []
         self._buffers: list[Buffer] = []
         self._pieces: dict[PieceKey, tuple[int, tuple[int, ...]]] = {}  # -> its buffer, and the tasks that it is ready after
@@ -154,6 +165,7 @@ class _Reader:
             kept=frozenset((*sources, *results)),
             num_ports=self._ports.num_ports,
             capacities=self._ports.capacities,
+            alike=self._alike,
         )
 
     def _apply(self, index: int, step: Apply) -> None:
@@ -164,17 +176,18 @@ class _Reader:
         inputs = [(tensor, plan.part_of(tensor, step.part)) for tensor in dict.fromkeys(step.inputs)]
         outputs = [(tensor, plan.part_of(tensor, step.part)) for tensor in step.outputs if tensor]
         if cost == FREE and inputs:
-            for rank in mesh.ranks:
+            for _, rank in self._alike.positions(mesh):
                 self._views_s[rank] += self._cluster.devices[rank].view_s
                 piece = self._piece((inputs[0][0], rank, inputs[0][1]))
                 self._pieces.update(dict.fromkeys([(tensor, rank, part) for tensor, part in outputs], piece))
             return
         sizes = [self._sizes.bytes_of(tensor)[part] for tensor, part in outputs]
-        for position, (rank, share) in enumerate(zip(mesh.ranks, self._sizes.shares_of(step), strict=True)):
+        shares = self._sizes.shares_of(step)
+        for position, rank in self._alike.positions(mesh):
             self._compute(
                 index,
                 rank,
-                self._cluster.compute_s(cost, rank, share),
+                self._cluster.compute_s(cost, rank, shares[position]),
                 [(tensor, rank, part) for tensor, part in inputs],
                 [((tensor, rank, part), size[position]) for (tensor, part), size in zip(outputs, sizes, strict=True)],
             )
@@ -187,21 +200,28 @@ class _Reader:
         # without a part, the step is for all of them
         is_for_all = step.part is None and self._plan.varies_in_time(step.source)
         for part in range(mesh.num_parts) if is_for_all else [self._plan.part_of(step.source, step.part)]:
-            for positions in _lines(mesh, step.axis):
-                self._exchange(index, step, mesh, part, positions)
+            if step.kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
+                self._cut(index, step, mesh, part)
+                continue
+            for group in self._alike.groups(mesh, step.axis):
+                self._exchange(index, step, mesh, part, group)
 
-    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, positions: Sequence[int]) -> None:
+    def _cut(self, index: int, step: Collective, mesh: Mesh, part: int) -> None:
+        """What each rank does by itself with what it holds whole."""
+        after = self._sizes.bytes_of(step.target)[part]
+        for position, rank in self._alike.positions(mesh):
+            self._compute(index, rank, 0.0, [(step.source, rank, part)], [((step.target, rank, part), after[position])])
+
+    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, group: Group) -> None:
         before, after = self._sizes.bytes_of(step.source)[part], self._sizes.bytes_of(step.target)[part]
-        reads: list[PieceKey] = [(step.source, mesh.ranks[position], part) for position in positions]
-        makes = [((step.target, mesh.ranks[position], part), after[position]) for position in positions]
-        if step.kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
-            for read, make in zip(reads, makes, strict=True):
-                self._compute(index, read[1], 0.0, [read], [make])
-            return
-        ranks = tuple(mesh.ranks[position] for position in positions)
-        pieces = _pieces(step.kind, [before[position] for position in positions], [after[p] for p in positions])
+        ranks = tuple(mesh.ranks[position] for position in group.positions)
+        sizes_after = [after[position] for position in group.positions]
+        pieces = _pieces(step.kind, [before[position] for position in group.positions], sizes_after)
         duration_s = self._cluster.collective_s(step.kind, step.algorithm, ranks, pieces)
-        self._communicate(index, ranks, duration_s, (reads, makes))
+        size_of = dict(zip((self._alike.first[rank] for rank in ranks), sizes_after, strict=True))
+        reads: list[PieceKey] = [(step.source, rank, part) for rank in size_of]
+        makes = [((step.target, rank, part), size) for rank, size in size_of.items()]
+        self._communicate(index, ranks, duration_s, (reads, makes), others=group.others)
 
     def _kernel(self, kernel: Kernel) -> None:
         """One task for each line of ranks: what is communicated and what is computed hide each other, and of what is made in
@@ -209,7 +229,7 @@ class _Reader:
         """
         parts, plan = parts_of(self._plan, kernel), self._plan
         mesh, kept = plan.mesh_of(parts.scatter.source), parts.kept(plan)
-        for positions in _lines(mesh, parts.scatter.axis):
+        for positions in groups_along(mesh, parts.scatter.axis):
             ranks = tuple(mesh.ranks[position] for position in positions)
             chunk = ChunkTimes(
                 product_s=max(self._products_s(parts, position) for position in positions) / kernel.num_chunks,
@@ -257,7 +277,7 @@ class _Reader:
         """What each rank does by itself with the pieces of all its parts, or to cut one into parts."""
         before, after = self._sizes.bytes_of(step.source), self._sizes.bytes_of(step.target)
         width = type_sizes[self._plan.values[self._plan.tensors[step.source].value].dtype]
-        for position, rank in enumerate(mesh.ranks):
+        for position, rank in self._alike.positions(mesh):
             read, written = (sum(sizes[position] for sizes in parts) for parts in (before, after))
             is_sum = step.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
             cost = NodeCost(flops=(read - before[0][position]) / width if is_sum else 0.0, read_bytes=read, written_bytes=written)
@@ -340,7 +360,7 @@ class _Reader:
             duration_s, self._views_s[rank] = duration_s + self._views_s[rank], 0.0
         # what takes no time needs no turn: if it waits for others, it must not hold up what the rank could compute meanwhile
         line = [rank] if duration_s or not reads or not self._overlap else []
-        self._add(step, (rank,), duration_s, line, (), (reads, makes), arriving)
+        self._add(step, (rank,), duration_s, line, (), (reads, makes), arriving, others=self._alike.others[rank])
 
     def _communicate(
         self,
@@ -350,14 +370,26 @@ class _Reader:
         pieces: tuple[Sequence[PieceKey], Sequence[tuple[PieceKey, int]]],
         *,
         is_message: bool = False,
+        others: tuple[tuple[int, ...], ...] = (),
     ) -> int:
-        lines: Sequence[object] = [ranks] if self._overlap else ranks
-        index = self._add(
-            step, ranks, duration_s, lines, self._ports.of(ranks, is_message=is_message), pieces, is_communication=True
-        )
+        lines: Sequence[object] = [self._alike.channel(ranks)] if self._overlap else self._alike.firsts(ranks)
+        ports = self._ports_for(ranks, is_message)
+        index = self._add(step, ranks, duration_s, lines, ports, pieces, is_communication=True, others=others)
         if (flow := self._ports.flow(ranks, is_message=is_message)) is not None:
             self._tasks[index] = self._tasks[index]._replace(flow=flow)
         return index
+
+    def _ports_for(self, ranks: tuple[int, ...], is_message: bool) -> tuple[int, ...]:
+        """The ports that communication needs, of the machines that are simulated."""
+        if not self._alike.is_folded:
+            return self._ports.of(ranks, is_message=is_message)
+        if self._alike.is_one_channel:
+            return ()
+        if ranks not in self._ports_of:
+            first = self._alike.first_machines
+            ports = self._ports.of(ranks, is_message=is_message)
+            self._ports_of[ranks] = tuple(dict.fromkeys(2 * first[port // 2] + port % 2 for port in ports))
+        return self._ports_of[ranks]
 
     def _add(
         self,
@@ -370,6 +402,7 @@ class _Reader:
         arriving: Sequence[int] = (),
         *,
         is_communication: bool = False,
+        others: tuple[tuple[int, ...], ...] = (),
     ) -> int:
         """Adds a task that waits for what it reads, and for the task before it in each line that it stands in."""
         index, last = len(self._tasks), self._last
@@ -389,7 +422,9 @@ class _Reader:
         for key, num_bytes in pieces[1]:
             makes.append(self._buffer(key[1], num_bytes))
             self._pieces[key] = (makes[-1], ready)
-        self._tasks.append(Task(step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes)))
+        self._tasks.append(
+            Task(step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes), None, others)
+        )
         return index
 
     def _buffer(self, rank: int, num_bytes: int) -> int:
@@ -404,10 +439,10 @@ class _Reader:
         return found
 
     def _keys(self, tensor: str) -> Iterable[tuple[PieceKey, int]]:
-        ranks = self._plan.mesh_of(tensor).ranks
+        positions = self._alike.positions(self._plan.mesh_of(tensor))
         for part, sizes in enumerate(self._sizes.bytes_of(tensor)):
-            for rank, num_bytes in zip(ranks, sizes, strict=True):
-                yield (tensor, rank, part), num_bytes
+            for position, rank in positions:
+                yield (tensor, rank, part), sizes[position]
 
 
 def _pieces(kind: CollectiveKind, before: Sequence[int], after: Sequence[int]) -> Sequence[int]:
@@ -419,18 +454,6 @@ def _pieces(kind: CollectiveKind, before: Sequence[int], after: Sequence[int]) -
             return [max(pair) for pair in zip(before, after, strict=True)]
         case _:
             return before
-
-
-def _lines(mesh: Mesh, axis: str) -> Sequence[tuple[int, ...]]:
-    """The groups along an axis of space: positions in the mesh's ranks."""
-    sizes = [each.size for each in mesh.axes if not each.is_time]
-    index = [each.name for each in mesh.axes if not each.is_time].index(axis)
-    inner = prod(sizes[index + 1 :])
-    outer = prod(sizes[:index])
-    return [
-        tuple((one * sizes[index] + at) * inner + other for at in range(sizes[index]))
-        for one, other in product(range(outer), range(inner))
-    ]
 
 
 def _key(plan: Plan, tensor: str, mesh: Mesh, coordinate: Coordinate) -> PieceKey:

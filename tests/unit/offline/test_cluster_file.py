@@ -139,3 +139,39 @@ def test_what_is_written_is_read_to_the_last_digit(cluster: Cluster, tmp_path: P
     assert (again.name, again.source) == (cluster.name, cluster.source)
     assert cluster_to_toml(again) == cluster_to_toml(cluster)
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.toml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("flops_per_s = 9e12", "flops_per_s = 1e-300", r"line 18: .*flops_per_s \(P100\) must be a number from 0.001 to 1e\+30"),
+        ("flops_per_s = 9e12", "flops_per_s = 1e300", r"line 18: .*flops_per_s \(P100\) must be .* and not 1e\+300"),
+        ("flops_per_s = 9e12", "flops_per_s = nan", r"line 18: .*flops_per_s \(P100\) must be a number above 0, and not nan"),
+        ("flops_per_s = 9e12", "flops_per_s = inf", r"line 18: .*flops_per_s \(P100\) must be a number above 0, and not inf"),
+        ("flops_per_s = 9e12", f"flops_per_s = 1{'0' * 400}", r"line 18: .*must be .* and not a number of .* digits"),
+        ("memory_bytes = 12_000_000_000", "memory_bytes = 0", r"line 19: .*memory_bytes \(P100\) must be a whole number above 0"),
+        ("memory_bytes = 12_000_000_000", "memory_bytes = 1e300", r"line 19: .*memory_bytes \(P100\) must be a whole number, "),
+        ("count = 2", "count = 1e300", r"line 9: .*count \(V100\) must be a whole number, 1,048,576 at most"),
+        ("bytes_per_s = 1.25e9", "bytes_per_s = -1.25e9", r"links\.bytes_per_s must be a number above 0, and not -1250000000"),
+        ("latency_s = 3e-5", "latency_s = 1e300", r"links\.latency_s must be a number from 0 to 1e\+09, and not 1e\+300"),
+        ("latency_s = 1e-4", "latency_s = inf", r"collectives\.latency_s must be a number, 0 or above, and not inf"),
+        ("bytes_per_s = 8e8", "s_per_byte = 1e300", r"collectives\.s_per_byte must be a number from 0 to 1e\+09"),
+        ("bytes_per_s = 8e8", "bytes_per_s = 8e8\nat_bytes_per_s = 1e-300", r"at_bytes_per_s must be a number from 0.001"),
+        ("[[links]]", f"[[links]]\nx = 1{'0' * 5000}", "cluster is no TOML: .*digits"),
+    ],
+)
+def test_figures_that_no_machine_can_have_are_refused_by_name(old: str, new: str, error: str) -> None:
+    with pytest.raises(PlanError, match=error):
+        cluster_from_toml(_FILE.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, 1e-300, 1e300, float("nan"), float("inf")])
+def test_devices_and_links_refuse_such_figures_themselves(speed: float) -> None:
+    with pytest.raises(PlanError, match=r"device .* on machine-1: flops_per_s must be a number from 0\.001 to 1e\+30, and not"):
+        uneven_cluster([1.0, speed])
+    with pytest.raises(PlanError, match="link between all machines: bytes_per_s must be a number from"):
+        even_cluster(2, bytes_per_s=speed)
+    with pytest.raises(PlanError, match="memory_bytes must be a number from 1 to"):
+        even_cluster(2, memory_bytes=0)
+    with pytest.raises(PlanError, match="latency_s must be a number from 0 to"):
+        even_cluster(2, latency_s=1e300)

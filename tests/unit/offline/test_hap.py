@@ -9,7 +9,7 @@ from torch import nn
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster, even_cluster, uneven_cluster
-from dyorc.offline.plan import Apply, Collective, Plan, Provenance
+from dyorc.offline.plan import Apply, Collective, Plan, Provenance, SearchEnd
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.assignment import assignments_of
 from dyorc.offline.planners.hap.a_star import solve_by_a_star
@@ -211,10 +211,10 @@ def test_a_search_that_is_interrupted_has_a_plan() -> None:
         raise KeyboardInterrupt
 
     for plan, ended in (
-        (PLANNERS["hap"](found.program, cluster, progress=interrupt), "interrupted"),
-        (PLANNERS["hap"](found.program, cluster, deadline_s=0.0), "deadline"),
+        (PLANNERS["hap"](found.program, cluster, progress=interrupt), SearchEnd.INTERRUPTED),
+        (PLANNERS["hap"](found.program, cluster, deadline_s=0.0), SearchEnd.DEADLINE),
     ):
-        assert plan.provenance.notes["ended"] == ended
+        assert plan.provenance.ended is ended
         assert plan.provenance.notes["found by"] == "data parallel"
         assert_equal_to_one_device(found, plan)
 

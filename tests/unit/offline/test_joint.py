@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from dyorc.offline.cluster import Interface, even_cluster, uneven_cluster
-from dyorc.offline.plan import Transfer
+from dyorc.offline.plan import SearchEnd, Transfer
 from dyorc.offline.planners.joint.bandwidth import Capacities, Timeline, by_tangents, fixed_point
 from dyorc.offline.planners.joint.exact import solve
 from dyorc.offline.planners.joint.heuristics import Placing, anneal, best_of_simple, drawn
@@ -94,7 +94,7 @@ def test_interrupted_it_keeps_the_best() -> None:
 
     program, cluster = _example().program, even_cluster(2, **_SLOW)
     plan = joint(program, cluster, progress=interrupt)
-    assert plan.provenance.notes["interrupted"] == "yes"
+    assert plan.provenance.ended is SearchEnd.INTERRUPTED
     assert simulate(plan, program, cluster).total_s == plan.provenance.cost_s
 
 

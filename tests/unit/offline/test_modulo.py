@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from dyorc.errors import PlanError
+from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.modulo.blocks import Block, Problem, with_transfers
 from dyorc.offline.planners.modulo.ends import with_ends
 from dyorc.offline.planners.modulo.greedy import best_without_search
@@ -162,6 +163,6 @@ def test_ctrl_c_keeps_the_best_schedule() -> None:
             threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
 
     found = shortest_period(problem, Limits(work=60.0), listen)
-    assert found.is_interrupted
+    assert found.ended is SearchEnd.INTERRUPTED
     assert found.repetend.period == heard[-1][1]
     assert found.repetend.unrolled(12).faults() == []

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from typer.testing import CliRunner, Result
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, PlanError, ProgramCaptureError
 from dyorc.offline.cluster import Cluster, even_cluster, uneven_cluster
-from dyorc.offline.plan import Inference, Plan
+from dyorc.offline.plan import Inference, Plan, SearchEnd
 from dyorc.offline.plan.codec import read_plan, write_plan
 from dyorc.offline.planners import PLANNERS, auto, pricing
 from dyorc.offline.planners.auto import Attempt, plan
 from dyorc.offline.program import TensorProgram, evaluate, sources_of
 from dyorc.offline.simulate import simulate
+from dyorc.offline.verify import verify
+from dyorc.offline.verify.mutants import MUTATIONS
 from dyorc.planned_module import module_of, program_of
 from tests.unit.offline.examples import example
 
@@ -142,13 +145,16 @@ def test_what_a_search_has_found_is_kept_when_it_is_interrupted() -> None:
 
     def heard_and_stopped(attempt: Attempt) -> None:
         heard.append(attempt)
-        if attempt.planner == "zero":
+        if attempt.planner == "zero" and attempt.ended is None:
             raise KeyboardInterrupt
 
     found = plan(example("gpt").program, even_cluster(2), report=heard_and_stopped, among=["dp_even", "zero", "megatron"])
     assert found.provenance.planner == "dp_even"
-    assert found.provenance.notes["interrupted"] == "yes"
-    assert [attempt.planner for attempt in heard] == ["dp_even", "dp_even", "zero"]
+    assert found.provenance.ended is SearchEnd.INTERRUPTED
+    assert found.provenance.notes["not finished"] == "zero"
+    assert found.provenance.notes["not tried"] == "megatron"
+    assert [attempt.planner for attempt in heard] == ["dp_even", "dp_even", "zero", "zero", "megatron"]
+    assert [attempt.error for attempt in heard[3:]] == ["not finished: interrupted", "not tried: interrupted"]
     assert heard[1].best_s == found.provenance.cost_s
 
 
@@ -271,3 +277,48 @@ def test_help_does_not_import_what_only_plans_need() -> None:
     code = "import sys, dyorc.cli; print([n for n in ('torch', 'dyorc.offline', 'networkx', 'matplotlib') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def _wrong(program: TensorProgram, cluster: Cluster) -> Plan:
+    """The plan of `dp_even`, but with a fault: some operation of it computes something else. It is said to cost nothing."""
+    made = PLANNERS["dp_even"](program, cluster)
+    for mutate in MUTATIONS.values():
+        mutant = mutate(program, made)
+        if mutant is not None and _is_simulated_and_wrong(program, mutant, cluster):
+            return replace(mutant, provenance=replace(made.provenance, planner="wrong"))
+    raise AssertionError("some fault can be simulated")
+
+
+def _is_simulated_and_wrong(program: TensorProgram, plan: Plan, cluster: Cluster) -> bool:
+    try:
+        right_s = simulate(PLANNERS["dp_even"](program, cluster), program, cluster).total_s
+        quicker = simulate(plan, program, cluster).total_s < right_s
+    except (PlanError, LookupError):  # a fault that no simulation can follow
+        return False
+    return quicker and bool(verify(program, plan).findings)
+
+
+def test_the_next_best_plan_is_taken_if_the_quickest_is_not_proved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "PLANNERS", {"wrong": _wrong, "dp_even": PLANNERS["dp_even"]})
+    path, arguments = folder / "plan.json", [f"{folder}/model.py:make", "--cluster", folder / "cluster.toml", "--no-compare"]
+    result = _run("plan", *arguments, "-o", path)
+    assert "warning: not taken, wrong: the plan is not proved" in result.stderr, result.stderr
+    assert read_plan(path).provenance.planner == "dp_even"
+    with pytest.raises(PlanError, match="no plan that was found is proved, so none is written:\n  wrong: the plan is not proved"):
+        _run("plan", *arguments, "-o", folder / "none.json", "--planner", "wrong")
+    assert not (folder / "none.json").exists()
+
+
+def test_a_deadline_ends_the_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object) -> Plan:
+        while True:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(auto, "PLANNERS", {"dp_even": PLANNERS["dp_even"], "endless": endless, "zero": PLANNERS["zero"]})
+    path, arguments = folder / "plan.json", [f"{folder}/model.py:make", "--cluster", folder / "cluster.toml", "--no-compare"]
+    result = _run("plan", *arguments, "-o", path, "--deadline", "5")
+    assert "endless: not finished: the deadline of 5 s was reached" in result.stderr
+    assert "zero: not tried: the deadline of 5 s was reached" in result.stderr
+    assert "by dp_even, search ended by deadline" in result.stdout
+    assert read_plan(path).provenance.ended is SearchEnd.DEADLINE
+    assert read_plan(path).provenance.notes["not tried"] == "zero"

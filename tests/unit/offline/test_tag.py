@@ -12,6 +12,7 @@ from torch import nn
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster, uneven_cluster
 from dyorc.offline.cluster.published import tag_cluster
+from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.tag.actions import Action, Option, Scene
 from dyorc.offline.planners.tag.duplicate import Duplication, duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator
@@ -112,7 +113,7 @@ def test_an_interrupted_search_returns_the_best_plan_so_far() -> None:
             raise KeyboardInterrupt
 
     plan = tag(found.program, uneven_cluster([3, 1]), playouts=100, max_search_s=inf, progress=interrupt)
-    assert plan.provenance.notes["interrupted"] == "yes"
+    assert plan.provenance.ended is SearchEnd.INTERRUPTED
     assert heard == [0.01, 0.02, 0.03]
     assert_equal_to_one_device(found, plan)
 

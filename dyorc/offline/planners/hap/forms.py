@@ -13,7 +13,7 @@ from typing import TypeAlias
 from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
 
 UNIT_S = 1e-15
-NEVER = 1 << 62
+NEVER = 1 << 256
 WHOLE, TERM = 0, 1
 
 Options: TypeAlias = tuple[tuple[int, int], ...]

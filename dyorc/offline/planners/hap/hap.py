@@ -16,9 +16,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan, Provenance
+from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.assignment import assignments_of, ratios_of, whole
+from dyorc.offline.planners.ending import check_deadline, end_of
 from dyorc.offline.planners.hap.a_star import solve_by_a_star
 from dyorc.offline.planners.hap.emit import Distributed, distributed, plan_of
 from dyorc.offline.planners.hap.frontier import Frontier, Solution
@@ -75,25 +76,21 @@ def hap(
 
     Raises:
         PlanError: No plan was found that fits into the memory of the ranks.
+        KeyboardInterrupt: Ctrl-C, or the deadline, before there was one.
     """
     started = time.monotonic()
     planning = _Planning(program, cluster, progress, None if deadline_s is None else started + deadline_s, overlap)
-    ended = "interrupted"
+    ended = SearchEnd.FINISHED
     try:
         is_free = adapt_ratios and not whole_parameters
         planning.begin_with(known if known is not None else by_hand(program, cluster, _FIRST), is_free)
         planning.begin(search, max_states, whole_parameters)
         planning.take_turns(tuple(ratios or cluster.flops_ratios), adapt_ratios, max_rounds)
-        ended = "converged"
-    except KeyboardInterrupt:
-        pass
-    except _DeadlineReached:
-        ended = "deadline"
+    except KeyboardInterrupt as stop:
+        if not planning.has_plan:
+            raise
+        ended = end_of(stop)
     return planning.best_plan(time.monotonic() - started, ended)
-
-
-class _DeadlineReached(Exception):
-    """The time is over."""
 
 
 class _Turn(NamedTuple):
@@ -129,6 +126,11 @@ class _Planning:
         self._tried: set[tuple[tuple[int, ...], tuple[float, ...]]] = set()
         self._kept_byte_s = 0.0
         self._done_ratio = 0.0
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan that fits."""
+        return self._best.found is not None and self._best.found.does_fit
 
     def begin_with(self, known: Iterable[Plan], is_free: bool) -> None:
         """Lets plans compete; if something is not free, only data parallel."""
@@ -223,19 +225,19 @@ class _Planning:
         self._check()
 
     def _check(self) -> None:
-        if self._deadline_s is not None and time.monotonic() > self._deadline_s:
-            raise _DeadlineReached
+        check_deadline(self._deadline_s)
 
-    def best_plan(self, search_s: float, ended: str) -> Plan:
+    def best_plan(self, search_s: float, ended: SearchEnd) -> Plan:
         best, made = self._best.found, self._made
         if best is None or made is None or not best.does_fit:
             raise PlanError(f"no plan of {self._program.name} was found that fits into the memory of {self._cluster.name}")
         total = sum(made.ratios)
-        notes = {"ratios": ", ".join(f"{ratio / total:.4f}" for ratio in made.ratios), "found by": made.by, "ended": ended}
+        notes = {"ratios": ", ".join(f"{ratio / total:.4f}" for ratio in made.ratios), "found by": made.by}
         if made.solution:
             notes["is the optimum without overlap"] = "yes" if made.solution.is_optimal else "unknown: states were left out"
             notes["most states"] = str(made.solution.num_states)
-        provenance = Provenance(planner="hap", cost_s=best.simulation.total_s, search_s=search_s, notes=notes)
+        cost_s = best.simulation.total_s
+        provenance = Provenance(planner="hap", cost_s=cost_s, search_s=search_s, ended=ended, notes=notes)
         return replace(best.plan, provenance=provenance)
 
 

@@ -118,6 +118,9 @@ class Pricing:
         self._kept_byte_s = kept_byte_s
         self._beside_weight = beside_weight
         self._sizes: dict[int, tuple[int, ...]] = {}
+        self._divisions: dict[tuple[int, ...], int] = {}
+        self._division_of: dict[int, int] = {}
+        self._work_of: dict[int | None, list[tuple[int, float]]] = {}
         self._forms: dict[tuple[object, ...], Forms] = {}
         self._times: dict[tuple[NodeCost, int | None], int] = {}
 
@@ -181,9 +184,16 @@ class Pricing:
             found = self._sizes[axis] = shares(self._space.axes.extents[axis], self.ratios)
         return found
 
+    def _division(self, axis: int) -> int:
+        """A number that axes have in common that are divided alike."""
+        found = self._division_of.get(axis)
+        if found is None:
+            found = self._division_of[axis] = self._divisions.setdefault(self._shares(axis), len(self._divisions))
+        return found
+
     def _forms_of(self, value: Value, name: str, is_beside: bool) -> Forms:
         outermost = self._space.axes.outermost[name]
-        key = (value.num_bytes, tuple(None if axis is None else self._shares(axis) for axis in outermost), is_beside)
+        key = (value.num_bytes, tuple(None if axis is None else self._division(axis) for axis in outermost), is_beside)
         found = self._forms.get(key)
         if found is None:
             num_forms = 2 + len(outermost)
@@ -216,11 +226,18 @@ class Pricing:
         found = self._times.get(key)
         if found is None:
             cost, axis = key
-            parts = [1.0] * len(self.ratios)
-            if axis is not None:
-                parts = [size / max(self._space.axes.extents[axis], 1) for size in self._shares(axis)]
-            found = in_units(max(self._cluster.compute_s(cost, rank, part) for rank, part in enumerate(parts)))
+            found = in_units(max(self._cluster.compute_s(cost, rank, part) for rank, part in self._work(axis)))
             self._times[key] = found
+        return found
+
+    def _work(self, axis: int | None) -> list[tuple[int, float]]:
+        """The parts of work along an axis that ranks do, for each kind of devices each size once."""
+        found = self._work_of.get(axis)
+        if found is None:
+            sizes = [1] * len(self.ratios) if axis is None else self._shares(axis)
+            extent = 1 if axis is None else max(self._space.axes.extents[axis], 1)
+            pairs = dict.fromkeys(zip(self._cluster.first_alike, sizes, strict=True))
+            found = self._work_of[axis] = [(rank, size / extent) for rank, size in pairs]
         return found
 
     def _source(self, name: str) -> Choice:

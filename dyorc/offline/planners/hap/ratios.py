@@ -59,14 +59,16 @@ def best_ratios(terms: Terms, cluster: Cluster) -> Ratios | None:
     """Solves the linear program; None if no shares fit into memory."""
     num_ranks = cluster.num_ranks
     scale = 1.0 / max(total_s(terms, [1.0 / num_ranks] * num_ranks), 1e-12)  # the solver's tolerances are absolute
-    program = LinearShares(num_ranks, terms.largest * scale)
+    memory_bytes = [device.memory_bytes for device in cluster.devices]
+    program = LinearShares(list(zip(memory_bytes, *terms.stages, strict=True)), terms.largest * scale)
     for stage, count in terms.stages.items():
         takes = program.variable(float(count))
-        for rank, (whole_s, split_s) in enumerate(stage):
-            program.at_most(-whole_s * scale, (rank, split_s * scale), (takes, -1.0))
-    for rank, device in enumerate(cluster.devices):
+        for kind, rank in enumerate(program.first):
+            whole_s, split_s = stage[rank]
+            program.at_most(-whole_s * scale, (kind, split_s * scale), (takes, -1.0))
+    for kind, rank in enumerate(program.first):
         for whole, split in terms.memory:
-            program.at_most((device.memory_bytes - whole) / 1e9, (rank, split / 1e9))
+            program.at_most((memory_bytes[rank] - whole) / 1e9, (kind, split / 1e9))
     solved = program.solve()
     return Ratios(solved[0], terms.fixed_s + solved[1] / scale) if solved else None
 
@@ -84,21 +86,35 @@ def terms_of(plan: Plan, found: Distributed, costs: Mapping[str, NodeCost], clus
     """Reads off a plan how its time and memory depend on the shares."""
     fixed_s = largest = 0.0
     stages: Counter[tuple[tuple[float, float], ...]] = Counter()
-    stage = [[0.0, 0.0] for _ in cluster.devices]
+    stage = _Stage(cluster)
     for step in plan.steps:
         if isinstance(step, Apply):
             strategy = found.strategies[step.node]
-            is_split = any(isinstance(p, Shard) for p in (*strategy.inputs, *strategy.outputs))
-            for rank, seconds in enumerate(stage):
-                seconds[is_split] += cluster.compute_s(costs[step.node], rank)
+            stage.add(costs[step.node], is_split=any(isinstance(p, Shard) for p in (*strategy.inputs, *strategy.outputs)))
         elif isinstance(step, Collective) and step.kind not in (CollectiveKind.SLICE, CollectiveKind.MASK):
-            stages[tuple((whole, split) for whole, split in stage)] += 1
-            stage = [[0.0, 0.0] for _ in cluster.devices]
+            stages[stage.of_ranks()] += 1
+            stage = _Stage(cluster)
             constant, slope = _collective(plan, step, cluster)
             fixed_s += constant
             largest += slope
-    stages[tuple((whole, split) for whole, split in stage)] += 1
+    stages[stage.of_ranks()] += 1
     return Terms(fixed_s, largest, stages, _memory(plan))
+
+
+class _Stage:
+    """Seconds of whole and of split work, added up once for each kind of devices."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._seconds = {rank: [0.0, 0.0] for rank in dict.fromkeys(cluster.first_alike)}
+
+    def add(self, cost: NodeCost, *, is_split: bool) -> None:
+        for rank, seconds in self._seconds.items():
+            seconds[is_split] += self._cluster.compute_s(cost, rank)
+
+    def of_ranks(self) -> tuple[tuple[float, float], ...]:
+        pairs = {rank: (whole, split) for rank, (whole, split) in self._seconds.items()}
+        return tuple(pairs[first] for first in self._cluster.first_alike)
 
 
 def _collective(plan: Plan, step: Collective, cluster: Cluster) -> tuple[float, float]:

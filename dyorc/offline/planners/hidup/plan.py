@@ -7,9 +7,10 @@ from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan, Provenance
+from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.assignment import Assignment, assignments_of, together, whole
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.hidup.costs import Costs, Wrong
 from dyorc.offline.planners.hidup.emit import emit, stages_of
 from dyorc.offline.planners.hidup.halves import Halves, halves_of
@@ -79,17 +80,17 @@ class Duplex:
 
     def best(self, ratios: Sequence[float], max_states: int | None, progress: Progress | None = None) -> Plan:
         """Returns the quickest plan that widening searches find, by the simulator."""
-        begun_s, best, is_interrupted = perf_counter(), Best(self.program, self.cluster), False
+        begun_s, best, ended = perf_counter(), Best(self.program, self.cluster), SearchEnd.FINISHED
         try:
             for found in self.searches(ratios, max_states, heard_by(progress, best)):
                 best.offer(self.plan(found, ratios))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             if best.found is None:
                 raise
-            is_interrupted = True
+            ended = end_of(stop)
         if best.found is None:
             raise PlanError(f"no plan was found for {self.program.name}")
-        return with_notes(best.found.plan, perf_counter() - begun_s, **({"interrupted": "yes"} if is_interrupted else {}))
+        return with_notes(best.found.plan, perf_counter() - begun_s, ended)
 
     def searches(
         self,
@@ -194,9 +195,9 @@ def plan_s(plan: Plan) -> float:
     return float("inf") if plan.provenance.cost_s is None else plan.provenance.cost_s
 
 
-def with_notes(plan: Plan, search_s: float, **notes: str) -> Plan:
+def with_notes(plan: Plan, search_s: float, ended: SearchEnd, **notes: str) -> Plan:
     """Adds to where a plan comes from."""
-    made = replace(plan.provenance, search_s=search_s, notes={**plan.provenance.notes, **notes})
+    made = replace(plan.provenance, search_s=search_s, ended=ended, notes={**plan.provenance.notes, **notes})
     return replace(plan, provenance=made)
 
 

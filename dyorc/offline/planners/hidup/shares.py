@@ -39,13 +39,14 @@ def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
     """Returns the shares that make a program quickest, with its strategies and stages as they are."""
     stages = _stages(found, costs)
     scale = 1.0 / max(found.cost_s, 1e-12)  # the solver's tolerances are absolute
-    program = LinearShares(len(costs.ratios), stages[-1].leaves[1] * scale)
+    of_ranks = list(zip(*(zip(stage.whole, stage.split, strict=True) for stage in stages), strict=True))
+    program = LinearShares(of_ranks, stages[-1].leaves[1] * scale)
     before: int | None = None
     for number, stage in enumerate(stages):
         comp = program.variable(1.0 if number == len(stages) - 1 else 0.0)
         first, second = program.variable(), program.variable()
-        for rank, (whole_s, split_s) in enumerate(zip(stage.whole, stage.split, strict=True)):
-            program.at_most(-whole_s * scale, (rank, split_s * scale), (comp, -1.0))
+        for kind, rank in enumerate(program.first):
+            program.at_most(-stage.whole[rank] * scale, (kind, stage.split[rank] * scale), (comp, -1.0))
         for slot, (fixed_s, driven_s) in ((first, stage.first), (second, stage.second)):
             program.at_most(-fixed_s * scale, (program.largest, driven_s * scale), (slot, -1.0))
         program.at_most(0.0, (comp, 1.0), (second, -1.0))
@@ -57,16 +58,18 @@ def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
 
 
 def _stages(found: Found, costs: Costs) -> list[_Stage]:
-    nodes, num_ranks = costs_of(costs.program), len(costs.ratios)
+    nodes, first_alike = costs_of(costs.program), costs.cluster.first_alike
     stages: list[_Stage] = []
     for records in stages_of(found):
-        stage = _Stage([0.0] * num_ranks, [0.0] * num_ranks)
+        whole, split = dict.fromkeys(first_alike, 0.0), dict.fromkeys(first_alike, 0.0)
+        stage = _Stage([], [])
         for record in records:
             if isinstance(record.item, Run) and record.strategy:
-                seconds = stage.whole if record.strategy.axis is None else stage.split
-                for rank in range(num_ranks):
+                seconds = whole if record.strategy.axis is None else split
+                for rank in seconds:
                     seconds[rank] += costs.cluster.compute_s(nodes[record.item.node.name], rank, 0.5)
             _communicate(stage, record, costs)
+        stage.whole, stage.split = ([seconds[first] for first in first_alike] for seconds in (whole, split))
         stages.append(stage)
     for before, after in pairwise(stages):
         after.second = _plus(after.second, before.leaves)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from dyorc.offline.plan import SearchEnd
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.joint.heuristics import Placed, Placing
 from dyorc.offline.planners.joint.schedule import Rates, Wires, schedule
 
@@ -29,14 +31,14 @@ class Solved:
         rates: How the ways out are divided, if that was to be decided.
         bound_s: No placement takes less.
         is_optimal: Whether the solver proved that, up to the rounding of durations.
-        is_interrupted: Whether Ctrl-C ended the search.
+        ended: How the search ended.
     """
 
     placed: Placed
     rates: Rates | None
     bound_s: float
     is_optimal: bool
-    is_interrupted: bool = False
+    ended: SearchEnd = SearchEnd.FINISHED
 
     @property
     def gap_ratio(self) -> float:
@@ -95,7 +97,7 @@ class _Model:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = seed
         solver.parameters.catch_sigint_signal = False
-        status, is_interrupted = _run(solver, self._model, _Listener.made(heard, self._tick_s))
+        status, ended = _run(solver, self._model, _Listener.made(heard, self._tick_s))
         bound_s = max(solver.best_objective_bound, 0.0) * self._tick_s
         placed, rates = self._begin, self._first_rates()
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -107,7 +109,7 @@ class _Model:
             rates=rates,
             bound_s=min(bound_s, placed.total_s),
             is_optimal=status == cp_model.OPTIMAL,
-            is_interrupted=is_interrupted,
+            ended=ended,
         )
 
     def _answer(self, solver: Any) -> tuple[Placed, Rates | None]:
@@ -254,17 +256,17 @@ class _Listener:
         return Callback()
 
 
-def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, bool]:
+def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, SearchEnd]:
     """Solves in a thread, so that Ctrl-C reaches this one: it ends the search with the best answer so far."""
     found: list[Any] = []
     thread = Thread(target=lambda: found.append(solver.solve(model, listener)), daemon=True)
     thread.start()
-    is_interrupted = False
+    ended = SearchEnd.FINISHED
     while thread.is_alive():
         try:
             thread.join(0.2)
-        except KeyboardInterrupt:
-            is_interrupted = True
+        except KeyboardInterrupt as stop:
+            ended = end_of(stop)
             listener.stop_search()
             solver.stop_search()
-    return found[0], is_interrupted
+    return found[0], ended

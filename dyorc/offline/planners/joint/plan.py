@@ -10,8 +10,9 @@ from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Network, Plan, Provenance
+from dyorc.offline.plan import Network, Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.joint.bandwidth import Capacities, Timeline, by_tangents
 from dyorc.offline.planners.joint.exact import Solved, solve
 from dyorc.offline.planners.joint.heuristics import Placed, Placing, anneal, best_of_simple
@@ -73,16 +74,17 @@ class _Search:
         self._best: Plan | None = None
         self._best_s = float("inf")
         self._done = 0.0
+        self._ended = SearchEnd.FINISHED
         self._notes: dict[str, str] = {}
 
     def plan(self, before: Work, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
         self._notes |= sizes_text(reduction)
         try:
             self._find(before, reduction, effort, limits=limits)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             if self._best is None:
                 raise
-            self._notes["interrupted"] = "yes"
+            self._ended = end_of(stop)
         if self._best is None:
             raise PlanError(f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories")
         made = Provenance(
@@ -90,6 +92,7 @@ class _Search:
             seed=self._seed,
             cost_s=self._best_s,
             search_s=perf_counter() - self._begun_s,
+            ended=self._ended,
             notes=self._notes,
         )
         return replace(self._best, provenance=made)
@@ -100,13 +103,15 @@ class _Search:
         self._confirm(placing, first, None)
         solved = self._proved(placing, first, effort)
         self._confirm(placing, solved.placed, None)
+        if solved.ended is not SearchEnd.FINISHED:
+            return
         begin = min(
             [whole.placed(refined(reduction, before, solved.placed.placement)), best_of_simple(whole)],
             key=lambda placed: (not whole.fits(placed.placement), placed.total_s),
         )
         placed = self._annealed(whole, begin, effort[0], 0.6)
         self._confirm(whole, placed, None)
-        if limits and len(self._cluster.machines) > 2 and not solved.is_interrupted:
+        if limits and len(self._cluster.machines) > 2:
             self._take_turns(before, placed, effort[0])
             if reduction.work.num_homes <= _MAX_HOMES_AT_ONCE:
                 self._at_once(reduction, solved.placed, effort)
@@ -116,8 +121,7 @@ class _Search:
         solved = solve(placing, self._annealed(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
         self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
         self._notes["gap"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
-        if solved.is_interrupted:
-            self._notes["interrupted"] = "yes"
+        self._ended = solved.ended
         self._done = 0.4
         self._tell(self._done)
         return solved
@@ -152,6 +156,7 @@ class _Search:
         placing = Placing(reduction.work, wires)
         solved = solve(placing, placing.placed(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
         self._notes["gap with shares"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
+        self._ended = solved.ended
         self._confirm(placing, solved.placed, solved.rates)
 
     def _confirm(self, placing: Placing, placed: Placed, rates: Rates | None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.cp_sat import solve
 from dyorc.offline.planners.modulo.blocks import Block, Problem
 from dyorc.offline.planners.modulo.timeline import Repetend, Timeline, in_order
@@ -24,11 +25,13 @@ class Schedule:
         repetend: What is repeated.
         warm_up: What is done before the first whole period, in order.
         cool_down: What is done after the last if there are as many repetitions as `repetend.depth`, in order.
+        ended: How the search for both ended.
     """
 
     repetend: Repetend
     warm_up: Order
     cool_down: Order
+    ended: SearchEnd = SearchEnd.FINISHED
 
     def unrolled(self, num_parts: int) -> Timeline:
         """Schedules a number of repetitions: the better of this and of periods that are cut off at both ends."""
@@ -80,7 +83,8 @@ def with_ends(repetend: Repetend, *, work: float = 2.0) -> Schedule:
         time_of = {(entry.block.name, entry.part): entry.start for entry in plain.entries}
     order = sorted(plain.entries, key=lambda entry: time_of[entry.block.name, entry.part])
     warm_up = [(entry.part, entry.block) for entry in order if entry.part < steady[entry.block.name]]
-    return Schedule(repetend, warm_up, [(entry.part, entry.block) for entry in order if entry.part > steady[entry.block.name]])
+    cool_down = [(entry.part, entry.block) for entry in order if entry.part > steady[entry.block.name]]
+    return Schedule(repetend, warm_up, cool_down, solved.ended)
 
 
 def _keep_window(

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.cp_sat import Outcome, Solved, solve
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.modulo.blocks import Block, Problem
 from dyorc.offline.planners.modulo.greedy import best_without_search
 from dyorc.offline.planners.modulo.timeline import Found, Repetend
@@ -64,7 +66,7 @@ class _Search:
         self._limits = limits
         self._heard = heard
         self._bound = problem.load
-        self._is_interrupted = False
+        self._ended = SearchEnd.FINISHED
         self._num_solved = 0
 
     def run(self) -> Found:
@@ -75,15 +77,15 @@ class _Search:
             for found in self._better(best):
                 best = found
                 self._heard(self._bound, best.period)
-            if self._limits.shorten and not self._is_interrupted:
+            if self._limits.shorten and self._ended is SearchEnd.FINISHED:
                 _, shorter = self._schedule(best.period, best)
                 best = shorter or best
-        except KeyboardInterrupt:  # between two searches of the solver, which hears it itself
-            self._is_interrupted = True
+        except KeyboardInterrupt as stop:  # between two searches of the solver, which hears it itself
+            self._ended = end_of(stop)
         return Found(
             repetend=best,
             bound=self._bound,
-            is_interrupted=self._is_interrupted,
+            ended=self._ended,
             took_s=time.perf_counter() - began_s,
             num_solved=self._num_solved,
         )
@@ -91,7 +93,7 @@ class _Search:
     def _better(self, best: Repetend) -> Iterator[Repetend]:
         """Yields the best schedule after each search."""
         low, high = self._problem.load, best.period  # periods below `low` are infeasible, or were given up
-        while low < high and not self._is_interrupted:
+        while low < high and self._ended is SearchEnd.FINISHED:
             period = low if low == self._problem.load else (low + high) // 2  # the least one is mostly feasible
             outcome, found = self._schedule(period)
             if found:
@@ -109,7 +111,8 @@ class _Search:
             model.shorten(shorten)
         solved = solve(model.model, limit=self._limits.work)
         self._num_solved += 1
-        self._is_interrupted |= solved.is_interrupted
+        if solved.ended is not SearchEnd.FINISHED:
+            self._ended = solved.ended
         return solved.outcome, model.read(solved) if solved.has_solution else None
 
 

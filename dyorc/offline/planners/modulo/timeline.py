@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.modulo.blocks import Block, Problem
 
 
@@ -161,14 +162,14 @@ class Found:
     Attributes:
         repetend: The best schedule.
         bound: A period that is proved not to be undercut.
-        is_interrupted: Whether Ctrl-C ended the search.
+        ended: How the search ended.
         took_s: How long it took.
         num_solved: How many times a solver was asked.
     """
 
     repetend: Repetend
     bound: int
-    is_interrupted: bool = False
+    ended: SearchEnd = SearchEnd.FINISHED
     took_s: float = field(default=0.0, compare=False)
     num_solved: int = 0
 

@@ -6,8 +6,9 @@ from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan, Provenance
+from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.tag.actions import Action, Scene
 from dyorc.offline.planners.tag.duplicate import duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator, has_memory
@@ -78,7 +79,7 @@ class _Planner:
         self._simulated: set[tuple[Action, ...]] = set()
 
     def plan(self, playouts: int, max_search_s: float, progress: Progress | None) -> Plan:
-        is_interrupted, num_done = False, 0
+        ended, num_done = SearchEnd.FINISHED, 0
         try:
             for num_done in self._search(playouts):
                 if progress:
@@ -89,10 +90,10 @@ class _Planner:
                 for actions in self._most_promising():
                     self._confirm(actions)
             self._duplicate()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             if self._best is None:
                 raise
-            is_interrupted = True
+            ended = end_of(stop)
         if self._best is None:
             raise PlanError(
                 f"{self._scene.program.name} has no deployment on {self._scene.cluster.name} that memory suffices for"
@@ -104,7 +105,8 @@ class _Planner:
             seed=self._seed,
             cost_s=self._best_s,
             search_s=perf_counter() - self._begun_s,
-            notes=notes | ({"interrupted": "yes"} if is_interrupted else {}),
+            ended=ended,
+            notes=notes,
         )
         return replace(self._best, provenance=made)
 

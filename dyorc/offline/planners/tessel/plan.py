@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan
+from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners.baselines.assemble import plan_of
 from dyorc.offline.planners.baselines.data_parallel import parts_along
 from dyorc.offline.planners.baselines.follow import Choices, batch_of, choices_of
 from dyorc.offline.planners.baselines.pipeline import in_turns
+from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.modulo.ends import with_ends
 from dyorc.offline.planners.modulo.search import Limits, shortest_period
 from dyorc.offline.planners.modulo.timeline import Entry, Found, Timeline
@@ -64,22 +65,21 @@ def tessel(
         except PlanError as error:
             errors.append(f"  {name}: {error}")
             continue
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             if best is None:
                 raise
-            return _interrupted(best)
+            return _with_end(best, end_of(stop))
         if best is None or (found.provenance.cost_s or 0.0) < (best.provenance.cost_s or 0.0):
             best = found
-        if "interrupted" in found.provenance.notes:
-            return _interrupted(best)
+        if found.provenance.ended is not SearchEnd.FINISHED:
+            return _with_end(best, found.provenance.ended)
     if best is None:
         raise PlanError(f"no placement of a pipeline fits {program.name} on {cluster.name}:\n" + "\n".join(errors))
     return best
 
 
-def _interrupted(plan: Plan) -> Plan:
-    notes = dict(plan.provenance.notes) | {"interrupted": "yes"}
-    return replace(plan, provenance=replace(plan.provenance, notes=notes))
+def _with_end(plan: Plan, ended: SearchEnd) -> Plan:
+    return replace(plan, provenance=replace(plan.provenance, ended=ended))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class _Search:
         time = parts_along(self.choices, self.num_parts)
         passes = Passes(self.choices, stages, self.num_parts, self.cluster)
         found = shortest_period(passes.problem(), Limits(depth=self.depth, work=_WORK))
-        timeline = with_ends(found.repetend, work=_WORK).unrolled(self.num_parts)
+        ends = with_ends(found.repetend, work=_WORK if found.ended is SearchEnd.FINISHED else 0.0)
+        timeline = ends.unrolled(self.num_parts)
         turns = passes.turns()
         queue = [replace(turns[e.block.name], part=e.part) for e in _sorted(timeline) if e.block.name in turns]
         order = in_turns(self.choices, time[0], stages, [queue])
@@ -111,19 +112,23 @@ class _Search:
         # A rank begins to send when it reaches the step: in any other order, the next stage waits for what has long been made.
         early = communicate_early(plan_of(self.choices, time, stages, order, "tessel", self.cluster))
         plan = priced(early, program, self.cluster).plan
-        return replace(plan, provenance=replace(plan.provenance, notes=self._notes(placement, found, timeline)))
+        notes = self._notes(placement, found, timeline)
+        return replace(plan, provenance=replace(plan.provenance, ended=max(found.ended, ends.ended, key=_is_early), notes=notes))
 
     def _notes(self, placement: str, found: Found, timeline: Timeline) -> dict[str, str]:
         repetend = found.repetend
         bound = "the least possible" if found.is_optimal else f"at least {found.bound}"
-        notes = {
+        return {
             "placement": placement,
             "microbatches": str(self.num_parts),
             "period": f"{repetend.period} units of time, of which the busiest rank idles {repetend.bubbles}; {bound}",
             "microbatches in a period": str(repetend.depth),
             "idle": f"{1 - repetend.problem.load * self.num_parts / timeline.makespan:.1%} of the step on the busiest rank",
         }
-        return notes | ({"interrupted": "yes"} if found.is_interrupted else {})
+
+
+def _is_early(ended: SearchEnd) -> bool:
+    return ended is not SearchEnd.FINISHED
 
 
 def _sorted(timeline: Timeline) -> list[Entry]:

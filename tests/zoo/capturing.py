@@ -1,5 +1,6 @@
 """Captures a model's training step, and compares the program with the module."""
 
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -102,4 +103,5 @@ def _check_reference(expected: Results) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"\S*/site-packages/", "", line)  # where libraries lie is this machine's own

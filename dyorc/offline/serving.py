@@ -102,7 +102,7 @@ def computed_weights(plan: Plan, make: Callable[[], Any], path: Path) -> Mapping
 
 
 def tied_weights(module: nn.Module, missing: Sequence[str], path: Path) -> dict[str, torch.Tensor]:
-    """Returns parameters that a file holds by another of their names.
+    """Returns parameters and buffers that a file holds by another of their names.
 
     Args:
         module: Says which names are of one parameter.
@@ -110,8 +110,12 @@ def tied_weights(module: nn.Module, missing: Sequence[str], path: Path) -> dict[
         path: The file.
     """
     names: dict[int, list[str]] = {}
-    for name, tensor in module.named_parameters(remove_duplicate=False):
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
         names.setdefault(id(tensor), []).append(name)
-    others = {name: alias for same in names.values() for name in same for alias in same if alias != name}
-    wanted = {name: others[name] for name in missing if name in others}
-    return read_whole(path, wanted) if wanted else {}
+    same_of = {name: same for same in names.values() for name in same}
+    found: dict[str, torch.Tensor] = {}
+    for name in missing:  # a tensor may have more than two names, and the file any of them
+        for alias in same_of.get(name, ()):
+            found |= read_whole(path, {name: alias})
+    return found

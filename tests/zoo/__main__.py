@@ -50,7 +50,7 @@ def main() -> int:
     ended = [rows[name] for name in names if name in rows]
     Console(width=160).print(_table(ended))
     if arguments.write:
-        arguments.write.write_text(page_of(ended))
+        arguments.write.write_text(page_of(ended, len(names) - len(ended)))
     counts = counts_of(ended)
     took_s = round(time.monotonic() - began_s, 1)
     print(json.dumps({"check": "zoo", **counts, "not_tried": len(names) - len(ended), "took_s": took_s, "versions": versions()}))

@@ -1,5 +1,6 @@
 """Captures a model's training step, and compares the program with the module."""
 
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -7,6 +8,8 @@ import torch
 
 from dyorc.errors import CaptureWarning, DyOrcError
 from dyorc.offline.program import TensorProgram, capture, evaluate, sources_of
+from dyorc.offline.program.example import Example
+from dyorc.offline.reference import compare_with_module
 from tests.zoo.models.entry import Entry
 from tests.zoo.reference import TOLERANCES, Results, largest_error, narrowest, of_program, reference
 from tests.zoo.training import WithLoss, step_of
@@ -33,7 +36,7 @@ class CaptureOutcome:
 
     Attributes:
         captured: The model, if it is.
-        refused: Why it is not; empty if it is.
+        refused: Why it is not; empty if it is, or if it computes something else and nothing but the zoo has seen that.
         error: How far the program is from the module; see `largest_error`.
         where: The tensor that is furthest.
         is_broken: Whether torch itself cannot run the training step: that is a mistake of the zoo.
@@ -67,8 +70,13 @@ def capture_entry(entry: Entry) -> CaptureOutcome:
         return CaptureOutcome(refused=f"the program does not run: {type(error).__name__}: {_first_line(error)}")
     error, where = largest_error(expected, results)
     captured = Captured(program=program, sources=sources, expected=expected)
-    is_equal = error <= TOLERANCES[narrowest(program)]
-    return CaptureOutcome(captured=captured if is_equal else None, error=error, where=where)
+    if error <= TOLERANCES[narrowest(program)]:
+        return CaptureOutcome(captured=captured, error=error, where=where)
+    try:
+        compare_with_module(program, module, Example.of(inputs, None))
+    except DyOrcError as refusal:  # no plan is made of it
+        return CaptureOutcome(refused=_first_line(refusal), error=error, where=where)
+    return CaptureOutcome(error=error, where=where)
 
 
 def _step_and_reference(entry: Entry) -> tuple[WithLoss, tuple[torch.Tensor, ...], Results]:
@@ -95,4 +103,5 @@ def _check_reference(expected: Results) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"\S*/site-packages/", "", line)  # where libraries lie is this machine's own

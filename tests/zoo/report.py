@@ -76,8 +76,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def page_of(rows: Sequence[Row]) -> str:
-    """Returns the page as Markdown."""
+def page_of(rows: Sequence[Row], num_left: int = 0) -> str:
+    """Returns the page as Markdown.
+
+    Args:
+        rows: Of the models that were tried.
+        num_left: How many others there are.
+    """
     counts = counts_of(rows)
     made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
     tolerances = ", ".join(f"{limit:g} in {dtype}" for dtype, limit in TOLERANCES.items())
@@ -89,6 +94,7 @@ def page_of(rows: Sequence[Row]) -> str:
         f"**{counts['captured']} of {counts['models']} models are captured, and {counts['plans_equal']} of "
         f"{counts['plans']} plans compute on real ranks what the module computes on one device.**",
         "",
+        *([f"The run ended before {num_left} other models of the zoo were tried.", ""] if num_left else []),
         "Each model is built tiny from its configuration, without weights from elsewhere and without dropout; every parameter is "
         "moved at random, so that none is zero or one. Its training step is captured. The reference is the module itself, run by "
         "torch: the loss, every gradient and every buffer of the captured program, and of each plan on processes of its own, are "

@@ -440,6 +440,8 @@ class _Reader:
     def _apply(self, row: ApplyRow, place: str) -> Apply:
         operation = _at(self._document.operations, row.operation, f"{place}: operation")
         inputs = [self._id(tensor, place) for tensor in row.inputs]
+        if all(tensor == _NO_OUTPUT for tensor in row.outputs):
+            raise PlanError(f"{place}: {operation.op} of node {operation.node} has no output")
         return Apply(
             node=operation.node,
             op=operation.op,

@@ -8,7 +8,7 @@ both are passed on.
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -38,7 +38,7 @@ def check_deadline(due_s: float | None) -> None:
 
 
 @contextmanager
-def deadline(due_s: float | None) -> Iterator[Callable[[], None]]:
+def deadline(due_s: float | None) -> Generator[Callable[[], None]]:
     """Interrupts what runs within, once, when its time is over.
 
     Only the main thread can be interrupted. In others, a search ends where it calls what this yields, also once: what it does

@@ -7,7 +7,7 @@ from dyorc.offline.program.example import Example
 from dyorc.offline.program.flat_module import eager
 from dyorc.offline.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind
 from dyorc.offline.program.layers import layered, repeated
-from dyorc.offline.program.sources import sources_of
+from dyorc.offline.program.sources import sources_of, state_of
 from dyorc.offline.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
 from dyorc.offline.program.update import with_update
 
@@ -36,6 +36,7 @@ __all__ = [
     "recapture_inference",
     "repeated",
     "sources_of",
+    "state_of",
     "strategies_of",
     "with_update",
 ]

@@ -171,8 +171,13 @@ class _Call:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         # attention that has a mask becomes many operations by the formula of torch, and so does what oneDNN computes as a whole
-        modes = FakeTensorMode(allow_non_fake_inputs=True), sdpa_kernel(SDPBackend.MATH), _without_onednn(), _exporting()
-        with random_states_kept(), modes[0], modes[1], modes[2], modes[3]:
+        with (
+            random_states_kept(),
+            FakeTensorMode(allow_non_fake_inputs=True),
+            sdpa_kernel(SDPBackend.MATH),
+            _without_onednn(),
+            _exporting(),
+        ):
             module = weightless(self.module, _fake, frozen)
             flat = FlatModule(
                 module if is_trained else module.eval(), self.example, pick, _training if is_trained else _answering

@@ -11,10 +11,10 @@ import torch
 @contextmanager
 def random_states_kept() -> Generator[None]:
     """Gives all generators on the CPU the states back that they had, whatever is drawn within."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
+    python, numpy = random.getstate(), np.random.get_state()  # the global one is meant
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        np.random.set_state(numpy)

@@ -64,7 +64,16 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
             text = _of_norm_without_momentum(module) or f"{text} {_NO_VALUE}"
         case _ if ".numpy() is not supported" in text or "data pointer" in text:
             text = f"numpy {_NO_VALUE}"
-        case _ if "modified by an inplace operation" in text or "mutat" in text:
+        case _ if "modified by an inplace operation" in text:
+            text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
+        case _ if "mutating a non-functional tensor" in text:
+            text = "a tensor is changed that is neither a parameter nor a buffer: register it as a buffer"
+        case _ if "found at least two devices" in text and "meta" in text:
+            text = (
+                "a tensor that is neither a parameter nor a buffer lies on meta, without elements: register it as a buffer, or "
+                "make the module elsewhere"
+            )
+        case _ if "mutat" in text:
             text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"
         case _:
             pass

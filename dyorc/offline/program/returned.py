@@ -1,6 +1,7 @@
 """Takes tensors out of what modules return: a tensor, or several in tuples, dictionaries, or objects such as a `ModelOutput`."""
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -41,8 +42,16 @@ def tensors_in(answer: Any) -> tuple[tuple[torch.Tensor, ...], TreeSpec]:
     strange = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     if strange or not leaves:
         described = type(strange[0]).__name__ if strange else "nothing"
+        place = f" within {type(answer).__name__}" if strange and strange[0] is not answer else ""
         raise TypeError(
-            f"the module must return a tensor, or several in a tuple, a dictionary or the like, and returned {described}"
-            + (f" within {type(answer).__name__}" if strange and strange[0] is not answer else "")
+            "the module must return a tensor, or several in a tuple, a dictionary or the like, and returned "
+            f"{described}{place}{_remedy(strange)}"
         )
     return tuple(leaves), structure
+
+
+def _remedy(strange: list[Any]) -> str:
+    if not strange or not is_dataclass(strange[0]):
+        return ""
+    name = type(strange[0]).__name__
+    return f"; torch.export.register_dataclass({name}, serialized_type_name={name!r}) has torch look into that data class"

@@ -83,6 +83,17 @@ class UnknownName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoOutput:
+    """A step computes nothing that is kept."""
+
+    step: int
+    node: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}, node {self.node}, has no output"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WrongMesh:
     """A step runs on one mesh and reads or makes a tensor that lies on another."""
 
@@ -345,6 +356,7 @@ Finding: TypeAlias = (
     | BadSource
     | MissingResult
     | UnknownName
+    | NoOutput
     | WrongMesh
     | WrongOperation
     | MissingProducer

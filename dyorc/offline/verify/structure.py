@@ -16,7 +16,7 @@ Cost: each step is read once, whatever the sizes of meshes and tensors. What mor
 
 from collections.abc import Iterator
 
-from dyorc.offline.plan import Plan
+from dyorc.offline.plan import Apply, Plan
 from dyorc.offline.plan.kernels import check_kernels
 from dyorc.offline.program import Partial, Shard, TensorProgram
 from dyorc.offline.verify import report as found
@@ -25,12 +25,15 @@ from dyorc.offline.verify.order import Walk
 from dyorc.offline.verify.reading import Reading
 from dyorc.offline.verify.report import Finding
 
+STOPPING = found.BadMesh | found.BadTensor | found.NoOutput
+"""Findings with which steps cannot be run or looked at."""
+
 
 def check_structure(reading: Reading) -> list[Finding]:
     """Returns what is wrong with the structure of a plan."""
     program, plan = reading.program, reading.plan
-    findings = [*_check_program(program, plan), *_check_meshes(plan), *_check_tensors(reading)]
-    if any(isinstance(finding, found.BadMesh | found.BadTensor) for finding in findings):
+    findings = [*_check_program(program, plan), *_check_meshes(plan), *_check_tensors(reading), *_check_outputs(plan)]
+    if any(isinstance(finding, STOPPING) for finding in findings):
         return findings  # steps cannot be checked without these
     findings += Walk(reading).run()
     findings += (found.BadKernel(step=kernel.first, reason=reason) for kernel, reason in check_kernels(program, plan))
@@ -40,6 +43,12 @@ def check_structure(reading: Reading) -> list[Finding]:
 def _check_program(program: TensorProgram, plan: Plan) -> Iterator[Finding]:
     if plan.program != program.digest:
         yield found.WrongProgram(expected=plan.program, found=program.digest)
+
+
+def _check_outputs(plan: Plan) -> Iterator[Finding]:
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Apply) and not any(step.outputs):
+            yield found.NoOutput(step=number, node=step.node)
 
 
 def _check_meshes(plan: Plan) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from dyorc.offline.verify.cases import CasesOf
 from dyorc.offline.verify.proof import ProofTier
 from dyorc.offline.verify.randomized import FieldTier, can_run_whole
 from dyorc.offline.verify.reading import Reading
-from dyorc.offline.verify.report import BadMesh, BadTensor, Finding, Report, Tier, TierRun
-from dyorc.offline.verify.structure import check_structure
+from dyorc.offline.verify.report import Finding, Report, Tier, TierRun
+from dyorc.offline.verify.structure import STOPPING, check_structure
 
 ALL_TIERS = (Tier.STRUCTURE, Tier.FIELD, Tier.PROOF)
 
@@ -33,7 +33,7 @@ def verify(program: TensorProgram, plan: Plan, *, tiers: Collection[Tier] = ALL_
     if Tier.STRUCTURE in tiers:
         findings += check_structure(reading)
         runs.append(_run(Tier.STRUCTURE, start, plan, len(plan.steps)))
-    if any(isinstance(finding, BadMesh | BadTensor) for finding in findings):
+    if any(isinstance(finding, STOPPING) for finding in findings):
         return Report(program=program.name, findings=tuple(findings), runs=tuple(runs))
     cases = CasesOf(reading)
     if Tier.FIELD in tiers:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from dyorc.errors import ProgramCaptureError
-from dyorc.offline.program import ValueKind, capture
+from dyorc.offline.program import ValueKind, capture, evaluate, sources_of, state_of, with_update
 from tests.unit.offline.faithful import check_answers, check_training
 
 _Body = Callable[[torch.Tensor], torch.Tensor]
@@ -211,6 +211,22 @@ def test_tied_weights_are_one_parameter_and_their_gradients_are_added() -> None:
     torch.manual_seed(0)
     program = check_training(_Tied(), [torch.arange(10)])
     assert set(program.gradients) == {"embedding.weight", "block.weight", "block.bias"}
+
+
+def test_what_a_step_leaves_is_loaded_into_the_module_by_all_names() -> None:
+    torch.manual_seed(0)
+    module = _Tied().double()
+    program = with_update(capture(module, [torch.arange(10)]), "sgd", lr=1e-3)
+    sources = {name: tensor.clone() for name, tensor in sources_of(program, module, [torch.arange(10)]).items()}
+    results = evaluate(program, sources)
+    state = state_of(module, sources | {name: results[value] for name, value in program.updates.items()})
+    other = _Tied().double()
+    other.load_state_dict(state)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
+    module(torch.arange(10)).backward()
+    optimizer.step()
+    torch.testing.assert_close(dict(other.state_dict()), dict(module.state_dict()))
+    assert {"embedding.weight", "head.weight", "again.weight"} <= state.keys()
 
 
 class _TwoNames(nn.Module):

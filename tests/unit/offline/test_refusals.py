@@ -42,7 +42,7 @@ def _assigns(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         (lambda y, x: torch.from_numpy(y.detach().numpy()) * y, r"numpy needs the data of a tensor"),
         (lambda y, x: y + x.add_(1), r"add_ changes an input of the module in place; work on a copy"),
         (_assigns, r"x\[0\] = 0\): __setitem__ changes an input of the module in place"),
-        (lambda y, x: y * x.view(-1)[:1].mul_(2), r"changes an input of the module in place"),
+        (lambda y, x: y * x.view(-1)[:1].mul_(2), r"torch cannot train the module: .* modified by an inplace operation"),
         (lambda y, x: torch.fft.fft(y).real, r"fft_fft computes complex numbers, .* hold both parts as real tensors"),
         (lambda y, x: torch.sparse.mm(x.to_sparse(), y.T), r"to_sparse makes a sparse tensor, .* use dense ones"),
     ],
@@ -51,13 +51,44 @@ def _assigns(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def test_the_refusal_names_the_operation_and_the_line(body: _Body, error: str) -> None:
     with pytest.raises(ProgramCaptureError, match=error) as refusal:
         capture(_Model(body), [torch.zeros(2, 4)])
-    if "something" not in str(refusal.value):
+    if "torch cannot train" not in str(refusal.value):
         assert f" at {__file__}:" in str(refusal.value)
 
 
-def test_a_constant_that_is_no_buffer_is_refused() -> None:
-    with pytest.raises(ProgramCaptureError, match=r"holds the constant .* register it as a buffer of the module"):
-        capture(_Model(lambda y, x: y * torch.tensor([1.0, 2.0, 3.0, 4.0])), [torch.zeros(2, 4)])
+def test_a_constant_without_elements_is_refused_with_what_to_do() -> None:
+    with torch.device("meta"):
+        module = _Model(lambda y, x: y * module.table)
+        module.table = torch.ones(4)
+    with pytest.raises(ProgramCaptureError, match="lies on meta, without elements: register it as a buffer, or"):
+        capture(module, [torch.zeros(2, 4)])
+
+
+def _tanh_that_changes(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return y.tanh().mul_(2)
+
+
+def test_a_module_that_torch_itself_cannot_train_is_refused_with_what_torch_says() -> None:
+    with pytest.raises(ProgramCaptureError, match=r"torch cannot train the module: .* modified by an inplace operation"):
+        capture(_Model(_tanh_that_changes), [torch.zeros(2, 4)])
+
+
+class _Counting(nn.Module):
+    """Changes a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.total = nn.Linear(4, 4), torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x.detach().sum(0))
+        return (self.layer(x) * self.total).sum()
+
+
+def test_a_tensor_that_is_changed_and_no_buffer_is_refused_and_stays_as_it_was() -> None:
+    module = _Counting()
+    with pytest.raises(ProgramCaptureError, match="register it as a buffer"):
+        capture(module, [torch.ones(2, 4)])
+    assert module.total.tolist() == [0, 0, 0, 0]
 
 
 def test_running_statistics_are_updates_of_an_operation_that_stays_whole() -> None:

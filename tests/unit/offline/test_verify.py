@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.models import gpt
 from dyorc.offline.plan import Apply, Collective, CollectiveKind, MeshAxis, Plan, PlanBuilder
+from dyorc.offline.plan.codec import plan_from_json, plan_to_json
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import (
     PARTIAL,
@@ -146,6 +148,18 @@ def test_structure_sees_what_is_read_too_early_or_never_made_or_something_else()
     row = next(n for n, step in enumerate(plan.steps) if isinstance(step, Apply) and step.op == "aten._softmax.default")
     other = replace(plan.steps[row], arguments=(plan.steps[row].arguments[0], -2, False))
     assert _found(replace(plan, steps=(*plan.steps[:row], other, *plan.steps[row + 1 :])), WrongOperation)
+
+
+def test_a_step_without_outputs_is_found_and_is_no_plan_in_a_file() -> None:
+    program, plan = example("gpt").program, greedy(example("gpt"), (1, 1), 1)
+    row = next(number for number, step in enumerate(plan.steps) if isinstance(step, Apply))
+    for outputs in ((), ("",)):
+        wrong = replace(plan, steps=(*plan.steps[:row], replace(plan.steps[row], outputs=outputs), *plan.steps[row + 1 :]))
+        report = verify(program, wrong)
+        assert not report.is_proved
+        assert f"step {row}, node {plan.steps[row].node}, has no output" in map(str, report.findings)
+        with pytest.raises(PlanError, match="has no output"):
+            plan_from_json(plan_to_json(wrong))
 
 
 @cache

@@ -14,7 +14,7 @@ _TRUTHS = frozenset(_TRUTH_NAMES.split())
 _POINTWISE_NAMES = """
     abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min
     clamp_tensor cos cosh elu erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod gelu hardsigmoid hardswish
-    hardtanh leaky_relu log log10 log1p log2 log_sigmoid_forward maximum minimum mish nan_to_num pow reciprocal relu relu6
+    hardtanh leaky_relu log log10 log1p log2 maximum minimum mish nan_to_num pow reciprocal relu relu6
     remainder round rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh threshold trunc
 """
 _POINTWISE = frozenset(_POINTWISE_NAMES.split()) | _TRUTHS
@@ -55,7 +55,7 @@ def _sum_of_two(numbers: Numbers, call: Call) -> Array:
         left, right = right, left
     if alpha != 1:
         scale = numbers.scalar(cast(float, alpha))
-        left, right = (numbers.multiply(scale, left), right) if call.op == "rsub" else (left, numbers.multiply(scale, right))
+        right = numbers.multiply(scale, right)
     return numbers.add(left, right if call.op == "add" else negated(numbers, right))
 
 

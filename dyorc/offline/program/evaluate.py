@@ -8,7 +8,7 @@ import torch
 
 import dyorc.offline.program.randomness.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  registers an operator of our own
 from dyorc.offline.program.graph import Argument, Dtype, Node, OutputShape, OutputStart, Ref, TensorProgram, inputs_of, located
-from dyorc.offline.program.plane_operations import PLANES
+from dyorc.offline.program.plane_operations import PLANES, WITH_POSITIONS
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[
@@ -116,7 +116,7 @@ def _of_nothing(op: str, arguments: Sequence[Any], output_shape: tuple[int, ...]
         space = [dim for dim in range(first.dim()) if dim != 1]
         return torch.zeros_like(arguments[1]), torch.zeros_like(arguments[2]), first.sum(space)
     zeros = first.new_zeros(output_shape)
-    return (zeros, zeros.to(torch.int64)) if op.endswith("_with_indices.default") else (zeros,)
+    return (zeros, zeros.to(torch.int64)) if op.split(".")[1] in WITH_POSITIONS else (zeros,)
 
 
 def compute_node(node: Node, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> dict[str, torch.Tensor]:

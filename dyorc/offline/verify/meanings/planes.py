@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from dyorc.offline.program.plane_operations import PLANES, num_space_of
+from dyorc.offline.program.plane_operations import PLANES, WITH_POSITIONS, num_space_of
 from dyorc.offline.verify.meanings.call import Call, Meaning, Result
 from dyorc.offline.verify.numbers import Array, Numbers
 
@@ -20,7 +20,7 @@ def _plane(numbers: Numbers, call: Call) -> Result:
     """Planes to a plane: pooling and its gradients."""
     num_space = num_space_of(call.op)
     arrays = [_planes_of(array, num_space) for array in call.arrays]
-    num = 2 if call.op.endswith("_with_indices") else 1
+    num = 2 if call.op in WITH_POSITIONS else 1
     planes = prod(call.shape[-num_space:])
     results = tuple(numbers.rows((call.tag, which), arrays, planes).reshape(call.shape) for which in range(num))
     return results if num > 1 else results[0]
@@ -96,7 +96,7 @@ def _convolution_backward(numbers: Numbers, call: Call) -> Result:
 
 
 MEANINGS: Mapping[str, Meaning] = {
-    **{name: _plane if name.startswith("max") else _linear_plane for name in PLANES},
+    **{name: _plane if "max_pool" in name else _linear_plane for name in PLANES},
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
 }

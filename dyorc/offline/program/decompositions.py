@@ -28,6 +28,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.mean.default] = _mean  # so may a sum
     table[aten.mean.dim] = _mean
     table[aten.stack.default] = _stack
+    table[aten.repeat.default] = _repeat
     table[aten.native_group_norm.default] = _group_norm
     table |= decompositions_into_sums()
     by_index = table[aten.embedding_dense_backward.default]
@@ -60,6 +61,18 @@ def _addmm(bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, beta: fl
 def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """Along a dimension of its own; torch joins along the first dimension and makes two of it, so that it cannot be split."""
     return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def _repeat(tensor: torch.Tensor, repeats: Sequence[int]) -> torch.Tensor:
+    """By a dimension for the repetitions left of each that is repeated, so that both can be split.
+
+    Instance normalization so repeats its weights for each sample.
+    """
+    shape = (*(1,) * (len(repeats) - tensor.dim()), *tensor.shape)
+    apart = [part for num, extent in zip(repeats, shape, strict=True) for part in ((1, extent) if num != 1 else (extent,))]
+    wide = [part for num, extent in zip(repeats, shape, strict=True) for part in ((num, extent) if num != 1 else (extent,))]
+    repeated = tensor.reshape(apart).expand(wide)
+    return repeated.reshape([num * extent for num, extent in zip(repeats, shape, strict=True)]).clone()
 
 
 def _group_norm(

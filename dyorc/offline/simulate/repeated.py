@@ -1,12 +1,12 @@
 """What every rank of a mesh computes whole, although the mesh has several: the same work, done again by each."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan.plan import Plan
 from dyorc.offline.plan.steps import Apply
-from dyorc.offline.program import Node, Replicate
+from dyorc.offline.program import Node, Replicate, Shard, Value
 from dyorc.offline.program.costs import NodeCost, cost_of
 
 
@@ -71,13 +71,23 @@ def folded(operations: Sequence[RepeatedOperation], num: int) -> tuple[RepeatedO
 
 
 def _costs(plan: Plan) -> Iterator[tuple[Apply, NodeCost]]:
-    """What each operation costs one device that does all of it."""
+    """What each step costs one device that does all of it: of a step that is one part of the work, that part."""
     for step in plan.steps:
         if isinstance(step, Apply):
             names = [*step.inputs, *(output for output in step.outputs if output)]
-            values = {name: plan.values[plan.tensors[name].value] for name in names}
+            values = {name: _in_part(plan, name, step.part) for name in names}
             node = Node(name=step.node, op=step.op, arguments=step.arguments, keywords=step.keywords, outputs=step.outputs)
             yield step, cost_of(node, values)
+
+
+def _in_part(plan: Plan, tensor: str, part: int | None) -> Value:
+    """What all ranks together hold of a value in one part of the work."""
+    value, axis = plan.values[plan.tensors[tensor].value], plan.mesh_of(tensor).time_axis
+    placement = None if axis is None else plan.tensors[tensor].layout[axis]
+    if not isinstance(placement, Shard) or placement.sizes is None:
+        return value
+    extent = value.shape[placement.dim] * placement.sizes[part or 0] // max(sum(placement.sizes), 1)
+    return replace(value, shape=(*value.shape[: placement.dim], extent, *value.shape[placement.dim + 1 :]))
 
 
 def _is_whole(plan: Plan, step: Apply) -> bool:

@@ -32,7 +32,7 @@ NUM_SEEDS = 3
 def compare_with_module(program: TensorProgram, module: nn.Module, example: Example) -> ModuleCheck:
     """Runs a program and its module on one device, and compares loss or answers, every gradient and every buffer.
 
-    Before that it is captured once more, after it has run: what differs from call to call is refused. The module stays as it was.
+    It is captured once more, after it has run: what differs from call to call is refused. The module stays as it was.
 
     Args:
         program: Captured from the module, without the step of an optimizer.
@@ -46,16 +46,25 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
     with torch.random.fork_rng(devices=[]):
         own = _Pair(program, with_elements(module), example.with_tensors([tensor.detach().cpu() for tensor in example.tensors]))
         check_memory(program)
-        check_repeatable(program, own.module, own.example)
-        in_float64 = own.in_float64()
         try:
-            return in_float64.compared()
-        except _CannotRun:
-            return own.compared()
+            check = _compared(own)
         except ProgramCaptureError:
-            # what depends on the type, such as its smallest number, is another constant in float64
-            own.in_float64(recaptured(program, in_float64.module, in_float64.example)).compared()
-            return own.compared()
+            check_repeatable(recaptured(program, own.module, own.example), own.module, own.example)  # the reason, if it is that
+            raise
+        check_repeatable(program, own.module, own.example)
+        return check
+
+
+def _compared(own: "_Pair") -> ModuleCheck:
+    in_float64 = own.in_float64()
+    try:
+        return in_float64.compared()
+    except _CannotRun:
+        return own.compared()
+    except ProgramCaptureError:
+        # what depends on the type, such as its smallest number, is another constant in float64
+        own.in_float64(recaptured(own.program, in_float64.module, in_float64.example)).compared()
+        return own.compared()
 
 
 class _CannotRun(Exception):

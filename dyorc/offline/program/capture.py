@@ -205,13 +205,13 @@ def _answering(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[
 
 @contextmanager
 def _without_onednn() -> Generator[None]:
-    """`torch.backends.mkldnn.flags` warns of what it does not touch."""
-    mkldnn: Any = torch.backends.mkldnn
-    was_enabled, mkldnn.enabled = mkldnn.enabled, False
+    """What `torch.backends.mkldnn.flags` does; that warns of what it does not touch."""
+    was_enabled = torch._C._get_mkldnn_enabled()  # pyright: ignore[reportPrivateUsage]
+    torch._C._set_mkldnn_enabled(False)  # pyright: ignore[reportPrivateUsage]
     try:
         yield
     finally:
-        mkldnn.enabled = was_enabled
+        torch._C._set_mkldnn_enabled(was_enabled)  # pyright: ignore[reportPrivateUsage]
 
 
 @contextmanager

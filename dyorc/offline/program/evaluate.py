@@ -70,12 +70,12 @@ def prepared(
     direct = [(index, argument.name) for index, argument in enumerate(arguments) if isinstance(argument, Ref)]
     nested = [(index, part) for index, part in enumerate(arguments) if reads(part) and not isinstance(part, Ref)]
     named_refs = [(key, value) for key, value in keywords if reads(value)]
-    function, needs_elements = operation(op), op in _NEEDS_ELEMENTS
+    function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(BY_STRIDES)
 
     def call(tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         given = positional.copy()
         for index, name in direct:
-            given[index] = tensors[name]
+            given[index] = tensors[name].contiguous() if reads_memory else tensors[name]
         for index, argument in nested:
             given[index] = _actual(argument, tensors, output_shape)
         if needs_elements and any(tensor.numel() == 0 for tensor in tensors.values()):
@@ -106,6 +106,8 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
             return argument
 
 
+BY_STRIDES = "aten.as_strided"
+"""What reads memory rather than elements: a piece, or what a rank has received, may lie there in another order."""
 _NEEDS_ELEMENTS = {f"aten.{name}.default" for name in ("convolution", "convolution_backward", *PLANES)}
 """What torch refuses to compute on pieces without elements, which shares of zero leave."""
 

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses import FakeTensor
 
 from dyorc.errors import ProgramCaptureError
+from dyorc.offline.program.evaluate import BY_STRIDES
 from dyorc.offline.program.flat_module import FlatModule
 from dyorc.offline.program.graph import Argument, Dtype, Node, Phase, Ref, TensorProgram, Value, ValueKind, type_sizes
 from dyorc.offline.program.randomness import arguments_of, draws
@@ -142,6 +143,11 @@ class Reader:
 
     def _read_call(self, node: torch.fx.Node) -> None:
         op = str(node.target)
+        if op.startswith(BY_STRIDES) and not all(tensor.is_contiguous() for tensor in _tensors_of(node)):
+            raise ProgramCaptureError(
+                f"{self._name}: {op} reads the memory of a tensor that does not lie there row by row, and ranks hold "
+                "pieces of it; call contiguous() before, or index it"
+            )
         if draws(node.target, arguments_of(node.target, node.args, node.kwargs)):
             raise ProgramCaptureError(
                 f"{self._name} draws random numbers in its backward pass ({op}), and only those of its forward pass are "
@@ -217,3 +223,7 @@ def _is_copy_of_source(node: torch.fx.Node) -> bool:
     while node.op == "call_function" and str(node.target) in ("aten.clone.default", "aten.detach.default", "aten.alias.default"):
         node = cast(torch.fx.Node, node.args[0])
     return node.op == "placeholder"
+
+
+def _tensors_of(node: torch.fx.Node) -> list[torch.Tensor]:
+    return [argument.meta["val"] for argument in node.all_input_nodes]

@@ -325,7 +325,7 @@ def run_plan(
 
     The loss, each gradient, each buffer and what an optimizer changes, or the answers, are compared with those that PyTorch
     computes on one device. Of each tensor, no element may differ by more than a share of its largest one: 1e-8 in float64,
-    1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16.
+    1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16; the coarsest type counts that it was made of.
 
     With a cluster, a plan that needs more memory than its devices have is refused before anything starts.
 

@@ -25,6 +25,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(core_aten_decompositions())
     aten = torch.ops.aten
     table[aten.addmm.default] = _addmm  # a product may be a partial sum, a product with a bias may not
+    table[aten.baddbmm.default] = _baddbmm
     table[aten.mean.default] = _mean  # so may a sum
     table[aten.mean.dim] = _mean
     table[aten.stack.default] = _stack
@@ -54,7 +55,18 @@ def _mean(
 
 def _addmm(bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, beta: float = 1, alpha: float = 1) -> torch.Tensor:
     product = torch.mm(left, right)
+    return _plus(product, bias, beta, alpha)
+
+
+def _baddbmm(bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, beta: float = 1, alpha: float = 1) -> torch.Tensor:
+    return _plus(torch.bmm(left, right), bias, beta, alpha)
+
+
+def _plus(product: torch.Tensor, bias: torch.Tensor, beta: float, alpha: float) -> torch.Tensor:
+    """Without a bias whose factor is zero: torch does not read it then, whatever it holds."""
     product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
     return product + (bias if beta == 1 else bias * beta)
 
 

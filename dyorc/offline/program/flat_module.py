@@ -83,7 +83,7 @@ class _WithBuffers(nn.Module):
         with self._modes(tree_leaves((args, kwargs)), self.step) as draws:
             answer = self.module(*args, **kwargs)
         after = self.step + 1 if draws.num_draws else self.step
-        return answer, dict(self.module.named_buffers()) | {STEP: after}
+        return answer, dict(self.module.named_buffers(remove_duplicate=False)) | {STEP: after}
 
 
 def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], frozen: Sequence[str] = ()) -> nn.Module:

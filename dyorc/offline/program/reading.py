@@ -75,11 +75,19 @@ class Reader:
 
     def _changed(self, buffers: Sequence[torch.fx.Node]) -> dict[str, str]:
         """What becomes of buffers that the step changes; the others are still the copies that the flat module has made."""
-        return {
-            name: self._names[node]
-            for name, node in zip(self._flat.buffer_names, buffers, strict=True)
-            if not _is_copy_of_source(node)
-        }
+        changed: dict[str, str] = {}
+        for name, node in zip(self._flat.buffer_names, buffers, strict=True):
+            source = _copied_source(node)
+            if source is not None and self._names[source] == name:
+                continue
+            value, before = self._values[self._names[node]], self._values.get(name)
+            if before is not None and (value.shape, value.dtype) != (before.shape, before.dtype):
+                raise ProgramCaptureError(
+                    f"{self._name} makes {value.dtype} {list(value.shape)} of its buffer {name}, which was {before.dtype} "
+                    f"{list(before.shape)}: a plan repeats one step"
+                )
+            changed[name] = value.name
+        return changed
 
     @property
     def _inputs(self) -> tuple[str, ...]:
@@ -218,11 +226,11 @@ def _is_check(node: torch.fx.Node) -> bool:
     return str(node.target).startswith(("aten._assert", "aten.sym_constrain"))
 
 
-def _is_copy_of_source(node: torch.fx.Node) -> bool:
-    """Whether it is a source, or a copy of one: through how many copies and detached views does not matter."""
+def _copied_source(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The source that a node is a copy of, through however many copies; None if it is none."""
     while node.op == "call_function" and str(node.target) in ("aten.clone.default", "aten.detach.default", "aten.alias.default"):
         node = cast(torch.fx.Node, node.args[0])
-    return node.op == "placeholder"
+    return node if node.op == "placeholder" else None
 
 
 def _tensors_of(node: torch.fx.Node) -> list[torch.Tensor]:

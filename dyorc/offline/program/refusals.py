@@ -73,6 +73,8 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
                 "a tensor that is neither a parameter nor a buffer lies on meta, without elements: register it as a buffer, or "
                 "make the module elsewhere"
             )
+        case _ if "requires gradients, and received a mutation" in text:
+            text = "a parameter is changed in place by the forward pass, as by an embedding with max_norm"
         case _ if "mutat" in text:
             text = f"something {_NO_CHANGE} ({text.split('. Hint')[0]})"
         case _:

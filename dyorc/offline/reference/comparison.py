@@ -17,6 +17,7 @@ from dyorc.offline.program.evaluate import evaluate
 from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.sources import sources_of
+from dyorc.offline.reference.coarsest_types import coarsest_types
 from dyorc.offline.reference.feasibility import check_memory
 from dyorc.offline.reference.first_difference import first_difference
 from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
@@ -131,7 +132,8 @@ class _Pair:
             if self.is_wide:
                 raise _CannotRun from error
             raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error
-        return judge(step.results(self.program), labelled(self.program, evaluate(self.program, sources)))
+        results = labelled(self.program, evaluate(self.program, sources))
+        return judge(step.results(self.program), results, labelled(self.program, coarsest_types(self.program)))
 
     def _sources(self, module: nn.Module, example: Example) -> dict[str, torch.Tensor]:
         sources = sources_of(self.program, module, example.tensors)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dyorc.offline.program.graph import Argument, Dtype, Node, TensorProgram
 
@@ -17,13 +17,15 @@ _NARROW_NAMES = {"float32", "float16", "bfloat16"}
 
 
 class InFloat64(TorchDispatchMode):
-    """Has operations that name a narrower floating type compute in float64, as modules do that normalize in float32."""
+    """Has operations that name a narrower floating type, and those that make new tensors of one, compute in float64."""
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for each operation."""
-        return func(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs or {})))
+        result = func(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs or {})))
+        makes_new = "lift_fresh" in str(func) or not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs)))
+        return widened(result) if makes_new and isinstance(result, torch.Tensor) else result
 
 
 def _wide(argument: Any) -> Any:

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
+from dyorc.offline.program.kept_activations import activations_kept
 from dyorc.offline.program.randomness import CounterBased
 from dyorc.offline.program.returned import loss_in, tensors_in
 
 LOSS = "the loss"
+Result = TypeVar("Result")
 
 
 def gradient_label(parameter: str) -> str:
@@ -80,15 +83,20 @@ def training_step_of(module: nn.Module, example: Example, number: int = 0) -> St
         number: How many steps came before: each draws other numbers.
     """
     module.zero_grad(set_to_none=True)
-    before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    with CounterBased(number):
+    before = _buffers(module)
+    with activations_kept(), CounterBased(number):
         loss = loss_in(example.call(module))
         loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
-    buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    buffers = _buffers(module)
     changed = frozenset(name for name, buffer in buffers.items() if not identical(buffer, before[name]))
     return Step(returned={LOSS: loss.detach()}, gradients=gradients, buffers=buffers, changed=changed)
+
+
+def _buffers(module: nn.Module) -> dict[str, torch.Tensor]:
+    """All of them: a step may give one tensor two names."""
+    return {name: buffer.detach().clone() for name, buffer in module.named_buffers(remove_duplicate=False)}
 
 
 def mean_of(steps: Sequence[Step]) -> Step:
@@ -112,8 +120,8 @@ def answers_of(module: nn.Module, example: Example) -> Step:
     return Step(returned={output_label(index): tensor for index, tensor in enumerate(tensors)}, gradients={}, buffers={})
 
 
-def labelled(program: TensorProgram, results: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Gives the results of a program, which are called like its values, the labels of `Step.results`."""
+def labelled(program: TensorProgram, results: Mapping[str, Result]) -> dict[str, Result]:
+    """Gives what there is of each result of a program, which are called like its values, the labels of `Step.results`."""
     named = {output_label(index): results[name] for index, name in enumerate(program.outputs)}
     if program.loss:
         named[LOSS] = results[program.loss]

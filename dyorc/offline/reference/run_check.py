@@ -12,6 +12,7 @@ from dyorc.offline.program.example import Example
 from dyorc.offline.program.graph import TensorProgram, ValueKind
 from dyorc.offline.program.randomness.philox import STEP
 from dyorc.offline.program.sources import sources_of
+from dyorc.offline.reference.coarsest_types import coarsest_types
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
 from dyorc.offline.reference.samples import with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
@@ -40,19 +41,22 @@ def judge_run(
         optimizer: Whose step the program holds, and over how many microbatches.
     """
     if program.outputs:
-        return judge(answers_of(deepcopy(module), example).results(program), labelled(program, results))
+        answers = answers_of(deepcopy(module), example).results(program)
+        return judge(answers, labelled(program, results), labelled(program, coarsest_types(program)))
     name, num_parts = optimizer or (None, 1)
     module = deepcopy(module)
     steps = [training_step_of(module, example, part) for part in range(num_parts)]
     expected = mean_of(steps).results(program, has_gradients=name != "adama")
-    named = labelled(program, results)
-    changed = {
-        source: results[value]
-        for source, value in program.updates.items()
-        if program.values[source].kind in (ValueKind.PARAMETER, ValueKind.STATE)
-    }
+    kinds = (ValueKind.PARAMETER, ValueKind.STATE)
+    updates = {source: value for source, value in program.updates.items() if program.values[source].kind in kinds}
+    changed = {source: results[value] for source, value in updates.items()}
     expected |= _updates(program, name, steps, changed, results, sources)
-    return judge(expected, named | {_label(source): value for source, value in changed.items()})
+    types = coarsest_types(program)
+    return judge(
+        expected,
+        labelled(program, results) | {_label(source): value for source, value in changed.items()},
+        labelled(program, types) | {_label(source): types[value] for source, value in updates.items()},
+    )
 
 
 def compare_update(

@@ -44,13 +44,17 @@ class Judgement:
         return "\n".join([f"{len(lines):,} of {self.num_results:,} results differ:", *lines[:_MAX_SHOWN], *more])
 
 
-def judge(expected: Mapping[str, torch.Tensor], results: Mapping[str, torch.Tensor]) -> Judgement:
+def judge(
+    expected: Mapping[str, torch.Tensor], results: Mapping[str, torch.Tensor], types: Mapping[str, str] | None = None
+) -> Judgement:
     """Compares results by name.
 
     Args:
         expected: What they should be.
         results: What they are, of any type that the expected ones were rounded to.
+        types: The coarsest type that a result was rounded to on its way, for some or all of them.
     """
+    types = types or {}
     floats = [tensor for tensor in expected.values() if tensor.is_floating_point()]
     floor = _FLOOR_RATIO * max(map(_magnitude, floats), default=0.0)
     differences: dict[str, str] = {}
@@ -59,7 +63,8 @@ def judge(expected: Mapping[str, torch.Tensor], results: Mapping[str, torch.Tens
         if name not in results:
             differences[name], error = "is missing", float("inf")
         else:
-            error, tolerance = _error(tensor, results[name], floor), _tolerance(tensor, results[name])
+            tolerance = max(TOLERANCES.get(types.get(name, ""), 0.0), _tolerance(tensor, results[name]))
+            error = _error(tensor, results[name], floor)
             if not error <= tolerance:
                 differences[name] = _description(tensor, results[name], error, tolerance)
         largest = max(largest, error)

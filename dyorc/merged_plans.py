@@ -34,7 +34,7 @@ def merge(
     from dyorc.offline.planners.crossover.merge import Candidate, merged
     from dyorc.offline.whole_file import check_writable
 
-    check_writable(output)
+    check_writable(output := output.absolute())
     where = load_cluster(cluster)
     found = [(path, read_plan(path)) for path in plans]
     if answers := [path.name for path, plan in found if plan.inference is not None]:

@@ -89,7 +89,7 @@ def make(
     from dyorc.offline.whole_file import check_writable
     from dyorc.plan_progress import SearchProgress
 
-    check_writable(output)
+    check_writable(output := output.absolute())  # the module's code may go to another folder
     if channels not in _CHANNELS:
         raise typer.BadParameter(f"there is no {channels}; there are {', '.join(_CHANNELS)}", param_hint="--channels")
     where = load_cluster(cluster)
@@ -287,7 +287,7 @@ def fuse(
     from dyorc.offline.plan.codec import read_plan, write_plan
     from dyorc.offline.whole_file import check_writable
 
-    check_writable(output)
+    check_writable(output := output.absolute())  # the module's code may go to another folder
     found, where = read_plan(plan), load_cluster(cluster)
     if found.inference is not None:
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
@@ -341,13 +341,14 @@ def run_plan(
         raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
     from dyorc.offline.plan.codec import read_plan
     from dyorc.offline.program import sources_of
-    from dyorc.offline.reference import LOSS, judge_run, labelled
+    from dyorc.offline.reference import LOSS, example_with_elements, judge_run, labelled, with_elements
     from dyorc.offline.runtime import run
     from dyorc.offline.simulate import check_memory
 
     found = read_plan(plan)
     captured_model = captured_of_plan(found, model)
-    program, module, example = captured_model.program, captured_model.module, captured_model.example
+    program = captured_model.program
+    module, example = with_elements(captured_model.module), example_with_elements(captured_model.example)
     if cluster is not None:
         check_memory(*_simulated(found, cluster, model))
     sources = sources_of(program, module, example.tensors)
@@ -370,7 +371,7 @@ def export(
     from dyorc.offline.planners.tessel.export import pipelining_table
     from dyorc.offline.whole_file import check_writable, write_whole
 
-    check_writable(output)
+    check_writable(output := output.absolute())  # the module's code may go to another folder
     found = read_plan(plan)
     table = pipelining_table(found, program_of_plan(found, model))
     write_whole(output, table)

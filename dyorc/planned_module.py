@@ -148,7 +148,7 @@ def module_of(target: str) -> "tuple[nn.Module, Example]":
     torch.manual_seed(0)
     try:
         made: Any = function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProgramCaptureError(f"{target}() raised {type(error).__name__}: {text_of(error)}") from error
     from dyorc.offline.program import Example, eager
 

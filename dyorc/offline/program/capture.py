@@ -126,7 +126,7 @@ class _Call:
         """Has torch export the call, and returns what reads its graph."""
         try:
             return self._exported(pick, is_trained=is_trained)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # torch says in more than one way that a parameter gets no gradient
             if not is_trained or not (frozen := self._without_gradients(pick)):
                 raise self._refused(error) from error
@@ -135,10 +135,10 @@ class _Call:
         )
         try:
             return self._exported(pick, frozen, is_trained=True)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: Exception) -> ProgramCaptureError:
+    def _refused(self, error: BaseException) -> ProgramCaptureError:
         return refused(self.name, error, self.module)
 
     def _exported(self, pick: Pick, frozen: Sequence[str] = (), *, is_trained: bool) -> Reader:
@@ -155,7 +155,7 @@ class _Call:
             trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
             try:
                 gradients = torch.autograd.grad(flat(*examples)[0], [*trained.values()], allow_unused=True)
-            except Exception:
+            except (Exception, SystemExit):
                 return ()  # it is not that: torch's first error says more
         return tuple(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
 

@@ -54,7 +54,7 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
             yield from _tensors(part)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureError:
+def refused(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
     """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
     text = str(error)
     match type(error).__name__:
@@ -62,8 +62,12 @@ def refused(name: str, error: Exception, module: nn.Module) -> ProgramCaptureErr
             text = f"{text} {_NO_SHAPE}"
         case "DataDependentOutputException" | "GuardOnDataDependentSymNode":
             text = _of_norm_without_momentum(module) or f"{text} {_NO_VALUE}"
-        case _ if ".numpy() is not supported" in text or "data pointer" in text:
+        case "SystemExit":
+            text = f"the module ended the process (SystemExit: {text or None})"
+        case _ if ".numpy() is not supported" in text:
             text = f"numpy {_NO_VALUE}"
+        case _ if "data pointer" in text:
+            text = f"data_ptr(), or numpy, {_NO_VALUE}"
         case _ if "modified by an inplace operation" in text:
             text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
         case _ if "mutating a non-functional tensor" in text:
@@ -93,7 +97,7 @@ def _of_norm_without_momentum(module: nn.Module) -> str:
     return ""
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
     frames = extract_tb(error.__traceback__)
     starts = [

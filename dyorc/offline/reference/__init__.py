@@ -17,6 +17,7 @@ first_difference.py names the first operation whose result differs
 from dyorc.offline.reference.comparison import compare_with_module
 from dyorc.offline.reference.module_step import LOSS, Step, answers_of, labelled, training_step_of
 from dyorc.offline.reference.run_check import compare_update, judge_run
+from dyorc.offline.reference.samples import example_with_elements, with_elements
 from dyorc.offline.reference.tolerance import TOLERANCES, Judgement, judge
 from dyorc.offline.reference.training_loop import LOSS_TOLERANCE, first_wrong_step, losses_of
 from dyorc.offline.reference.update_step import Optimizer
@@ -31,10 +32,12 @@ __all__ = [
     "answers_of",
     "compare_update",
     "compare_with_module",
+    "example_with_elements",
     "first_wrong_step",
     "judge",
     "judge_run",
     "labelled",
     "losses_of",
     "training_step_of",
+    "with_elements",
 ]

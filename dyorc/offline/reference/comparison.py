@@ -23,7 +23,7 @@ from dyorc.offline.reference.first_difference import first_difference
 from dyorc.offline.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
 from dyorc.offline.reference.repeatability import check_repeatable, recaptured
-from dyorc.offline.reference.samples import other_example, randomize, with_elements
+from dyorc.offline.reference.samples import example_with_elements, other_example, randomize, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 
 NUM_SEEDS = 3
@@ -45,7 +45,7 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
             Or there is too little memory for two steps in float64.
     """
     with torch.random.fork_rng(devices=[]):
-        own = _Pair(program, with_elements(module), example.with_tensors([tensor.detach().cpu() for tensor in example.tensors]))
+        own = _Pair(program, with_elements(module), example_with_elements(example))
         check_memory(program)
         try:
             check = _compared(own)
@@ -115,7 +115,7 @@ class _Pair:
     def _accepts(self, module: nn.Module, example: Example) -> bool:
         try:
             self._run(deepcopy(module), example)
-        except Exception:
+        except (Exception, SystemExit):
             return False
         return True
 
@@ -128,7 +128,7 @@ class _Pair:
         sources = self._sources(module, example)
         try:
             step = self._run(deepcopy(module), example)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if self.is_wide:
                 raise _CannotRun from error
             raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error

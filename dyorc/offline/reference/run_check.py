@@ -14,7 +14,7 @@ from dyorc.offline.program.randomness.philox import STEP
 from dyorc.offline.program.sources import sources_of
 from dyorc.offline.reference.coarsest_types import coarsest_types
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
-from dyorc.offline.reference.samples import with_elements
+from dyorc.offline.reference.samples import example_with_elements, with_elements
 from dyorc.offline.reference.tolerance import Judgement, judge
 from dyorc.offline.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
 
@@ -70,7 +70,7 @@ def compare_update(
     Raises:
         ProgramCaptureError: They compute something else.
     """
-    module = with_elements(module)
+    module, example = with_elements(module), example_with_elements(example)
     sources = sources_of(program, module, example.tensors)
     judgement = judge_run(program, evaluate(program, sources), module, example, sources, optimizer)
     if not judgement.is_equal:

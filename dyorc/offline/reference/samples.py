@@ -77,3 +77,11 @@ def with_elements(module: nn.Module) -> nn.Module:
         copy = _materialized(data, generator, is_buffer=is_buffer) if data.is_meta else data.cpu().clone()
         known[id(tensor)] = copy if is_buffer else nn.Parameter(copy, requires_grad=tensor.requires_grad)
     return eager(deepcopy(module, known))
+
+
+def example_with_elements(example: Example) -> Example:
+    """Returns an example on the CPU; what lies on `meta` gets random elements."""
+    generator = torch.Generator().manual_seed(0)
+    return example.with_tensors(
+        [_materialized(t, generator, is_buffer=False) if t.is_meta else t.detach().cpu() for t in example.tensors]
+    )

@@ -6,11 +6,13 @@ FOLDER holds the tables that `dyorc reproduce all --output FOLDER` wrote, and wh
 did. The pictures of the tables are written to img/planners beside the page.
 """
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dyorc.offline.cluster import file
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.reproduce import REPRODUCIBLE
 from dyorc.offline.reproduce.markdown import to_markdown
@@ -24,7 +26,8 @@ _ABOUT = """# Offline planners
 <!-- Written by `python -m dyorc.offline.reproduce.page`; change that file, not this one. -->
 
 A model that trains on one device and a cluster go in; a plan comes out that says which rank computes which piece of which
-operation, and what is communicated when. The plan is proved to compute what the model computes, and runs on real ranks.
+operation, and what is communicated when. The model is run beside the graph that was captured of it, the plan is proved to
+compute what that graph computes, and what real ranks compute is compared with the model.
 
 These systems are built in, each from its paper. The table counts what was published of them and comes out here, or does not;
 [below](#what-papers-published-and-what-comes-out-here) is every single row. Figures that our costs are fitted to, and references
@@ -73,6 +76,29 @@ The same in Python:
     assert verify(program, found).is_proved
     print(simulate(found, program, cluster).total_s)
 
+and to run it, and read what ranks computed (`if __name__ == "__main__":`, since ranks are processes of their own):
+
+    from dyorc.offline.program import Example, sources_of
+    from dyorc.offline.reference import compare_with_module, judge_run
+    from dyorc.offline.runtime import run
+
+    module, inputs = gpt(layers=2)
+    print(compare_with_module(program, module, Example.of(inputs)))    # the module beside what was captured
+    sources = sources_of(program, module, inputs)
+    ran = run(found, sources, program=program)
+    print(ran.results[program.loss], ran.results[program.gradients["tokens.weight"]])
+    print(judge_run(program, ran.results, module, Example.of(inputs), sources))
+
+Inputs are numbered `input_0`, `input_1`, ... in the order of the arguments, those by name in the order of the alphabet. A module
+with dropout draws what its plans draw inside of `dyorc.offline.program.randomness.CounterBased(step)`.
+
+**Three checks.** `dyorc plan` compares the module with its captured program (float64, three sets of weights and inputs, loss and
+every gradient and buffer, or every answer), and captures it again after a call; `--no-compare` skips that, and the plan says so
+([decision 81](decisions/0081-programs-beside-their-modules.md)). The proof is of program and plan, for all inputs; it rests on
+what operations mean, which `make operators` compares with torch's own samples. `dyorc plan run` compares what ranks computed,
+in the plan's own types, and ends with 1 if no rounding explains the difference. `make zoo` does all three for
+[models of other libraries](zoo.md).
+
 Planners: {planners}.
 
 The step of an optimizer is planned, too, if it is named: `model.py:make_model+adam` (or `sgd`, `momentum`, `adama`). A number
@@ -80,6 +106,10 @@ behind it is that of microbatches: `+adam4` adds the gradients of four up, `+ada
 frees it (AdamA: less memory, and not quite Adam). `dyorc plan fuse` then rewrites a plan as CoCoNeT does, where the simulator
 finds it quicker, or with `--measure` real ranks: the optimizer runs on slices inside the ring that reduces gradients, and
 products of matrices are computed slice by slice while their sum goes round. Its result is a plan like any other, and is proved.
+
+## A cluster file
+
+{cluster_file}
 
 ## How it works
 
@@ -165,6 +195,7 @@ def page_of(folder: Path, tables: Sequence[Table], pictures: Mapping[str, str]) 
         pictures: Where the page finds the picture of each table that has one, by the table's name.
     """
     about = _ABOUT.format(
+        cluster_file=inspect.cleandoc(file.__doc__ or "").partition("\n\n")[2],
         planners=", ".join(f"`{name}`" for name in PLANNERS),
         equality=_equality(folder / "equality.json"),
         summary=summary_of(tables),

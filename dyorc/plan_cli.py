@@ -13,6 +13,16 @@ from typer.core import TyperGroup
 
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.merged_plans import DEFAULT_STEPS, merge, run_merged, show_merged
+from dyorc.plan_printing import (
+    milliseconds,
+    print_comparison,
+    print_json,
+    print_plan,
+    print_proof,
+    print_ranks,
+    print_repeated,
+    repeated_values,
+)
 from dyorc.planned_module import captured, captured_of_plan, module_of, program_of_plan
 from dyorc.server_options import AsJson
 from dyorc.whole_table import WholeTable
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dyorc.offline.cluster import Cluster
-    from dyorc.offline.plan import ModuleCheck, Plan
+    from dyorc.offline.plan import Plan
     from dyorc.offline.program import TensorProgram
     from dyorc.offline.simulate import Simulation
 
@@ -95,7 +105,7 @@ def make(
     where = load_cluster(cluster)
     model = captured(target, is_inference=inference)
     program, check = model.program, model.compared() if compare else None
-    _print_comparison(program, check)
+    print_comparison(program, check)
     gc.freeze()  # torch's objects stay: looking through all of them again and again takes a tenth of a search
     with SearchProgress() as progress:
         candidates = plans(program, where, planner, report=progress.take, deadline_s=deadline)
@@ -108,8 +118,8 @@ def make(
     origin = found.provenance
     early = "" if origin.ended == "finished" else f", search ended by {origin.ended}"
     _console.print(
-        f"{output}: by {origin.planner}{early}, {_ms(origin.cost_s or 0.0)} a step on {where.name} ({where.num_ranks} ranks), "
-        f"{len(found.steps)} steps"
+        f"{output}: by {origin.planner}{early}, {milliseconds(origin.cost_s or 0.0)} a step on {where.name} "
+        f"({where.num_ranks} ranks), {len(found.steps)} steps"
     )
 
 
@@ -140,10 +150,10 @@ def show(
     if picture is not None and simulation is None:
         raise PlanError("--picture shows a simulation: name the cluster with --cluster")
     if as_json:
-        _print_json(found, simulation, _repeated_values(found, where))
+        print_json(found, simulation, repeated_values(found, where))
     else:
-        _print_plan(found, simulation)
-        _print_repeated(found, where)
+        print_plan(found, simulation)
+        print_repeated(found, where)
     if picture is not None and simulation is not None:
         from dyorc.offline.simulate.picture import draw_picture
 
@@ -151,44 +161,9 @@ def show(
         _note(f"drawn into {picture}", as_json)
 
 
-def _print_json(plan: "Plan", simulation: "Simulation | None", more: Mapping[str, Any] | None = None) -> None:
-    import json
-
-    from dyorc.offline.plan.show import values_of
-
-    print(
-        json.dumps(
-            values_of(plan) | dict(more or {}) | ({} if simulation is None else {"simulation": simulation.as_values()}), indent=2
-        )
-    )
-
-
 def _note(text: str, as_json: bool) -> None:
     """Says what else was done, beside JSON on standard error."""
     (Console(stderr=True, soft_wrap=True, highlight=False) if as_json else _console).print(text)
-
-
-def _print_plan(found: "Plan", simulation: "Simulation | None") -> None:
-    from dyorc.offline.plan.show import summary_of
-
-    origin = found.provenance
-    cost = "" if origin.cost_s is None else f", {_ms(origin.cost_s)} a step"
-    _console.print(f"plan by {origin.planner} for {found.target or 'a program'} ({found.program[:12]}){cost}")
-    for name, value in sorted(origin.notes.items()):
-        _console.print(f"  {name}: {value}")
-    for kernel in found.kernels:
-        overlap = "" if kernel.overlap is None else ", what it reduces is made meanwhile"
-        _console.print(f"  kernel: steps {kernel.first} to {kernel.end - 1} in {kernel.num_chunks} chunks{overlap}")
-    _console.print(f"  module: {_comparison(found.module_check)}")
-    if (answers := found.inference) is not None:
-        proof = "proved" if answers.is_proved else "not proved"
-        _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
-    _print_meshes(found)
-    steps = WholeTable("communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"))
-    for one in summary_of(found).communications:
-        steps.add_row(one.kind, f"{one.num_steps:,}", f"{one.num_bytes:,}")
-    _console.print(steps, "")
-    _print_ranks(found, simulation)
 
 
 @app.command()
@@ -206,8 +181,8 @@ def verify(
 
     plan_of_model = read_plan(plan)
     captured_model = captured_of_plan(plan_of_model, model)
-    _print_comparison(captured_model.program, captured_model.compared() if compare else None)
-    _print_proof(captured_model.program, plan_of_model)
+    print_comparison(captured_model.program, captured_model.compared() if compare else None)
+    print_proof(captured_model.program, plan_of_model)
     _console.print("not proved: that torch computes what the proof takes operations to mean, and what rounding does")
 
 
@@ -229,10 +204,10 @@ def simulate(
     found = read_plan(plan)
     simulation, where = _simulated(found, cluster, model, overlap=overlap)
     if as_json:
-        _print_json(found, simulation)
+        print_json(found, simulation)
     else:
-        _console.print(f"{_ms(simulation.total_s)} a step on {where.name}")
-        _print_ranks(found, simulation)
+        _console.print(f"{milliseconds(simulation.total_s)} a step on {where.name}")
+        print_ranks(found, simulation)
     if trace is not None:
         trace.write_text(json.dumps(to_chrome_trace(simulation, where)))
         _note(f"trace in {trace}", as_json)
@@ -295,12 +270,13 @@ def fuse(
     tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
     table = WholeTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for one in tried:
-        table.add_row(one.name, _ms(one.simulated_s), "" if one.measured_s is None else _ms(one.measured_s))
+        table.add_row(one.name, milliseconds(one.simulated_s), "" if one.measured_s is None else milliseconds(one.measured_s))
     _console.print(table, "")
     best = replace(best_of(found, tried), cluster=where.digest)
-    _print_proof(program, best)
+    print_proof(program, best)
     write_plan(best, output)
-    _console.print(f"{output}: {tried[0].name}, {_ms(tried[0].simulated_s)} a step on {where.name}, {len(best.kernels)} kernels")
+    step = milliseconds(tried[0].simulated_s)
+    _console.print(f"{output}: {tried[0].name}, {step} a step on {where.name}, {len(best.kernels)} kernels")
 
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
@@ -403,24 +379,6 @@ def _simulated(plan: "Plan", cluster: Path, model: str | None, *, overlap: bool 
     return simulate(plan, program_of_plan(plan, model), where, overlap=overlap), where
 
 
-def _print_comparison(program: "TensorProgram", check: "ModuleCheck | None") -> None:
-    _console.print(f"module and captured program of {program.name}: {_comparison(check)}", markup=False)
-
-
-def _comparison(check: "ModuleCheck | None") -> str:
-    return "not compared" if check is None else f"compared, {check}"
-
-
-def _print_proof(program: "TensorProgram", plan: "Plan") -> None:
-    from dyorc.offline.verify import verify_inference
-
-    sizes = ("",) if plan.inference is None else (f", {plan.inference.max_samples} samples", ", one sample")
-    for report, size in zip(verify_inference(program, plan), sizes, strict=False):
-        if report.findings:
-            raise PlanError(f"the plan is not proved to compute what the captured program computes. {report}")
-        _console.print(f"captured program and plan{size}: {report}", markup=False)
-
-
 def _first_proved(program: "TensorProgram", candidates: "Iterable[Plan]") -> "Plan":
     """Proves plans in turn, and returns the first that is proved; warns of those before it.
 
@@ -430,56 +388,10 @@ def _first_proved(program: "TensorProgram", candidates: "Iterable[Plan]") -> "Pl
     errors: list[str] = []
     for plan in candidates:
         try:
-            _print_proof(program, plan)
+            print_proof(program, plan)
         except PlanError as error:
             errors.append(f"{plan.provenance.planner}: {error}")
             Console(stderr=True, soft_wrap=True).print(f"warning: not taken, {errors[-1]}", style="yellow", markup=False)
         else:
             return plan
     raise PlanError("no plan that was found is proved, so none is written:\n" + "\n".join(f"  {error}" for error in errors))
-
-
-def _print_meshes(plan: "Plan") -> None:
-    table = WholeTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
-    for mesh in plan.meshes.values():
-        axes = " x ".join(f"{axis.name} {axis.size}{' (time)' if axis.is_time else ''}" for axis in mesh.axes)
-        ranks = f"{mesh.ranks[0]} to {mesh.ranks[-1]}" if len(mesh.ranks) > 8 else ", ".join(map(str, mesh.ranks))
-        table.add_row(mesh.name, axes, ranks, f"{sum(placed.mesh == mesh.name for placed in plan.tensors.values()):,}")
-    _console.print(table, "")
-
-
-def _print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
-    from dyorc.rank_table import rank_table
-
-    _console.print(rank_table(plan, simulation))
-
-
-_MAX_REPEATED = 12
-"""Rows; what is left is added up in one more."""
-
-
-def _print_repeated(plan: "Plan", cluster: "Cluster | None") -> None:
-    """Says what every rank computes whole, although there are several."""
-    from dyorc.offline.simulate.repeated import folded, repeated_operations
-
-    operations = repeated_operations(plan, cluster)
-    if not operations:
-        return
-    columns = ["steps", "of the flops", "of the bytes", *(["ms"] if cluster else [])]
-    table = WholeTable("whole on every rank", *(Column(name, justify="right") for name in columns))
-    for one in folded(operations, _MAX_REPEATED):
-        row = [f"{one.num_steps:,}", f"{one.flops_share:.2%}", f"{one.bytes_share:.2%}"]
-        table.add_row(one.op, *row, *([] if one.seconds is None else [f"{one.seconds * 1e3:.4g}"]))
-    _console.print("", table)
-
-
-def _repeated_values(plan: "Plan", cluster: "Cluster | None") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from dyorc.offline.simulate.repeated import repeated_operations
-
-    return {"whole_on_every_rank": [asdict(one) for one in repeated_operations(plan, cluster)]}
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.4g} ms"

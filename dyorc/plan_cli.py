@@ -2,6 +2,7 @@
 command runs: torch takes seconds.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,6 +101,8 @@ def make(
     from dyorc.plan_progress import SearchProgress
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
+    if deadline is not None and not 0 < deadline < math.inf:
+        raise typer.BadParameter(f"expected a positive number of seconds, found {deadline}", param_hint="--deadline")
     if channels not in _CHANNELS:
         raise typer.BadParameter(f"there is no {channels}; there are {', '.join(_CHANNELS)}", param_hint="--channels")
     where = load_cluster(cluster)

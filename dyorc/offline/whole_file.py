@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -20,6 +21,8 @@ def check_writable(path: Path) -> None:
         raise PlanError(f"{path} cannot be written: there is no folder {path.parent}")
     if path.is_dir():
         raise PlanError(f"{path} cannot be written: it is a folder")
+    if path.exists() and not path.is_file():
+        raise PlanError(f"{path} cannot be written: it is a device, a pipe or a socket, and a file would take its place")
     try:
         with tempfile.TemporaryFile(dir=path.resolve().parent) as file:
             file.write(bytes(_PROBE_BYTES))
@@ -36,6 +39,8 @@ def write_whole(path: Path | str, text: str) -> None:
         OSError: The file cannot be written.
     """
     path = Path(path).resolve()  # follows a symbolic link instead of replacing it
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, f"{path} cannot be written: it is a device, a pipe or a socket")
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:

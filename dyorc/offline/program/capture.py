@@ -1,6 +1,6 @@
 """Captures a module as one graph: its training step, with forward, loss and backward together, or its answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from dyorc.offline.program.exporting import Call, Keywords
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.layers import layered
 from dyorc.offline.program.returned import loss_in
+from dyorc.offline.program.shared_memory import overlapping
 from dyorc.offline.program.simplify import simplified
 
 
@@ -36,7 +37,12 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
             function of a counter, such as `torch.poisson`.
     """
     call = Call.of(name, module, inputs, keywords)
-    return layered(simplified(call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()))
+    trained = {name: parameter for name, parameter in call.module.named_parameters() if parameter.requires_grad}
+    _check_hooks(call, trained)
+    _check_memory(call, trained)
+    program = call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()
+    _check_memory(call, program.updates)
+    return layered(simplified(program))
 
 
 def capture_inference(
@@ -74,3 +80,20 @@ def recapture_inference(
 ) -> TensorProgram:
     """Captures what a module answers once only, to compare its digest: what grows with the batch is not found out."""
     return Call.of(name, module, inputs, keywords).answers()
+
+
+def _check_hooks(call: Call, parameters: Mapping[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        hooks = [getattr(parameter, key, None) for key in ("_backward_hooks", "_post_accumulate_grad_hooks")]
+        if any(hooks):
+            raise ProgramCaptureError(
+                f"{call.name}: {name} has a hook on its gradient, which no graph holds; change it in the module's call"
+            )
+
+
+def _check_memory(call: Call, changed: Iterable[str]) -> None:
+    if pair := overlapping(call.module, call.example.tensors, changed):
+        raise ProgramCaptureError(
+            f"{call.name}: {pair[0]}, which training changes, lies in the same memory as {pair[1]}, and ranks hold them apart; "
+            "make them one parameter, make one a copy, or compute it from the other"
+        )

@@ -22,6 +22,8 @@ from dyorc.offline.program.refusals import Watch, refused
 from dyorc.offline.program.returned import tensors_in
 from dyorc.offline.program.simplify import simplified
 
+_SEED = 0x5EED_0F_CA97
+"""A seed that nobody chooses, to see whether it is still there. The states of all generators are given back afterwards."""
 Keywords: TypeAlias = Mapping[str, Any]
 """Inputs by name."""
 
@@ -89,12 +91,12 @@ class Call:
 
     def _without_gradients(self, pick: Pick) -> tuple[str, ...]:
         """Which parameters get no gradient."""
-        with self._without_elements(pick, (), is_trained=True) as (flat, examples):
-            trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
-            try:
+        try:
+            with self._without_elements(pick, (), is_trained=True) as (flat, examples):
+                trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
                 gradients = torch.autograd.grad(flat(*examples)[0], [*trained.values()], allow_unused=True)
-            except (Exception, SystemExit):
-                return ()  # it is not that: torch's first error says more
+        except (Exception, SystemExit):
+            return ()  # it is not that: torch's first error says more
         return tuple(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
 
     @contextmanager
@@ -130,7 +132,7 @@ def _fake(tensor: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def _training(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[CounterBased]:
     """Looks at each call of torch, computes some by formulas, and draws what any split can draw."""
-    with ByFormula(), Watch(inputs), CounterBased(step) as draws:
+    with ByFormula(), Watch(inputs), _seed_untouched(), CounterBased(step) as draws:
         yield draws
 
 
@@ -139,6 +141,16 @@ def _answering(inputs: Sequence[torch.Tensor], step: torch.Tensor) -> Generator[
     """The same, without draws."""
     with ByFormula(), Watch(inputs), WithoutRandomness() as none:
         yield none
+
+
+@contextmanager
+def _seed_untouched() -> Generator[None]:
+    """Refuses a module that sets torch's seed: what it draws after that is the same in each step, and a plan's draws are not."""
+    generator = torch.default_generator
+    generator.manual_seed(_SEED)
+    yield
+    if generator.initial_seed() != _SEED:
+        raise TypeError("the module sets torch's seed when it is called: a plan draws other numbers in each step; set it before")
 
 
 @contextmanager

@@ -65,6 +65,8 @@ class FlatModule(nn.Module):
             tensors[place] = getattr(self, f"buffer{index}").clone()  # which the module may change
         args, kwargs = self._example.arguments(inputs)
         answer, buffers = functional_call(self._outer[0], tensors, args, kwargs, tie_weights=True)
+        if missing := next((name for name in self.buffer_names if buffers.get(name) is None), None):
+            raise TypeError(f"the module removes its buffer {missing} when it is called: a plan repeats one step")
         return (*self._pick(answer), *(buffers[name].detach() for name in self.buffer_names))
 
 
@@ -94,9 +96,7 @@ def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], 
         fake: Makes a tensor of the same shape and type without elements.
         frozen: Parameters that get no gradients.
     """
-    known: dict[int, Any] = {}
-    for part in module.modules():  # also lists and dictionaries of tensors
-        known |= {id(value): value for value in tree_leaves([*vars(part).values()]) if isinstance(value, torch.Tensor)}
+    known: dict[int, Any] = {id(value): value for value in attributes_of(module)}
     for parameter in module.parameters():
         known[id(parameter)] = nn.Parameter(fake(parameter), requires_grad=parameter.requires_grad)
     known |= {id(buffer): fake(buffer) for buffer in module.buffers()}
@@ -104,6 +104,18 @@ def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], 
     for name in frozen:
         copy.get_parameter(name).requires_grad_(False)
     return copy
+
+
+def attributes_of(module: nn.Module) -> list[torch.Tensor]:
+    """Returns the tensors that are attributes of a module and its parts, also in lists and dictionaries."""
+    leaves = [leaf for part in module.modules() for leaf in tree_leaves([*vars(part).values()])]
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, nn.Parameter)]
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """Returns a copy of a module, also of one with attributes that were computed, which `deepcopy` alone refuses."""
+    known: dict[int, Any] = {id(value): value.detach().clone() for value in attributes_of(module) if not value.is_leaf}
+    return deepcopy(module, known)
 
 
 def eager(module: nn.Module) -> nn.Module:

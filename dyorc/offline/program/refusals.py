@@ -1,5 +1,6 @@
 """Says why a module cannot be captured: which operation is to blame, at which line of the module, and what to do."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from traceback import extract_tb
@@ -10,12 +11,16 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  # of all of them
 from torch.overrides import TorchFunctionMode
 
-from dyorc.errors import ProgramCaptureError
+from dyorc.errors import ProgramCaptureError, text_of
 
 _NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
 _NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
 _NO_CHANGE = "changes an input of the module in place; work on a copy of it"
-_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), contextlib.__file__, "<")
+
+
+_CHANGES_OTHERS = ("mutating a non-functional tensor", "Unexpected fake buffer", "entirely functional graph")
+"""What torch says when a module changes a tensor that is none of its parameters and buffers."""
 
 
 class Refusal(TypeError):
@@ -56,7 +61,7 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
 
 def refused(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
     """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
-    text = str(error)
+    text = text_of(error)
     match type(error).__name__:
         case "DynamicOutputShapeException":
             text = f"{text} {_NO_SHAPE}"
@@ -70,7 +75,7 @@ def refused(name: str, error: BaseException, module: nn.Module) -> ProgramCaptur
             text = f"data_ptr(), or numpy, {_NO_VALUE}"
         case _ if "modified by an inplace operation" in text:
             text = f"torch cannot train the module: {text.split('. Hint')[0]}; work on a copy"
-        case _ if "mutating a non-functional tensor" in text:
+        case _ if any(said in text for said in _CHANGES_OTHERS):
             text = "a tensor is changed that is neither a parameter nor a buffer: register it as a buffer"
         case _ if "found at least two devices" in text and "meta" in text:
             text = (

@@ -5,7 +5,6 @@ depends on its type, both compute in their own types, and rounding is allowed fo
 """
 
 from contextlib import nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +14,7 @@ from dyorc.errors import ProgramCaptureError, text_of
 from dyorc.offline.plan import ModuleCheck
 from dyorc.offline.program.evaluate import evaluate
 from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import copied
 from dyorc.offline.program.graph import TensorProgram
 from dyorc.offline.program.sources import sources_of
 from dyorc.offline.reference.coarsest_types import coarsest_types
@@ -24,6 +24,7 @@ from dyorc.offline.reference.float64 import InFloat64, module_in_float64, progra
 from dyorc.offline.reference.module_step import Step, answers_of, labelled, training_step_of
 from dyorc.offline.reference.repeatability import check_repeatable, recaptured
 from dyorc.offline.reference.samples import example_with_elements, other_example, randomize, with_elements
+from dyorc.offline.reference.samples_apart import check_samples_apart
 from dyorc.offline.reference.tolerance import Judgement, judge
 
 NUM_SEEDS = 3
@@ -53,6 +54,8 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
             check_repeatable(recaptured(program, own.module, own.example), own.module, own.example)  # the reason, if it is that
             raise
         check_repeatable(program, own.module, own.example)
+        if program.outputs:
+            check_samples_apart(program, own.module, own.example)
         return check
 
 
@@ -105,7 +108,7 @@ class _Pair:
         return ModuleCheck(num_seeds=NUM_SEEDS, dtype=dtype, largest_difference=largest, num_results=num_results)
 
     def _sample(self, seed: int) -> tuple[nn.Module, Example]:
-        module = deepcopy(self.module)
+        module = copied(self.module)
         if seed == 0:
             return module, self.example
         generator = torch.Generator().manual_seed(seed)
@@ -114,7 +117,7 @@ class _Pair:
 
     def _accepts(self, module: nn.Module, example: Example) -> bool:
         try:
-            self._run(deepcopy(module), example)
+            self._run(copied(module), example)
         except (Exception, SystemExit):
             return False
         return True
@@ -127,12 +130,15 @@ class _Pair:
     def _judgement(self, module: nn.Module, example: Example) -> Judgement:
         sources = self._sources(module, example)
         try:
-            step = self._run(deepcopy(module), example)
+            step = self._run(copied(module), example)
         except (Exception, SystemExit) as error:
             if self.is_wide:
                 raise _CannotRun from error
             raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error
-        results = labelled(self.program, evaluate(self.program, sources))
+        try:
+            results = labelled(self.program, evaluate(self.program, sources))
+        except Exception as error:
+            raise ProgramCaptureError(f"{self.program.name}: an operation cannot be computed alone: {text_of(error)}") from error
         return judge(step.results(self.program), results, labelled(self.program, coarsest_types(self.program)))
 
     def _sources(self, module: nn.Module, example: Example) -> dict[str, torch.Tensor]:

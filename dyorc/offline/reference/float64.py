@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dyorc.offline.program.flat_module import attributes_of
 from dyorc.offline.program.graph import Argument, Dtype, Node, TensorProgram
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -39,11 +40,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 def module_in_float64(module: nn.Module) -> nn.Module:
     """Returns a copy of a module whose parameters, buffers and other tensors are in float64."""
-    known: dict[int, Any] = {}
-    for part in module.modules():
-        for value in vars(part).values():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                known[id(value)] = value.detach().double()
+    known: dict[int, Any] = {id(value): widened(value.detach()).clone() for value in attributes_of(module)}
     return deepcopy(module, known).double()
 
 

@@ -1,13 +1,13 @@
 """Finds modules that compute something else each time: by Python's random numbers, counters, or what a call leaves behind."""
 
 import warnings
-from copy import deepcopy
 
 from torch import nn
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.capture import capture, recapture_inference
 from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import copied
 from dyorc.offline.program.graph import Node, TensorProgram
 
 
@@ -25,7 +25,7 @@ def check_repeatable(program: TensorProgram, module: nn.Module, example: Example
     Raises:
         ProgramCaptureError: They are not the same; names the first operation that is another one.
     """
-    copy = deepcopy(module)
+    copy = copied(module)
     try:
         example.call(copy)
     except (Exception, SystemExit):

@@ -1,7 +1,6 @@
 """Judges a run of a plan on ranks: each result beside what PyTorch computes on one device."""
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 
 import torch
 from torch import nn
@@ -9,6 +8,7 @@ from torch import nn
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.program.evaluate import evaluate
 from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import copied
 from dyorc.offline.program.graph import TensorProgram, ValueKind
 from dyorc.offline.program.randomness.philox import STEP
 from dyorc.offline.program.sources import sources_of
@@ -41,10 +41,10 @@ def judge_run(
         optimizer: Whose step the program holds, and over how many microbatches.
     """
     if program.outputs:
-        answers = answers_of(deepcopy(module), example).results(program)
+        answers = answers_of(copied(module), example).results(program)
         return judge(answers, labelled(program, results), labelled(program, coarsest_types(program)))
     name, num_parts = optimizer or (None, 1)
-    module = deepcopy(module)
+    module = copied(module)
     steps = [training_step_of(module, example, part) for part in range(num_parts)]
     expected = mean_of(steps).results(program, has_gradients=name != "adama")
     kinds = (ValueKind.PARAMETER, ValueKind.STATE)

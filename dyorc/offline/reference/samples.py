@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dyorc.offline.program.example import Example
-from dyorc.offline.program.flat_module import eager
+from dyorc.offline.program.flat_module import attributes_of, eager
 
 _LARGEST_NUMBERS = (64, 16, 8, 4, 2)
 """Bounds that are tried for inputs of whole numbers, such as tokens and labels, whose own values are all the same."""
@@ -71,7 +71,7 @@ def _materialized(tensor: torch.Tensor, generator: torch.Generator, *, is_buffer
 def with_elements(module: nn.Module) -> nn.Module:
     """Returns a copy of a module on the CPU; what lies on `meta` gets random elements."""
     generator = torch.Generator().manual_seed(0)
-    known: dict[int, Any] = {}
+    known: dict[int, Any] = {id(value): value.detach().cpu().clone() for value in attributes_of(module) if not value.is_leaf}
     for tensor, is_buffer in [*((p, False) for p in module.parameters()), *((b, True) for b in module.buffers())]:
         data = tensor.detach()
         copy = _materialized(data, generator, is_buffer=is_buffer) if data.is_meta else data.cpu().clone()

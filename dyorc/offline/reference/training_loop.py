@@ -1,12 +1,12 @@
 """A plain loop of PyTorch on one device: the ruler for plans that train for several steps."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 
 import torch
 from torch import nn
 
 from dyorc.offline.program.example import Example
+from dyorc.offline.program.flat_module import copied
 from dyorc.offline.program.returned import loss_in
 from dyorc.offline.reference.update_step import TorchOptimizer, optimizer_of
 
@@ -30,7 +30,7 @@ def losses_of(
         optimizer: Which, and over how many microbatches; plain gradient descent if None.
         learning_rate: Of plain gradient descent.
     """
-    module = deepcopy(module)
+    module = copied(module)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     name, num_parts = optimizer or (None, 1)
     by = torch.optim.SGD(trained, lr=learning_rate) if name is None else optimizer_of(name, trained)

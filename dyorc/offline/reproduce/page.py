@@ -102,8 +102,9 @@ in the plan's own types, and ends with 1 if no rounding explains the difference.
 Planners: {planners}.
 
 The step of an optimizer is planned, too, if it is named: `model.py:make_model+adam` (or `sgd`, `momentum`, `adama`). A number
-behind it is that of microbatches: `+adam4` adds the gradients of four up, `+adama4` takes each into Adam's averages at once and
-frees it (AdamA: less memory, and not quite Adam). `dyorc plan fuse` then rewrites a plan as CoCoNeT does, where the simulator
+behind it is that of microbatches, each like the example inputs: `+adam4` averages the gradients of four, `+adama4` takes each
+into Adam's averages at once and frees it (AdamA: less memory, and not quite Adam). What a module does only after some calls, such
+as a counter that it asks, is not seen. `dyorc plan fuse` then rewrites a plan as CoCoNeT does, where the simulator
 finds it quicker, or with `--measure` real ranks: the optimizer runs on slices inside the ring that reduces gradients, and
 products of matrices are computed slice by slice while their sum goes round. Its result is a plan like any other, and is proved.
 

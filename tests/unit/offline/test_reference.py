@@ -206,3 +206,64 @@ def test_losses_of_a_plain_loop_find_the_first_wrong_step() -> None:
     assert first_wrong_step(losses, losses) is None
     assert first_wrong_step([losses[0], losses[1] * 1.01, losses[2]], losses) == 1
     assert first_wrong_step([float("nan")], losses[:1]) == 0
+
+
+class _Answering(nn.Module):
+    def __init__(self, body: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.body = body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda h: h.softmax(0), "depends on the other samples"),
+        (lambda h: h.flip(0), "depends on the other samples"),
+        (lambda h: h.cumsum(0), "depends on the other samples"),
+        (lambda h: h + h[:1], "depends on the other samples"),
+        (lambda h: h if len(h) > 1 else h * 2, "another program for batches of 1 samples"),
+        (lambda h: h * 2 if len(h) == 3 else h, "another program for batches of 3 samples"),
+    ],
+)
+def test_answers_that_depend_on_the_batch_are_refused(body: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:
+    module, inputs = _Answering(body), (torch.randn(5, 4),)
+    with pytest.raises(ProgramCaptureError, match=reason):
+        _check(capture_inference(module, inputs), module, inputs)
+
+
+def test_buffers_that_take_each_others_place_are_updates() -> None:
+    class Swapping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("one", torch.ones(4))
+            self.register_buffer("other", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one, self.other = self.other, self.one
+            return (self.layer(x) * self.one + self.other).square().sum()
+
+    module, inputs = Swapping(), (torch.randn(3, 4),)
+    assert _check(capture(module, inputs), module, inputs).num_results == 5
+
+
+def test_results_of_a_coarser_type_are_judged_by_it() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.layer(x).bfloat16() * 1.5).float().square().mean()
+
+    module, example = Mixed(), Example.of((torch.randn(4, 8),))
+    program = capture(module, example.tensors)
+    sources = sources_of(program, module, example.tensors)
+    results = evaluate(program, sources)
+    near = {name: tensor * 1.01 for name, tensor in results.items()}
+    assert judge_run(program, near, module, example, sources).is_equal
+    assert not judge_run(program, {name: t * 1.2 for name, t in results.items()}, module, example, sources).is_equal

@@ -134,3 +134,68 @@ def test_reading_by_strides_is_of_tensors_that_lie_row_by_row(is_row_by_row: boo
     program = capture(module, inputs)
     results = evaluate(program, sources_of(program, module, inputs))
     assert float(results[program.loss]) == pytest.approx(module(*inputs).item(), rel=1e-6)
+
+
+class _Lying(nn.Module):
+    """A layer, and tensors that lie in the memory of others."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 6)
+        self.kind = kind
+        self.register_buffer("rows", torch.zeros(4, 6))
+        match kind:
+            case "a view of a buffer":
+                self.register_buffer("row", self.get_buffer("rows")[1])
+            case "a view of a parameter":
+                self.register_buffer("row", self.layer.weight.data[0, :6])
+            case "a parameter's memory":
+                self.other = nn.Linear(8, 6)
+                self.other.weight.data = self.layer.weight.data
+            case _:
+                raise AssertionError(kind)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.get_buffer("rows").add_(1)
+        return (self.layer(x) + self.get_buffer("rows")).square().sum() + sum(p.sum() for p in self.parameters())
+
+
+@pytest.mark.parametrize("kind", ["a view of a buffer", "a view of a parameter", "a parameter's memory"])
+def test_tensors_that_lie_in_the_same_memory_are_refused_if_one_changes(kind: str) -> None:
+    with pytest.raises(ProgramCaptureError, match="lies in the same memory as"):
+        capture(_Lying(kind), (torch.randn(4, 8),))
+
+
+@pytest.mark.parametrize("hook", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_gradients_are_refused(hook: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0), _Square())
+    getattr(module[0].weight, hook)(lambda gradient: None)
+    with pytest.raises(ProgramCaptureError, match=r"0\.weight has a hook on its gradient"):
+        capture(module, (torch.randn(3, 4),))
+
+
+class _Seeded(nn.Module):
+    def __init__(self, draw: Callable[[], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.draw = draw
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) * self.draw()).square().sum()
+
+
+def _drawn_by_seed() -> torch.Tensor:
+    torch.manual_seed(5)
+    return torch.rand(4)
+
+
+@pytest.mark.parametrize(
+    ("draw", "reason"),
+    [
+        (_drawn_by_seed, "sets torch's seed"),
+        (lambda: torch.rand(4, generator=torch.Generator().manual_seed(3)), "draws from a generator of its own"),
+    ],
+)
+def test_seeds_and_generators_of_a_module_are_refused(draw: Callable[[], torch.Tensor], reason: str) -> None:
+    with pytest.raises(ProgramCaptureError, match=reason):
+        capture(_Seeded(draw), (torch.randn(3, 4),))

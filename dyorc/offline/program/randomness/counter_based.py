@@ -64,6 +64,8 @@ class CounterBased(TorchDispatchMode):
         arguments = arguments_of(func, args, kwargs)
         if not draws(func, arguments):
             return func(*args, **kwargs)
+        if arguments.get("generator") is not None:
+            raise UncountableError(f"{func} draws from a generator of its own, whose state no plan has; leave it out")
         if torch._C._current_graph_task_id() != -1:  # pyright: ignore[reportPrivateUsage]  # no public name says where it is
             raise UncountableError(
                 f"{func} draws random numbers in the backward pass, which would not be those of forward; keep activations there "

@@ -158,21 +158,28 @@ def _enlarged(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 
 
 def _is_plain(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: object = None, dropout_p: float = 0.0, *args: Any, **kwargs: Any
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: object = None,
+    dropout_p: float = 0.0,
+    *args: Any,
+    **kwargs: Any,
 ) -> bool:
     return attn_mask is None and dropout_p == 0
 
 
 def _attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
     attn_mask: None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
+    q, k, v = query, key, value
     if enable_gqa:
         group = q.shape[-3] // k.shape[-3]
         k, v = (x.unsqueeze(-3).expand(*x.shape[:-2], group, *x.shape[-2:]).flatten(-4, -3) for x in (k, v))

@@ -70,7 +70,7 @@ def prepared(
     direct = [(index, argument.name) for index, argument in enumerate(arguments) if isinstance(argument, Ref)]
     nested = [(index, part) for index, part in enumerate(arguments) if reads(part) and not isinstance(part, Ref)]
     named_refs = [(key, value) for key, value in keywords if reads(value)]
-    function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(BY_STRIDES)
+    function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(_BY_MEMORY)
 
     def call(tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         given = positional.copy()
@@ -108,6 +108,8 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
 
 BY_STRIDES = "aten.as_strided"
 """What reads memory rather than elements: a piece, or what a rank has received, may lie there in another order."""
+_BY_MEMORY = (BY_STRIDES, "aten._embedding_bag", "aten.adaptive_max_pool3d_backward")
+"""The same, and what torch refuses, or computes wrongly, if its inputs do not lie row by row."""
 _NEEDS_ELEMENTS = {f"aten.{name}.default" for name in ("convolution", "convolution_backward", *PLANES)}
 """What torch refuses to compute on pieces without elements, which shares of zero leave."""
 

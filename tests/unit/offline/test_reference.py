@@ -1,9 +1,11 @@
 """A captured program is held against its module, and ranks' results against PyTorch's: what is wrong is found, and named."""
 
+import random
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -267,3 +269,28 @@ def test_results_of_a_coarser_type_are_judged_by_it() -> None:
     near = {name: tensor * 1.01 for name, tensor in results.items()}
     assert judge_run(program, near, module, example, sources).is_equal
     assert not judge_run(program, {name: t * 1.2 for name, t in results.items()}, module, example, sources).is_equal
+
+
+class _Counting(nn.Module):
+    """Multiplies by what Python draws or counts."""
+
+    def __init__(self, draw: Callable[["_Counting"], float]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.draw = draw
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return (self.layer(x) * self.draw(self)).square().sum()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda _: random.random() + 0.5, lambda _: float(np.random.rand()) + 0.5, lambda module: float(module.count)],
+    ids=["random", "numpy", "a counter"],
+)
+def test_what_python_draws_or_counts_is_named_as_the_reason(draw: Callable[[_Counting], float]) -> None:
+    module, inputs = _Counting(draw), (torch.randn(3, 4),)
+    with pytest.raises(ProgramCaptureError, match=r"captured as another program after it has run once: aten\.mul"):
+        _check(capture(module, inputs), module, inputs)

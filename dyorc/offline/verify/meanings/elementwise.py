@@ -106,7 +106,10 @@ def _overwritten(numbers: Numbers, call: Call) -> Array:
 
 
 def _masked_fill(numbers: Numbers, call: Call) -> Array:
-    return numbers.choose(call.array("mask"), call.operand("value", numbers), call.array("self"))
+    array, value = call.array("self"), call.operand("value", numbers)
+    if array.dtype == np.bool_ and value.dtype != np.bool_:
+        value = numbers.function("is not zero", [value], is_truth=True)
+    return numbers.choose(call.array("mask"), value, array)
 
 
 def _copy(numbers: Numbers, call: Call) -> Array:

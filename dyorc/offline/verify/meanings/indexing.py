@@ -71,6 +71,8 @@ def _index_put(numbers: Numbers, call: Call) -> Array:
     new = np.moveaxis(np.broadcast_to(values, shape), range(start, start + num), range(num))
     new = new.reshape([prod(parts.wide), prod(rest)])
     rows = parts.joined(table)
+    if call.plain("accumulate") and table.dtype == np.bool_:
+        raise UnknownOperationError(f"{call.op} that adds truth values")
     if call.plain("accumulate"):
         return parts.apart(numbers.add(rows, numbers.matmul(swapped(parts.hot)[None], new[None])[0]), table.shape)
     for here, row in zip(parts.hot[:, :, None], new[:, None, :], strict=True):  # of equal indices, the last one stays

@@ -32,6 +32,8 @@ def _embedding_backward(numbers: Numbers, call: Call) -> Array:
 def _gather(numbers: Numbers, call: Call) -> Array:
     shape = call.array("index").shape
     table, indices = np.atleast_1d(call.array("self")), np.atleast_1d(call.array("index"))
+    if indices.ndim != table.ndim:
+        raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
     dim = call.integer("dim") % table.ndim
     cut = tuple(slice(None) if d == dim else slice(extent) for d, extent in enumerate(indices.shape))
     rows, found = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
@@ -41,6 +43,8 @@ def _gather(numbers: Numbers, call: Call) -> Array:
 
 def _scatter(numbers: Numbers, call: Call) -> Array:
     table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
+    if indices.ndim != table.ndim and table.ndim:
+        raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
     dim %= max(table.ndim, 1)
     source = call.operand("src" if call.has("src") else "value", numbers)
     if table.ndim == 0:

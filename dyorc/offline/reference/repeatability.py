@@ -43,11 +43,9 @@ def check_repeatable(program: TensorProgram, module: nn.Module, example: Example
     if again.digest == program.digest and _have_equal_constants(program, again):
         return
     differing = next(((a, b) for a, b in zip(program.nodes, again.nodes, strict=False) if _what(a) != _what(b)), None)
-    first = (
-        ", with other constants"
-        if differing is None
-        else f": {differing[0].op} reads {_arguments(differing[0])}, and then {_arguments(differing[1])}"
-    )
+    first = ", with other constants"
+    if differing is not None:
+        first = f": {differing[0].op} reads {_arguments(differing[0])}, and then {_arguments(differing[1])}"
     raise ProgramCaptureError(
         f"{program.name} is captured as another program after it has run once{first}. A plan repeats one "
         "step: what a module counts or draws must be tensors (buffers, or torch's random numbers)"

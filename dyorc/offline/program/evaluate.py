@@ -70,6 +70,7 @@ def prepared(
     direct = [(index, argument.name) for index, argument in enumerate(arguments) if isinstance(argument, Ref)]
     nested = [(index, part) for index, part in enumerate(arguments) if reads(part) and not isinstance(part, Ref)]
     named_refs = [(key, value) for key, value in keywords if reads(value)]
+    read = inputs_of(tuple(arguments), tuple(keywords))
     function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(_BY_MEMORY)
 
     def call(tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -78,7 +79,7 @@ def prepared(
             given[index] = tensors[name].contiguous() if reads_memory else tensors[name]
         for index, argument in nested:
             given[index] = _actual(argument, tensors, output_shape)
-        if needs_elements and any(tensor.numel() == 0 for tensor in tensors.values()):
+        if needs_elements and any(tensors[name].numel() == 0 for name in read):
             return _of_nothing(op, given, output_shape)
         if named_refs:
             result = function(*given, **named | {key: _actual(value, tensors, output_shape) for key, value in named_refs})

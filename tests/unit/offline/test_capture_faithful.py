@@ -432,3 +432,16 @@ def test_a_capture_leaves_the_module_and_random_states_as_they_were(is_training:
     assert random.getstate() == state
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_an_empty_tensor_elsewhere_empties_no_convolution() -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv1d(3, 4, 3, padding=1, dtype=torch.float64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            cache = torch.tensor([], dtype=torch.float64)
+            return torch.cat([cache, self.layer(x).flatten()]).square().sum() + cache.sum()
+
+    check_training(Cached(), (_x(2, 3, 8),))

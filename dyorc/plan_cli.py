@@ -302,7 +302,7 @@ def run_plan(
 ) -> None:
     """Runs a plan once on processes of this machine, and judges what comes out: exit status 1 if it is not the model's.
 
-    The loss, each gradient, each buffer and what an optimizer changes, or the answers, are compared with those that PyTorch
+    The loss, each gradient, each buffer and what an optimizer changes, or the answers, are compared with what PyTorch
     computes on one device. Of each tensor, no element may differ by more than a share of its largest one: 1e-8 in float64,
     1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16; the coarsest type counts that it was made of.
 

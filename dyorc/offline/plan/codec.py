@@ -51,7 +51,7 @@ def plan_from_json(text: str) -> Plan:
     try:
         document = msgspec.json.decode(text, type=Document)
     except msgspec.MsgspecError as error:
-        raise PlanError(f"the plan has a part that plans of version {VERSION} have not: {error}") from error
+        raise PlanError(f"this is no plan of version {VERSION}: {error}") from error
     found = _digest(document)
     if found != document.digest:
         raise PlanError(f"the plan was changed after it was written: expected digest {document.digest!r}, found {found!r}")

@@ -14,7 +14,7 @@ def overlapping(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iter
     Args:
         module: Its parameters, buffers, and the tensors that are attributes of it and of its parts.
         inputs: With which it is called.
-        changed: Those that the step changes.
+        changed: The names of what the step changes.
     """
     tensors = dict[str, torch.Tensor]([*module.named_parameters(), *module.named_buffers()])
     for prefix, part in module.named_modules():

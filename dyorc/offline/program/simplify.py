@@ -70,7 +70,7 @@ class _Simplifier:
                 self._keep(each)
 
     def _as_broadcast(self, node: Node) -> list[Node]:
-        """Makes of what overwrites a tensor with another, of which it keeps only shape and type, the other in these."""
+        """Replaces `copy(target, source)` by the source, in the shape and type of the target."""
         if node.op != COPY:
             return [node]
         target = self._values[node.outputs[0]]

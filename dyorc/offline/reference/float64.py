@@ -18,7 +18,7 @@ _NARROW_NAMES = {"float32", "float16", "bfloat16"}
 
 
 class InFloat64(TorchDispatchMode):
-    """Has operations that name a narrower floating type, and those that make new tensors of one, compute in float64."""
+    """Has operations compute in float64 that name a narrower floating type, or make new tensors of one."""
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

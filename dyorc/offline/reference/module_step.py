@@ -51,7 +51,7 @@ class Step:
     def results(self, program: TensorProgram, *, has_gradients: bool = True) -> dict[str, torch.Tensor]:
         """Returns what a program of the module must compute, by label.
 
-        Gradients that the module does not compute are zero; those that only the module computes count, too, unless they are zero.
+        Gradients that the module does not compute are zero. Gradients that only the module computes count, unless they are zero.
         A buffer that changes counts, even if the program leaves it alone.
 
         Args:

@@ -32,12 +32,16 @@ def elements_of(tensor: torch.Tensor) -> Array:
 class ExactField(Field):
     """The field, with the functions that powers of two make known; it notes whether any other was applied.
 
+    Args:
+        salt: Another one makes other functions of those that are unknown.
+
     Attributes:
         is_exact: Whether no unknown function has been applied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, salt: int = 0) -> None:
         self.is_exact = True
+        self._salt = salt
 
     def function(self, tag: Hashable, arrays: Sequence[Array], *, is_truth: bool = False) -> Array:
         """Computes inverses; any other function is unknown, and its truth values are as many as numbers, so that none meet."""
@@ -49,14 +53,14 @@ class ExactField(Field):
                 inverses = dict(zip(signed.tolist(), [pow(power, -1, PRIME) for power in signed.tolist()], strict=True))
                 return np.asarray(np.vectorize(inverses.get, otypes=[np.int64])(array))
         self.is_exact = False
-        return super().function(tag, arrays)
+        return super().function((self._salt, tag), arrays)
 
     def rows(self, tag: Hashable, arrays: Sequence[Array], num: int, *, is_truth: bool = False) -> Array:
         """Applies unknown functions to rows."""
         self.is_exact = False
-        return super().rows(tag, arrays, num)
+        return super().rows((self._salt, tag), arrays, num)
 
     def coefficients(self, tag: Hashable, num: int) -> Array:
         """Returns unknown constants."""
         self.is_exact = False
-        return super().coefficients(tag, num)
+        return super().coefficients((self._salt, tag), num)

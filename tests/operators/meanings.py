@@ -14,6 +14,7 @@ import torch
 from dyorc.offline.program.evaluate import compute
 from dyorc.offline.program.graph import Argument
 from dyorc.offline.verify.algebra import NumbersAlgebra
+from dyorc.offline.verify.field import PRIME
 from dyorc.offline.verify.meanings import UnknownOperationError
 from dyorc.offline.verify.numbers import Array
 from tests.operators.closeness import largest, tolerance_of
@@ -100,14 +101,17 @@ def _of_numbers(sample: OperationSample, pairs: Sequence[tuple[Array, torch.Tens
 
 
 class _Pool:
-    """Results, each as the verifier's element beside torch's number, output by output."""
+    """Results, each as the verifier's elements beside torch's number, output by output.
+
+    There are two elements, made by different functions: of 100,000 results, some pairs are one element of the field by chance.
+    """
 
     def __init__(self) -> None:
         self._meant: list[Array] = []
         self._computed: list[Array] = []
 
     def add(self, meant: Sequence[Array], computed: Sequence[Array]) -> None:
-        self._meant.extend(array.astype(np.int64).ravel() for array in meant)
+        self._meant.extend(first * PRIME + second for first, second in (a.astype(np.int64).reshape([2, -1]) for a in meant))
         self._computed.extend(array.ravel() for array in computed)
 
     def disagreement(self, tolerance: float) -> tuple[int, str]:
@@ -154,10 +158,12 @@ def _both(sample: OperationSample, tensors: Mapping[str, torch.Tensor]) -> tuple
         computed = _computed(sample, tensors, sample.node.arguments, sample.node.keywords)
     except (RuntimeError, IndexError):
         return None
-    meant = _meant(sample, tensors, ExactField(), sample.node.arguments, sample.node.keywords)
-    for one, other in zip(meant, computed, strict=True):
+    fields = [ExactField(salt) for salt in range(2)]
+    both = [_meant(sample, tensors, field, sample.node.arguments, sample.node.keywords) for field in fields]
+    for one, other in zip(both[0], computed, strict=True):
         if one.shape != tuple(other.shape):
             raise ValueError(f"the shape {one.shape} instead of {tuple(other.shape)}")
+    meant = [np.stack(pair) for pair in zip(*both, strict=True)]
     return meant, [tensor.double().numpy() for tensor in computed]
 
 

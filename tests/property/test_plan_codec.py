@@ -85,7 +85,8 @@ def _steps(tensors: list[str], meshes: list[str]) -> st.SearchStrategy[Any]:
         st.builds(
             Apply, node=_names, op=_names, arguments=st.lists(arguments, max_size=3).map(tuple),
             keywords=st.lists(st.tuples(_names, arguments), max_size=2).map(tuple),
-            outputs=st.lists(tensor | st.just(""), max_size=2).map(tuple), mesh=st.sampled_from(meshes), part=_parts,
+            outputs=st.lists(tensor | st.just(""), min_size=1, max_size=2).filter(any).map(tuple),
+            mesh=st.sampled_from(meshes), part=_parts,
         ),
         st.builds(
             Collective, kind=st.sampled_from(CollectiveKind), source=tensor, target=tensor, axis=_names, part=_parts,

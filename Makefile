@@ -123,7 +123,7 @@ bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator it
 equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
 
-operators: $(VENV)/.dev ## Split torch's own samples of all operators in every way that a rule allows, compare definitions with torch, make mistakes on purpose (6 minutes); the last line is JSON
+operators: $(VENV)/.dev ## Split torch's own samples of all operators in every way that a rule allows, compare definitions with torch, make mistakes on purpose (10 minutes); the last line is JSON
 	$(BIN)/python -m tests.operators
 
 zoo: $(VENV)/.zoo ## Capture, plan and run models of transformers, torchvision, timm and diffusers, and compare them with themselves (an hour); writes docs/zoo.md; the last line is JSON

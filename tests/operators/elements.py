@@ -33,7 +33,7 @@ class ExactField(Field):
     """The field, with the functions that powers of two make known; it notes whether any other was applied.
 
     Args:
-        salt: Another one makes other functions of those that are unknown.
+        salt: With another one, the unknown functions are others.
 
     Attributes:
         is_exact: Whether no unknown function has been applied.

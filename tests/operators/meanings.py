@@ -131,7 +131,7 @@ class _Pool:
 
 
 def _of_equalities(sample: OperationSample) -> Comparison:
-    """Collects results under all changes, and compares those that must be equal."""
+    """Collects results under all changes, and compares the ones that must be equal."""
     pool, base = _Pool(), rounded(sample.inputs)
     for tensors in changed(base):
         if both := _both(sample, tensors):

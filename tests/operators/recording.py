@@ -13,7 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyorc.offline.program.decompositions import ByFormula, decompositions
-from dyorc.offline.program.graph import Argument, Dtype, Node, Ref, TensorProgram, Value, ValueKind, type_sizes
+from dyorc.offline.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind, type_sizes
+from dyorc.offline.program.reading import argument_of
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 
@@ -107,22 +108,18 @@ class _Recorder(TorchDispatchMode):
         return name
 
     def _argument(self, argument: Any) -> Argument:
-        match argument:
-            case torch.Tensor():
-                if id(argument) not in self._names:
-                    name = self._add(f"s{len(self._sources)}", argument, ValueKind.INPUT)
-                    self._sources[name] = argument.detach()
-                return Ref(self._names[id(argument)])
-            case list() | tuple():
-                return tuple(self._argument(part) for part in argument)
-            case torch.dtype():
-                return Dtype(str(argument).removeprefix("torch."))
-            case torch.device() | torch.memory_format() | torch.layout():
-                return None
-            case None | bool() | int() | float() | str():
-                return argument
-            case _:
-                raise UnsupportedSampleError(f"an argument of type {type(argument).__name__}")
+        try:
+            return argument_of(argument, self._reference)
+        except TypeError as error:
+            raise UnsupportedSampleError(str(error)) from error
+
+    def _reference(self, argument: Any) -> Ref | None:
+        if not isinstance(argument, torch.Tensor):
+            return None
+        if id(argument) not in self._names:
+            name = self._add(f"s{len(self._sources)}", argument, ValueKind.INPUT)
+            self._sources[name] = argument.detach()
+        return Ref(self._names[id(argument)])
 
     def recording(self, name: str, results: Sequence[torch.Tensor]) -> Recording:
         """Returns the program that ends in these results; a result that is a source is left out."""

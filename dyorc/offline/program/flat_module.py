@@ -71,7 +71,7 @@ class FlatModule(nn.Module):
 
 
 class _WithBuffers(nn.Module):
-    """Returns a module's buffers after a call, too: also those that it has put others in the place of; and the next step."""
+    """Returns a module's buffers after a call, too, even if the call has replaced them, and the next step."""
 
     step: torch.Tensor
 

@@ -1,6 +1,6 @@
 """Reads the graph that torch has exported into a tensor program."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import getitem
 from typing import Any, cast
@@ -188,19 +188,10 @@ class Reader:
         )
 
     def _argument(self, argument: Any) -> Argument:
-        match argument:
-            case torch.fx.Node():
-                return Ref(self._names[argument])
-            case list() | tuple():
-                return tuple(self._argument(part) for part in argument)
-            case torch.dtype():
-                return Dtype(str(argument).removeprefix("torch."))
-            case torch.device() | torch.memory_format() | torch.layout():
-                return None
-            case None | bool() | int() | float() | str():
-                return argument
-            case _:
-                raise ProgramCaptureError(f"{self._name}: an argument of type {type(argument).__name__} is not supported")
+        try:
+            return argument_of(argument, lambda leaf: Ref(self._names[leaf]) if isinstance(leaf, torch.fx.Node) else None)
+        except TypeError as error:
+            raise ProgramCaptureError(f"{self._name}: {error} is not supported") from error
 
     def _add(self, name: str, tensor: torch.Tensor, kind: ValueKind) -> None:
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -219,6 +210,31 @@ class Reader:
             phase = Phase.FORWARD if is_forward else Phase.BACKWARD
             phases.append(replace(node, phase=phase))
         return phases[::-1]
+
+
+def argument_of(argument: Any, reference: Callable[[Any], Ref | None]) -> Argument:
+    """Returns one of torch's arguments as one of a node; where a tensor lies, and how, is left out.
+
+    Args:
+        argument: Torch's.
+        reference: Returns what stands for a tensor; None for what is none.
+
+    Raises:
+        TypeError: Nodes have none of that type; names the type.
+    """
+    if (tensor := reference(argument)) is not None:
+        return tensor
+    match argument:
+        case list() | tuple():
+            return tuple(argument_of(part, reference) for part in argument)
+        case torch.dtype():
+            return Dtype(str(argument).removeprefix("torch."))
+        case torch.device() | torch.memory_format() | torch.layout():
+            return None
+        case None | bool() | int() | float() | str():
+            return argument
+        case _:
+            raise TypeError(f"an argument of type {type(argument).__name__}")
 
 
 def _is_check(node: torch.fx.Node) -> bool:

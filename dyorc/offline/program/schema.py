@@ -17,7 +17,7 @@ def bound(op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, 
         keywords: The same, by name.
 
     Returns:
-        Every argument by name, in the order of the operation's schema, with the defaults of those that are not given.
+        Every argument by name, in the order of the operation's schema, with defaults where none is given.
 
     Raises:
         TypeError: There are more arguments than the operation has, or one that it does not have.

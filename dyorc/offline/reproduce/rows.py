@@ -38,7 +38,6 @@ def ratio_row(
         relation = Relation.SAME_SIGN
     else:
         relation = Relation.DIFFERS
-    error = f"{ours / published - 1.0:+.0%}"
     return Row(
         figure=figure,
         what=what,
@@ -47,9 +46,14 @@ def ratio_row(
         relation=relation,
         band=band.text,
         kind=kind,
-        note=f"{error}; {note}" if note else error,
+        note=_with_error(published, ours, note),
         point=point,
     )
+
+
+def _with_error(published: float, ours: float, note: str) -> str:
+    error = f"{ours / published - 1.0:+.0%}"
+    return f"{error}; {note}" if note else error
 
 
 def number_row(
@@ -75,7 +79,6 @@ def number_row(
         note: Why, or how ours was found.
         point: Where the row lies in a series.
     """
-    error = f"{ours / published - 1.0:+.0%}"
     return fact_row(
         figure,
         what,
@@ -84,7 +87,7 @@ def number_row(
         is_so=band.holds(published, ours),
         band=band,
         kind=kind,
-        note=f"{error}; {note}" if note else error,
+        note=_with_error(published, ours, note),
         point=point,
     )
 

@@ -54,7 +54,7 @@ def read_whole(path: Path, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
 
     Args:
         path: The file.
-        names: For each name that they are to have, the one that they have in the file; those that it does not hold are left out.
+        names: For each name that they are to have, the one that they have in the file. A name that the file lacks is left out.
     """
     with _opened(path) as file:
         held = set(file.keys())

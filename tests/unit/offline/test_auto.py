@@ -123,7 +123,7 @@ def test_all_plans_come_the_quickest_first(others: Callable[..., None]) -> None:
 
 def test_a_deadline_comes_once_and_leaves_the_timer_as_it_was() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    had_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # of whoever limits the time of tests
+    had_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # the one that limits the time of tests
     with pytest.raises(DeadlineReached), deadline(time.monotonic() + 0.01):
         _endless()
     assert signal.getsignal(signal.SIGALRM) is before

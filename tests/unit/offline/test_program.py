@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from dyorc.errors import ProgramCaptureError
-from dyorc.offline.plan import MeshAxis, PlanBuilder
-from dyorc.offline.plan.interpret import Piece, interpret, pieces_of, run_step, whole_of
+from dyorc.offline.plan.interpret import interpret
 from dyorc.offline.plan.on_torch import TorchAlgebra
-from dyorc.offline.program import PARTIAL, Axes, Node, Ref, Strategy, axes_of, capture, strategies_of
+from dyorc.offline.program import Node, Ref, axes_of, capture, strategies_of
 from dyorc.offline.program.evaluate import compute, compute_node
 from dyorc.offline.program.graph import renamed
 from dyorc.offline.program.randomness import CounterBased
 from tests.unit.offline.examples import EXAMPLES, Example, example
+from tests.unit.offline.pieces import check_pieces
 from tests.unit.offline.plans import greedy
 
 _RATIOS = [(1.0, 1.0), (3.0, 1.0), (1.0, 0.0, 2.0)]
@@ -51,7 +51,7 @@ def test_each_strategy_of_each_operation_computes_the_pieces_of_the_whole(name: 
         strategies = strategies_of(program, node, axes)
         alike = _without_names(node, found), strategies
         for strategy in () if alike in seen else strategies:
-            _check(found, axes, node, strategy, ratios, whole)
+            check_pieces(program, node, strategy, ratios, whole, axes)
         seen.add(alike)
         num_checked += len(strategies)
     assert num_checked > 2 * len(program.nodes)
@@ -62,38 +62,6 @@ def _without_names(node: Node, found: Example) -> object:
     names = {name: f"{found.program.values[name].shape} {node.inputs.index(name)}" for name in node.inputs}
     arguments = tuple(renamed(argument, names) for argument in node.arguments)
     return node.op, repr(arguments), node.keywords, tuple(found.program.values[o].shape if o else None for o in node.outputs)
-
-
-def _check(
-    found: Example, axes: Axes, node: Node, strategy: Strategy, ratios: tuple[float, ...], whole: dict[str, torch.Tensor]
-) -> None:
-    algebra = TorchAlgebra()
-    builder = PlanBuilder(found.program, axes)
-    builder.mesh("ranks", [MeshAxis(name="rank", size=len(ratios))], range(len(ratios)), {"rank": ratios})
-    sources = {name: builder.source(name, "ranks", [p]) for name, p in zip(node.inputs, strategy.inputs, strict=True)}
-    builder.apply(node, "ranks", [strategy])
-    plan = builder.draft()
-    pieces: dict[Piece, torch.Tensor] = {}
-    for name, tensor in sources.items():
-        pieces |= pieces_of(plan, tensor, whole[name], algebra)
-        if plan.tensors[tensor].layout[0] == PARTIAL:
-            pieces |= _terms(tensor, whole[name], len(ratios))
-    made = run_step(plan, plan.steps[-1], pieces, algebra)
-    for name, tensor in zip(node.outputs, plan.steps[-1].outputs, strict=True):
-        if name:
-            for piece, array in made.items():
-                if piece.tensor == tensor:
-                    assert tuple(array.shape) == plan.piece_shape(tensor, (piece.rank,)), (node, strategy)
-            got = whole_of(plan, tensor, made, algebra)
-            torch.testing.assert_close(got, whole[name], rtol=0, atol=1e-9, equal_nan=True, msg=f"{node} {strategy}")
-
-
-def _terms(tensor: str, whole: torch.Tensor, num_terms: int) -> dict[Piece, torch.Tensor]:
-    """Splits a tensor into random terms of a sum."""
-    draw = torch.randn_like if whole.is_floating_point() else lambda like: torch.randint_like(like, 9)
-    terms = [draw(whole) for _ in range(num_terms - 1)]
-    terms.append(whole - sum(terms))
-    return {Piece(tensor, rank, 0): term for rank, term in enumerate(terms)}
 
 
 def test_what_is_stacked_can_be_split_along_every_dimension_but_the_new_one() -> None:

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from dyorc.offline.plan import MeshAxis, PlanBuilder
-from dyorc.offline.plan.interpret import Piece, pieces_of, run_step, whole_of
-from dyorc.offline.plan.on_torch import TorchAlgebra
 from dyorc.offline.program import (
     PARTIAL,
     Argument,
@@ -28,6 +26,7 @@ from dyorc.offline.program.graph import OutputShape
 from dyorc.offline.verify.cases import CasesOf
 from dyorc.offline.verify.proof import ProofTier
 from dyorc.offline.verify.reading import Reading
+from tests.unit.offline.pieces import check_pieces
 
 _RATIOS = [(3.0, 1.0), (1.0, 0.0, 2.0)]
 
@@ -41,7 +40,7 @@ def _i(high: int, *shape: int) -> torch.Tensor:
 
 
 def _program(op: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> tuple[TensorProgram, dict[str, torch.Tensor]]:
-    """A program of one node, and its tensors, those that it computes too."""
+    """A program of one node, and its tensors, computed ones too."""
     tensors: dict[str, torch.Tensor] = {}
 
     def argument(given: Any) -> Argument:
@@ -144,7 +143,7 @@ def test_each_way_to_split_an_operation_is_right(op: str, arguments: list[Any], 
     assert {str(p.dim) for s in strategies if isinstance(p := s.outputs[0], Shard)} == set(dims)
     for strategy in strategies:
         for ratios in _RATIOS:
-            _check(program, whole, strategy, ratios)
+            check_pieces(program, program.nodes[0], strategy, ratios, whole)
         assert not _findings(program, strategy, tier), strategy
         if strategy.axis is not None and isinstance(strategy.outputs[0], Shard):
             wrong = replace(strategy, outputs=tuple(PARTIAL for _ in strategy.outputs))
@@ -156,27 +155,7 @@ def test_the_gradient_of_an_upsampling_is_split_by_samples() -> None:
     node = replace(program.nodes[0], arguments=(*program.nodes[0].arguments[:2], OutputShape()))
     program = replace(program, nodes=(node,))
     for strategy in strategies_of(program, node, axes_of(program)):
-        _check(program, whole, strategy, _RATIOS[1])
-
-
-def _check(program: TensorProgram, whole: dict[str, torch.Tensor], strategy: Strategy, ratios: tuple[float, ...]) -> None:
-    algebra, node = TorchAlgebra(), program.nodes[0]
-    builder = PlanBuilder(program)
-    builder.mesh("ranks", [MeshAxis(name="rank", size=len(ratios))], range(len(ratios)), {"rank": ratios})
-    sources = {name: builder.source(name, "ranks", [p]) for name, p in zip(node.inputs, strategy.inputs, strict=True)}
-    builder.apply(node, "ranks", [strategy])
-    plan = builder.draft()
-    pieces: dict[Piece, torch.Tensor] = {}
-    for name, tensor in sources.items():
-        pieces |= pieces_of(plan, tensor, whole[name], algebra)
-        if plan.tensors[tensor].layout[0] == PARTIAL:
-            terms = [torch.randn_like(whole[name]) for _ in ratios[1:]]
-            terms.append(whole[name] - sum(terms))
-            pieces |= {Piece(tensor, rank, 0): term for rank, term in enumerate(terms)}
-    made = run_step(plan, plan.steps[-1], pieces, algebra)
-    for name, tensor in zip(node.outputs, plan.steps[-1].outputs, strict=True):
-        got = whole_of(plan, tensor, made, algebra)
-        torch.testing.assert_close(got, whole[name], rtol=0, atol=1e-9, msg=f"{name} of {node} {strategy}")
+        check_pieces(program, program.nodes[0], strategy, _RATIOS[1], whole)
 
 
 def _findings(program: TensorProgram, strategy: Strategy, tier: ProofTier) -> list[object]:

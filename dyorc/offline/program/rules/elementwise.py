@@ -65,7 +65,7 @@ def _full(node: BoundNode) -> Rule:
 
 
 def _random(node: BoundNode) -> Rule:
-    """A function of the step and of the position in the whole, which whoever makes a piece knows."""
+    """A function of the step and of the position in the whole; the maker of a piece knows that."""
     return Rule(inputs=((),), outputs=(names(len(node.outputs[0])),))
 
 

@@ -99,7 +99,7 @@ class BoundNode:
         Args:
             letters: Of each tensor, or of each tensor of a list; a tensor that is not named stays whole.
             outputs: The letters of the outputs.
-            linear: Sets of arguments; those that are no tensors are left out, and so is a set of none.
+            linear: Sets of arguments. Arguments that are no tensors are left out, and so is an empty set.
             untouched: As in `Rule`.
         """
         owners = self.owners

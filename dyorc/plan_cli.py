@@ -149,7 +149,8 @@ def show(
         return
 
     found = read_plan(plan)
-    simulation, where = (None, None) if cluster is None else _simulated(found, cluster, model)
+    program = None if cluster is None else program_of_plan(found, model)
+    simulation, where = (None, None) if cluster is None or program is None else _simulated(found, cluster, program)
     if picture is not None and simulation is None:
         raise PlanError("--picture shows a simulation: name the cluster with --cluster")
     if as_json:
@@ -157,10 +158,10 @@ def show(
     else:
         print_plan(found, simulation)
         print_repeated(found, where)
-    if picture is not None and simulation is not None:
+    if picture is not None and simulation is not None and program is not None:
         from dyorc.offline.simulate.picture import draw_picture
 
-        draw_picture(simulation, program_of_plan(found, model), picture)
+        draw_picture(simulation, program, picture)
         _note(f"drawn into {picture}", as_json)
 
 
@@ -205,7 +206,7 @@ def simulate(
     from dyorc.offline.simulate import check_memory, to_chrome_trace
 
     found = read_plan(plan)
-    simulation, where = _simulated(found, cluster, model, overlap=overlap)
+    simulation, where = _simulated(found, cluster, program_of_plan(found, model), overlap=overlap)
     if as_json:
         print_json(found, simulation)
     else:
@@ -329,7 +330,7 @@ def run_plan(
     program = captured_model.program
     module, example = with_elements(captured_model.module), example_with_elements(captured_model.example)
     if cluster is not None:
-        check_memory(*_simulated(found, cluster, model))
+        check_memory(*_simulated(found, cluster, program))
     sources = sources_of(program, module, example.tensors)
     ran = run(found, sources, program=program, allow_unverified=unverified)
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
@@ -372,14 +373,14 @@ def _with_channels(plan: "Plan", cluster: "Cluster", channels: str) -> "Plan":
     return with_channels(plan, cluster, tuple(ChannelKind) if channels == "auto" else (ChannelKind(channels),))
 
 
-def _simulated(plan: "Plan", cluster: Path, model: str | None, *, overlap: bool = True) -> tuple["Simulation", "Cluster"]:
+def _simulated(plan: "Plan", cluster: Path, program: "TensorProgram", *, overlap: bool = True) -> tuple["Simulation", "Cluster"]:
     from dyorc.offline.cluster import load_cluster
     from dyorc.offline.simulate import simulate
 
     where = load_cluster(cluster)
     if plan.cluster and plan.cluster != where.digest:
         Console(stderr=True).print(f"note: the plan was made for another cluster than {where.name}", style="yellow")
-    return simulate(plan, program_of_plan(plan, model), where, overlap=overlap), where
+    return simulate(plan, program, where, overlap=overlap), where
 
 
 def _first_proved(program: "TensorProgram", candidates: "Iterable[Plan]") -> "Plan":

@@ -34,7 +34,7 @@ class ItemRecord:
     Attributes:
         item: The item.
         strategy: Of a node, along space.
-        conversions: What is communicated for it, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
+        conversions: Its communication, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
         begun: Sources that it is the first to use, and how they lie.
         opens: Whether a stage begins with it.
     """

@@ -18,7 +18,7 @@ from dyorc.scaling.model import Observer
 
 @dataclass(slots=True)
 class CrashSuspects:
-    """What an engine was told (`Warned`) of inputs that may have ended another process.
+    """What an engine was told (`SuspectsReported`) of inputs that may have ended another process.
 
     Attributes:
         suspects: Those that run alone, and how that process ended.

@@ -106,7 +106,7 @@ def test_a_checkpoint_of_one_plan_is_loaded_by_another(ranks: Ranks, tmp_path: P
     inputs = {name: found.sources[name] for name in found.program.inputs}
     first = Training(steps=3, checkpoint=folder, checkpoint_every=2)
     one = train_on(ranks, few, found.program, found.sources, lambda step: inputs, first)
-    with Checkpoint.opened(folder) as checkpoint:
+    with Checkpoint.open(folder) as checkpoint:
         assert checkpoint.index.step == 3
         for name, tensor in one.sources.items():
             torch.testing.assert_close(checkpoint.read(name), tensor, rtol=0, atol=0)

@@ -104,7 +104,7 @@ def make(
     if deadline is not None and not 0 < deadline < math.inf:
         raise typer.BadParameter(f"expected a positive number of seconds, found {deadline}", param_hint="--deadline")
     if channels not in _CHANNELS:
-        raise typer.BadParameter(f"there is no {channels}; there are {', '.join(_CHANNELS)}", param_hint="--channels")
+        raise typer.BadParameter(f"unknown channel {channels!r}; choose one of {', '.join(_CHANNELS)}", param_hint="--channels")
     where = load_cluster(cluster)
     model = capture_target(target, is_inference=inference)
     program, check = model.program, model.compare() if compare else None
@@ -232,7 +232,7 @@ def network(
     from dyorc.offline.plan.codec import read_plan
 
     if form not in ("ovs", "tc"):
-        raise typer.BadParameter(f"there is no {form}; there are ovs and tc", param_hint="--format")
+        raise typer.BadParameter(f"unknown format {form!r}; choose ovs or tc", param_hint="--format")
     loaded = read_plan(plan)
     if loaded.network is None:
         raise PlanError(

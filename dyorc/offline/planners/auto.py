@@ -85,7 +85,7 @@ def plans(
     names = list(among or usual) if planner == AUTO else [planner]
     for name in names:
         if name not in PLANNERS:
-            raise PlanError(f"there is no planner {name!r}; there are {', '.join([AUTO, *PLANNERS])}")
+            raise PlanError(f"unknown planner {name!r}; choose one of {', '.join([AUTO, *PLANNERS])}")
         if program.outputs and name not in FOR_INFERENCE:
             raise PlanError(f"{name} plans training; models that answer are planned by {', '.join(FOR_INFERENCE)}")
     if planner == AUTO and options:

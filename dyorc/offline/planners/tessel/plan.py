@@ -52,7 +52,7 @@ def tessel(
     """
     for name in placements:
         if name not in PLACEMENTS:
-            raise PlanError(f"there is no placement {name!r}; there are {', '.join(PLACEMENTS)}")
+            raise PlanError(f"unknown placement {name!r}; choose from {', '.join(PLACEMENTS)}")
     choices = choices_of(program)
     num_parts = microbatches or _most_parts(choices, _MICROBATCHES_PER_RANK * cluster.num_ranks)
     search = _Search(choices, cluster, num_parts, depth)

@@ -8,7 +8,7 @@ the ratio of what is reserved for them.
 from collections.abc import Iterator, Sequence
 
 from dyorc.offline.network.commands import bits, commands_in, options, route_in, route_lines, wrong
-from dyorc.offline.network.rules import MachineRules, Queue, Route
+from dyorc.offline.network.rules import MachineRules, PolicyRoute, Queue
 
 _OTHER = 999
 """The class of what belongs to no machine of the plan."""
@@ -48,7 +48,7 @@ def _lines(rules: MachineRules) -> Iterator[str]:
 
 
 def _minor(number: int) -> int:
-    """The class of a queue. tc reads it as hexadecimal; so does whoever reads it back."""
+    """The class of a queue. tc reads it as hexadecimal, also when it is read back."""
     return 100 + number
 
 
@@ -61,14 +61,14 @@ def tc_rules(text: str) -> MachineRules:
     interfaces: dict[str, int] = {}
     rates: dict[tuple[str, int], tuple[int, int]] = {}
     addresses: dict[tuple[str, int], str] = {}
-    routes: list[Route] = []
+    routes: list[PolicyRoute] = []
     for number, words in commands_in(text):
         match words:
             case ["tc", "qdisc", "replace", "dev", _, "root", "handle", "1:", "htb", *rest]:
                 options(number, rest, ("default", "r2q"))
             case ["tc", "class", "replace", "dev", interface, "parent", _, "classid", name, "htb", *rest]:
-                found = options(number, rest, ("rate", "ceil", "quantum"))
-                rate = bits(number, found["rate"]), bits(number, found["ceil"])
+                values = options(number, rest, ("rate", "ceil", "quantum"))
+                rate = bits(number, values["rate"]), bits(number, values["ceil"])
                 if name == "1:1":
                     interfaces[interface] = rate[0]
                 elif name != f"1:{_OTHER}":

@@ -18,7 +18,7 @@ BY_HAND = ("dp_even", "dp_proportional", "zero", "megatron", "expert_parallel")
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPlan:
     """A plan with its seconds in its provenance, and what they were found by.
 
     Attributes:
@@ -33,37 +33,37 @@ class Priced:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What plans are sorted by: those that fit first, then the quickest."""
+        """The sort key of plans: fitting plans first, then the quickest."""
         return not self.does_fit, self.simulation.total_s
 
 
 _MAX_REMEMBERED_STEPS = 5_000
-_remembered: deque[tuple[Plan, TensorProgram, Cluster, bool, Priced]] = deque(maxlen=24)
+_remembered: deque[tuple[Plan, TensorProgram, Cluster, bool, PricedPlan]] = deque(maxlen=24)
 """Planners begin with what others found, so the same plans are priced again and again. Large ones are let go."""
 
 
-def priced(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> Priced:
+def price_plan(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> PricedPlan:
     """Simulates a plan as it is, and if ranks compute while they communicate, in the other order as well."""
     for of_plan, of_program, of_cluster, with_overlap, known in _remembered:
         if of_plan is plan and of_program is program and of_cluster is cluster and with_overlap is overlap:
             return known
-    found = _as_it_is(plan, program, cluster, overlap)
+    price = _as_it_is(plan, program, cluster, overlap)
     early = communicate_early(plan) if overlap else plan
     if early.steps != plan.steps:
-        found = min(found, _as_it_is(early, program, cluster, overlap), key=lambda each: each.rank)
+        price = min(price, _as_it_is(early, program, cluster, overlap), key=lambda each: each.rank)
     if len(plan.steps) <= _MAX_REMEMBERED_STEPS:
-        _remembered.append((plan, program, cluster, overlap, found))
-    return found
+        _remembered.append((plan, program, cluster, overlap, price))
+    return price
 
 
-def _as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, overlap: bool) -> Priced:
+def _as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, overlap: bool) -> PricedPlan:
     simulation = simulate(plan, program, cluster, overlap=overlap)
     does_fit = False
     with suppress(PlanError):
         check_memory(simulation, cluster)
         does_fit = True
     made = replace(plan.provenance, cost_s=simulation.total_s)
-    return Priced(replace(plan, provenance=made), simulation, does_fit)
+    return PricedPlan(replace(plan, provenance=made), simulation, does_fit)
 
 
 def by_hand(program: TensorProgram, cluster: Cluster, names: Iterable[str] = BY_HAND) -> Iterator[Plan]:
@@ -73,27 +73,27 @@ def by_hand(program: TensorProgram, cluster: Cluster, names: Iterable[str] = BY_
             yield PLANNERS[name](program, cluster)
 
 
-class Best:
+class BestPlan:
     """The best plan so far, by its price."""
 
     def __init__(self, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> None:
         self._program = program
         self._cluster = cluster
         self._overlap = overlap
-        self.found: Priced | None = None
+        self.price: PricedPlan | None = None
         self.totals: dict[str, float] = {}
         """The seconds of each planner's best plan, whether it fits or not."""
 
     @property
     def cost_s(self) -> float | None:
         """The seconds of the best plan, if there is one."""
-        return self.found.simulation.total_s if self.found else None
+        return self.price.simulation.total_s if self.price else None
 
-    def offer(self, plan: Plan) -> Priced:
+    def offer(self, plan: Plan) -> PricedPlan:
         """Prices a plan, keeps it if it is better, and returns its price."""
-        new = priced(plan, self._program, self._cluster, overlap=self._overlap)
-        if self.found is None or new.rank < self.found.rank:
-            self.found = new
+        new = price_plan(plan, self._program, self._cluster, overlap=self._overlap)
+        if self.price is None or new.rank < self.price.rank:
+            self.price = new
         name, total_s = plan.provenance.planner, new.simulation.total_s
         self.totals[name] = min(total_s, self.totals.get(name, total_s))
         return new

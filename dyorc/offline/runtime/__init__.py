@@ -4,7 +4,7 @@ moves.py, schedule.py     what one rank does for a plan: decided once, without t
 pieces.py, collectives.py, links.py, shaping.py, egress.py     moves bytes between ranks
 channel.py, executor.py     carries the schedule out, communication beside computation
 rank.py, processes.py, wire.py, progress.py     the process of a rank, and what it and its parent say
-nursery.py, nursery_process.py, orders.py     a process that imports once, and forks ranks
+nursery.py, nursery_process.py, orders.py     the rank fork server: a process that imports once, and forks ranks
 weights.py     a rank's pieces of a safetensors file
 ranks.py, failures.py     the parent: starts ranks, and says which one failed
 checkpoint.py, training.py     trains, and goes on with any other plan
@@ -14,9 +14,9 @@ paces.py, crowd.py     emulates devices, and jobs that share them
 
 from dyorc.offline.runtime.checkpoint import Checkpoint
 from dyorc.offline.runtime.egress import Egress, egress_of
-from dyorc.offline.runtime.nursery import Nursery
+from dyorc.offline.runtime.nursery import RankForkServer
 from dyorc.offline.runtime.paces import paces_of
-from dyorc.offline.runtime.ranks import Ran, RankOptions, Ranks
+from dyorc.offline.runtime.ranks import RankOptions, Ranks, RunResult
 from dyorc.offline.runtime.running import run, train
 from dyorc.offline.runtime.shaping import LinkShape
 from dyorc.offline.runtime.training import Trained, Training, train_on
@@ -25,10 +25,10 @@ __all__ = [
     "Checkpoint",
     "Egress",
     "LinkShape",
-    "Nursery",
-    "Ran",
+    "RankForkServer",
     "RankOptions",
     "Ranks",
+    "RunResult",
     "Trained",
     "Training",
     "egress_of",

@@ -24,8 +24,8 @@ import torch
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.offline.plan import ChannelKind
-from dyorc.offline.runtime.ends import LENGTH_BYTES, Ends
-from dyorc.offline.runtime.lanes import Lane, places_of
+from dyorc.offline.runtime.ends import LENGTH_BYTES, ChannelEndpoints
+from dyorc.offline.runtime.lanes import MessageLane, places_of
 from dyorc.offline.runtime.links import LinkLostError, as_bytes
 from dyorc.offline.runtime.outgoing import Outgoing
 from dyorc.transport.arena import Block
@@ -46,25 +46,25 @@ class Media:
         copied_bytes: What has been copied within this process.
     """
 
-    def __init__(self, ends: Ends, timeout_s: float) -> None:
+    def __init__(self, ends: ChannelEndpoints, timeout_s: float) -> None:
         self._ends = ends
         self._timeout_s = timeout_s
         self._blocks: dict[int, Block] = {}  # of dynamic messages that were sent, by lane
         self._tiers: dict[tuple[int, int], Any] = {}
-        self._live: set[int] = set()  # where messages begin that somebody still uses
+        self._live: set[int] = set()  # where messages begin that are still used
         self._counting = threading.Lock()
         self._counts: dict[int, int] = {}
         self.copied_bytes = 0
 
     def close(self) -> None:
-        """Lets everything go. Messages that are still used stay until they are not."""
+        """Releases everything. A message in use stays until its last reader is gone."""
         for tier in self._tiers.values():
             tier.close()
         self._ends.close()
 
     # -- sending ---------------------------------------------------------------------------------------------------------------
 
-    def send(self, lane: Lane, tensors: Sequence[torch.Tensor]) -> None:
+    def send(self, lane: MessageLane, tensors: Sequence[torch.Tensor]) -> None:
         """Sends a message. Waits only if the one before in the same place is still used.
 
         Raises:
@@ -81,19 +81,19 @@ class Media:
                 case ChannelKind.DYNAMIC:
                     self._send_dynamic(lane, tensors)
                 case ChannelKind.GRPC:
-                    self._ends.outgoing.put(lane.number, self._number_of(lane), self._packed(tensors))
+                    self._ends.outgoing.put(lane.number, self._number_of(lane), self._pack(tensors))
                 case ChannelKind.GLOO:
                     raise AssertionError("gloo has no lanes")
         except TransportError as error:
             raise LinkLostError(f"rank {lane.edge.target}: {error}") from error
 
-    def _send_dynamic(self, lane: Lane, tensors: Sequence[torch.Tensor]) -> None:
+    def _send_dynamic(self, lane: MessageLane, tensors: Sequence[torch.Tensor]) -> None:
         box = self._ends.boxes[lane.number]
         said = box.begin(self._timeout_s)
         with self._counting:
             for number in [number for number in self._blocks if not self._ends.boxes[number].is_full]:
                 self._ends.free(self._blocks.pop(number))
-        block = self._ends.allocated(places_of([tensor.nbytes for tensor in tensors])[1])
+        block = self._ends.allocate(places_of([tensor.nbytes for tensor in tensors])[1])
         self._write(block.memory, tensors)
         self._ends.publish(block)
         shapes = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in tensors]
@@ -109,9 +109,9 @@ class Media:
             target.copy_(tensor)
         self._count_copied(sum(tensor.nbytes for tensor in tensors))
 
-    def _packed(self, tensors: Sequence[torch.Tensor]) -> memoryview:
+    def _pack(self, tensors: Sequence[torch.Tensor]) -> memoryview:
         if len(tensors) == 1:
-            whole = self.owned(tensors[0])  # it is kept until the next one is asked for
+            whole = self.own(tensors[0])  # it is kept until the next one is asked for
             if not whole.is_contiguous():
                 self._count_copied(whole.nbytes)
             return as_bytes(whole.contiguous()).numpy().data
@@ -119,7 +119,7 @@ class Media:
         self._write(packed, tensors)
         return packed
 
-    def _number_of(self, lane: Lane) -> int:
+    def _number_of(self, lane: MessageLane) -> int:
         """Returns which message of its lane is next."""
         with self._counting:
             self._counts[lane.number] = self._counts.get(lane.number, 0) + 1
@@ -131,7 +131,7 @@ class Media:
 
     # -- receiving -------------------------------------------------------------------------------------------------------------
 
-    def receive(self, lane: Lane, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+    def receive(self, lane: MessageLane, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
         """Waits for a message, and returns its tensors, not to be written.
 
         Args:
@@ -153,13 +153,13 @@ class Media:
                 case ChannelKind.DYNAMIC:
                     return self._receive_dynamic(lane)
                 case ChannelKind.GRPC:
-                    return self._fetched(lane, kinds)
+                    return self._fetch(lane, kinds)
                 case ChannelKind.GLOO:
                     raise AssertionError("gloo has no lanes")
         except TransportError as error:
             raise LinkLostError(f"rank {lane.edge.source}: {error}") from error
 
-    def _receive_dynamic(self, lane: Lane) -> list[torch.Tensor]:
+    def _receive_dynamic(self, lane: MessageLane) -> list[torch.Tensor]:
         box, view = self._ends.boxes[lane.number], self._ends.views[lane.edge.source]
         said = box.take(self._timeout_s)
         end = LENGTH_BYTES + int.from_bytes(said[:LENGTH_BYTES], "little")
@@ -187,12 +187,12 @@ class Media:
         weakref.finalize(array, let_go).atexit = False
         return _tensors_in(array, kinds)
 
-    def _fetched(self, lane: Lane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
+    def _fetch(self, lane: MessageLane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
         sizes = _sizes_of(kinds)
         num_bytes = sizes[0] if len(sizes) == 1 else places_of(sizes)[1]
         memory = np.empty(num_bytes, np.uint8)
-        told = self._ends.told[lane.edge.source]
-        holder = Holder(f"rank {lane.edge.source}", "", "", grpc_address=told.grpc_address)
+        info = self._ends.infos[lane.edge.source]
+        holder = Holder(f"rank {lane.edge.source}", "", "", grpc_address=info.grpc_address)
         block = Outgoing.block_of(lane.number, self._number_of(lane))
         self._tier(lane.edge.source).fetch(holder, [Span(block, 0, num_bytes)], [memory.data])
         return _tensors_in(memory, kinds)
@@ -203,10 +203,10 @@ class Media:
         if key not in self._tiers:
             from dyorc.transport.grpc_tensors import GrpcTier
 
-            self._tiers[key] = GrpcTier(TransportConfig(peer_timeout_s=self._timeout_s), self._ends.told[peer].token)
+            self._tiers[key] = GrpcTier(TransportConfig(peer_timeout_s=self._timeout_s), self._ends.infos[peer].token)
         return self._tiers[key]
 
-    def owned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def own(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a tensor that may be kept: a copy, if it lies in a message whose place will be written again."""
         if tensor.untyped_storage().data_ptr() not in self._live:
             return tensor

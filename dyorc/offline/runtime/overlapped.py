@@ -15,7 +15,7 @@ import torch
 
 from dyorc.offline.plan import Region, extents, narrowed, within
 from dyorc.offline.plan.kernels import NUM_TERMS
-from dyorc.offline.runtime.channel import Channel, Made
+from dyorc.offline.runtime.channel import CommunicationChannel, Made
 from dyorc.offline.runtime.chunks import Chunks, Computing
 from dyorc.offline.runtime.collectives import RingSum
 from dyorc.offline.runtime.links import Links
@@ -23,7 +23,7 @@ from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.schedule import Fused
 
 
-class Overlapped:
+class OverlappedScatter:
     """One kernel's terms and sums on one rank.
 
     Attributes:
@@ -35,7 +35,7 @@ class Overlapped:
         kernel: Fused,
         chunks: Chunks,
         pieces: Mapping[Key, torch.Tensor],
-        way: tuple[Links, Channel],
+        way: tuple[Links, CommunicationChannel],
         compute: Computing,
     ) -> None:
         self._kernel = kernel
@@ -68,13 +68,15 @@ class Overlapped:
         scatter, cuts = self._kernel.scatter, self._kernel.cuts
         cut = within(region, scatter.before[scatter.index])[self._chunks.dim]
         made: dict[Key, torch.Tensor] = {}
-        for one in self._kernel.products:
+        for instruction in self._kernel.products:
             tensors: dict[str, torch.Tensor] = {}
-            for name, key in one.inputs.items():
+            for name, key in instruction.inputs.items():
                 if key in made:
                     tensors[name] = made[key]
                 else:
                     whole = self._pieces[key]
                     tensors[name] = whole.narrow(cuts[key], cut.start, cut.stop - cut.start) if key in cuts else whole
-            made |= self._compute(one, tensors, narrowed(one.region, cuts[one.makes[0]], cut.start, cut.stop))
+            made |= self._compute(
+                instruction, tensors, narrowed(instruction.region, cuts[instruction.makes[0]], cut.start, cut.stop)
+            )
         return made[scatter.source]

@@ -9,8 +9,8 @@ import torch
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Plan
 from dyorc.offline.program import TensorProgram
-from dyorc.offline.runtime.ranks import Ran, Ranks
-from dyorc.offline.runtime.turns import Turns
+from dyorc.offline.runtime.ranks import Ranks, RunResult
+from dyorc.offline.runtime.turns import JobTurns
 from dyorc.offline.runtime.wire import Update
 
 _MAX_BEGUN = 2
@@ -99,7 +99,7 @@ def load_training(
     program: TensorProgram,
     sources: Mapping[str, torch.Tensor],
     training: Training,
-    turns: Turns | None = None,
+    turns: JobTurns | None = None,
 ) -> int:
     """Gives ranks what they need for training, and returns how many steps are done already. `train_on` says what is what.
 
@@ -121,13 +121,13 @@ def steps_of(
     make_batch: Callable[[int], Mapping[str, torch.Tensor]],
     training: Training,
     first: int,
-) -> Iterator[Ran]:
+) -> Iterator[RunResult]:
     """Trains step after step on ranks that have loaded it, and yields what each step gave."""
-    begun = first
+    num_begun = first
     for step in range(first, training.steps):
-        while begun < min(step + _MAX_BEGUN, _next_due(step, training)):
-            ranks.begin_step(make_batch(begun), [program.loss])
-            begun += 1
+        while num_begun < min(step + _MAX_BEGUN, _next_due(step, training)):
+            ranks.begin_step(make_batch(num_begun), [program.loss])
+            num_begun += 1
         ran = ranks.end_step()
         if training.checkpoint is not None and _is_due(step + 1, training):
             ranks.save(training.checkpoint, step + 1)
@@ -156,6 +156,6 @@ def _next_due(step: int, training: Training) -> int:
     return next(number for number in range(step + 1, training.steps + 1) if _is_due(number, training))
 
 
-def losses_equal(one: Sequence[float], other: Sequence[float], tolerance: float) -> bool:
+def losses_equal(losses: Sequence[float], other: Sequence[float], tolerance: float) -> bool:
     """Whether two runs had the same losses."""
-    return len(one) == len(other) and all(abs(a - b) <= tolerance for a, b in zip(one, other, strict=True))
+    return len(losses) == len(other) and all(abs(a - b) <= tolerance for a, b in zip(losses, other, strict=True))

@@ -11,9 +11,9 @@ comes out.
     FOLDER/RANK        for each resource [turn: u64, since_ns: u64], then for each job [is_late: u64], in the machine's byte order
     FOLDER/RANK.JOB    taken by the job's process as long as it takes part (`presence.py`)
 
-There is no lock on a board, which a process that is stopped could hold. Whoever ends a turn or passes it over writes the number
-of the next, so two who do so at once write the same. One who was stopped just before may set it back: each job passes over those
-of its own turns that lie behind it, so that it comes forward again.
+A board has no lock, which a stopped process could hold. A process that ends a turn or passes it over writes the number of the
+next turn, so two that do so at once write the same number. A process that was stopped just before may set it back: each job
+passes over its own past turns, so that the number advances again.
 """
 
 import mmap
@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dyorc.offline.runtime.presence import Presence
+from dyorc.offline.runtime.presence import PresenceLock
 
 _POLL_S = 0.0003
 _LOOK_S = 0.02
-"""How often those who wait look for a job that is gone or late."""
+"""How often a waiting job checks for a job that is gone or late."""
 _WORD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class PhaseClaim:
     """A phase of a job's step, and its turns.
 
     Attributes:
@@ -50,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class JobTurns:
     """What the ranks of one job know of the turns of all.
 
     Attributes:
@@ -63,7 +63,7 @@ class Turns:
 
     folder: str
     job: int
-    claims: tuple[tuple[Claim, ...], ...]
+    claims: tuple[tuple[PhaseClaim, ...], ...]
     num_steps: int
     lease_s: float
 
@@ -76,13 +76,13 @@ class _Owner(NamedTuple):
 class Board:
     """One device's board, as one job sees it. Not for several threads."""
 
-    def __init__(self, turns: Turns, rank: int) -> None:
+    def __init__(self, turns: JobTurns, rank: int) -> None:
         self._job = turns.job
         self._lines = _lines(turns.claims)
         self._lease_ns = int(turns.lease_s * 1e9)
         self._late_at = 2 * (1 + max(self._lines))
         path = Path(turns.folder) / str(rank)
-        self._there = [Presence(path.with_suffix(f".{job}")) for job in range(len(turns.claims))]
+        self._there = [PresenceLock(path.with_suffix(f".{job}")) for job in range(len(turns.claims))]
         size = (self._late_at + len(turns.claims)) * _WORD
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -99,17 +99,17 @@ class Board:
             self._words[2 * resource + 1] = time.monotonic_ns()
 
     def leave(self) -> None:
-        """Takes no turn any more."""
+        """Stops taking turns."""
         self._there[self._job].leave()
 
     def close(self) -> None:
-        """Leaves, and lets the files go."""
+        """Leaves, and closes the files."""
         for presence in self._there:
             presence.close()
         self._words.release()
         self._map.close()
 
-    def turn_of(self, claim: Claim, step: int) -> int:
+    def turn_of(self, claim: PhaseClaim, step: int) -> int:
         """Returns the number of a phase's turn in one of the job's steps."""
         return (step + claim.delay) * len(self._lines[claim.resource]) + claim.place
 
@@ -118,7 +118,7 @@ class Board:
         self._words[self._late_at + self._job] = False
         next_look_s = 0.0
         while (now := self._words[2 * resource]) < turn:
-            if self._is_nobodys(resource, now):
+            if self._is_unowned(resource, now):
                 self.end(resource, now)
             elif time.monotonic() < next_look_s:
                 time.sleep(_POLL_S)
@@ -139,7 +139,7 @@ class Board:
         owner = self._lines[resource][place]
         return owner if period >= owner.delay else None
 
-    def _is_nobodys(self, resource: int, turn: int) -> bool:
+    def _is_unowned(self, resource: int, turn: int) -> bool:
         """Whether a turn that this job is waiting for the end of is its own, or comes before its job's first step."""
         owner = self._owner(resource, turn)
         return owner is None or owner.job == self._job or bool(self._words[self._late_at + owner.job])
@@ -155,19 +155,19 @@ class Board:
         return True
 
 
-def _lines(claims: Sequence[Sequence[Claim]]) -> dict[int, list[_Owner]]:
+def _lines(claims: Sequence[Sequence[PhaseClaim]]) -> dict[int, list[_Owner]]:
     """For each resource, whose turns those of a period are."""
-    found: dict[int, dict[int, _Owner]] = {}
+    owners: dict[int, dict[int, _Owner]] = {}
     for job, phases in enumerate(claims):
         for claim in phases:
-            found.setdefault(claim.resource, {})[claim.place] = _Owner(job, claim.delay)
-    return {resource: [line[place] for place in sorted(line)] for resource, line in found.items()}
+            owners.setdefault(claim.resource, {})[claim.place] = _Owner(job, claim.delay)
+    return {resource: [line[place] for place in sorted(line)] for resource, line in owners.items()}
 
 
 class TurnTaker:
     """Takes a job's turns on one device as its steps go on. Not for several threads."""
 
-    def __init__(self, turns: Turns, rank: int) -> None:
+    def __init__(self, turns: JobTurns, rank: int) -> None:
         self._claims = turns.claims[turns.job]
         self._num_steps = turns.num_steps
         self._board = Board(turns, rank)

@@ -1,4 +1,4 @@
-"""What a rank's process and its parent tell each other, over a pair of sockets.
+"""The messages between a rank's process and its parent, over a pair of sockets.
 
 A message is two lengths, the message as msgpack with its kind and the names of the tensors that come along, and the tensors as
 safetensors. Nothing is pickled, and nothing goes through shared memory.
@@ -14,11 +14,11 @@ import msgspec
 import torch
 
 from dyorc.offline.plan import Region
-from dyorc.offline.runtime.crowd import Crowd
+from dyorc.offline.runtime.crowd import DeviceSharing
 from dyorc.offline.runtime.egress import Egress
 from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.shaping import LinkShape
-from dyorc.offline.runtime.turns import Turns
+from dyorc.offline.runtime.turns import JobTurns
 
 Pieces: TypeAlias = Mapping[Key, torch.Tensor]
 
@@ -27,7 +27,7 @@ Paces: TypeAlias = tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartMessage:
     """Meet the others.
 
     Attributes:
@@ -49,7 +49,7 @@ class Start:
     slowness: float
     shapes: Mapping[tuple[int, int], LinkShape]
     egress: Egress | None
-    crowd: Crowd | None
+    crowd: DeviceSharing | None
     timeout_s: float
 
 
@@ -69,7 +69,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadMessage:
     """Prepare to run a plan. The sources that stay from step to step come along, unless they are in a checkpoint.
 
     Attributes:
@@ -88,11 +88,11 @@ class Load:
     checkpoint: str = ""
     weights: str = ""
     paces: Paces = ()
-    turns: Turns | None = None
+    turns: JobTurns | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepMessage:
     """Run the plan once. The inputs come along.
 
     Attributes:
@@ -109,7 +109,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Save:
+class SaveMessage:
     """Write the lasting sources that this rank is the first to hold.
 
     Attributes:
@@ -120,18 +120,18 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class FetchMessage:
     """Send the lasting sources that this rank is the first to hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopMessage:
     """End."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A rank has done what it was told to.
+class DoneMessage:
+    """A rank has finished a message's work.
 
     Attributes:
         seconds: How long that took.
@@ -153,7 +153,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FailedMessage:
     """A rank raised.
 
     Attributes:
@@ -165,7 +165,9 @@ class Failed:
     is_of_link: bool
 
 
-Message: TypeAlias = Start | Load | Step | Save | Fetch | Stop | Done | Failed
+Message: TypeAlias = (
+    StartMessage | LoadMessage | StepMessage | SaveMessage | FetchMessage | StopMessage | DoneMessage | FailedMessage
+)
 _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 _LENGTHS = struct.Struct("<QQ")
 """Of the message, and of the tensors."""
@@ -188,8 +190,8 @@ class Wire:
 
         tensors = {str(number): tensor.detach().cpu().clone() for number, tensor in enumerate((pieces or {}).values())}
         packed = save({name: tensor.contiguous() for name, tensor in tensors.items()}) if tensors else b""
-        told = msgspec.msgpack.encode((type(message).__name__, message, list(pieces or {})))
-        self.end.sendall(_LENGTHS.pack(len(told), len(packed)) + told)
+        envelope = msgspec.msgpack.encode((type(message).__name__, message, list(pieces or {})))
+        self.end.sendall(_LENGTHS.pack(len(envelope), len(packed)) + envelope)
         self.end.sendall(packed)
 
     def receive(self) -> tuple[Message, dict[Key, torch.Tensor]]:
@@ -202,20 +204,20 @@ class Wire:
         from safetensors.torch import load
 
         num_told, num_packed = _LENGTHS.unpack(self._read(_LENGTHS.size))
-        kind, told, keys = _envelopes.decode(self._read(num_told))
+        kind, envelope, keys = _envelopes.decode(self._read(num_told))
         packed = self._read(num_packed)
         tensors = load(packed) if packed else {}
-        message = msgspec.msgpack.decode(told, type=_KINDS[kind])
+        message = msgspec.msgpack.decode(envelope, type=_KINDS[kind])
         return message, {key: tensors[str(number)] for number, key in enumerate(keys)}
 
     def _read(self, num_bytes: int) -> bytes:
-        found, left = bytearray(num_bytes), num_bytes
+        data, left = bytearray(num_bytes), num_bytes
         while left:
-            num = self.end.recv_into(memoryview(found)[num_bytes - left :])
+            num = self.end.recv_into(memoryview(data)[num_bytes - left :])
             if not num:
                 raise EOFError
             left -= num
-        return bytes(found)
+        return bytes(data)
 
 
 def wire_over(end: socket.socket, send_timeout_s: float | None = None) -> Wire:

@@ -15,20 +15,20 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dyorc.offline.cluster import Cluster, Device
 from dyorc.offline.plan import Apply, Collective, CollectiveKind, Mesh, Plan, Transfer
-from dyorc.offline.simulate.alike import Alike, groups_along, machines_of
+from dyorc.offline.simulate.alike import RankKinds, groups_along, machines_of
 from dyorc.offline.simulate.sizes import Sizes
 
 _Groups = list[tuple[int, ...]]
 
 
-def ranks_alike(plan: Plan, cluster: Cluster, sizes: Sizes) -> Alike:
+def ranks_alike(plan: Plan, cluster: Cluster, sizes: Sizes) -> RankKinds:
     """Finds which ranks are alike.
 
     Those of plans with kernels, limits or transfers are not looked at, nor where computing and communicating slow each other:
     each is a kind of its own.
     """
     if cluster.contention or plan.network or plan.kernels or any(isinstance(step, Transfer) for step in plan.steps):
-        return Alike(cluster)
+        return RankKinds(cluster)
     return _Refinement(plan, cluster, sizes).alike()
 
 
@@ -50,7 +50,7 @@ class _Refinement:
         for name, columns in _columns(plan, sizes).items():
             self._divide(self._spread(plan.meshes[name].ranks, zip(*columns, strict=True)))
 
-    def alike(self) -> Alike:
+    def alike(self) -> RankKinds:
         num_kinds = 0
         while num_kinds != (num_kinds := max(self._kinds) + 1):
             for number, groups in enumerate(self._axes):
@@ -58,11 +58,11 @@ class _Refinement:
             if len(self._channels) > 1:
                 self._divide_by_machines()
         if len(self._channels) > 1 and not self._are_ports_alike():
-            return Alike(self._cluster)
+            return RankKinds(self._cluster)
         firsts: dict[int, int] = {}
         first = [firsts.setdefault(kind, rank) for rank, kind in enumerate(self._kinds)]
         channels = {group: (number, min(first[rank] for rank in group)) for group, number in self._channels.items()}
-        return Alike(self._cluster, first, channels)
+        return RankKinds(self._cluster, first, channels)
 
     def _divide(self, of_ranks: Iterable[Hashable]) -> None:
         """Ranks of one kind that differ in something are of several kinds from now on."""
@@ -71,29 +71,29 @@ class _Refinement:
 
     def _spread(self, ranks: Sequence[int], rows: Iterable[Hashable]) -> list[Hashable]:
         """For each rank of the cluster what is said of it; None of others."""
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for rank, row in zip(ranks, rows, strict=True):
-            found[rank] = row
-        return found
+            row_of[rank] = row
+        return row_of
 
     def _divide_by_groups(self, number: int, groups: _Groups) -> None:
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for group in groups:
             members = tuple(sorted(Counter(self._kinds[rank] for rank in group).items()))
             counts = tuple(sorted(Counter(self._cluster.devices[rank].machine for rank in group).values()))
             link = self._cluster.slowest_link(group) if len(group) > 1 else None
             row = number, self._channels[group], members, counts, link
             for rank in group:
-                found[rank] = row
-        self._divide(found)
+                row_of[rank] = row
+        self._divide(row_of)
 
     def _divide_by_machines(self) -> None:
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for ranks in machines_of(self._cluster):
             kinds = tuple(self._kinds[rank] for rank in ranks)
             for position, rank in enumerate(ranks):
-                found[rank] = kinds, position
-        self._divide(found)
+                row_of[rank] = kinds, position
+        self._divide(row_of)
 
     def _are_ports_alike(self) -> bool:
         """Whether the groups that meet on a machine are all of different kinds, in the same order on machines of one kind."""
@@ -124,15 +124,15 @@ def _axes_used(plan: Plan) -> list[tuple[Mesh, str]]:
 
 def _columns(plan: Plan, sizes: Sizes) -> Mapping[str, list[Sequence[float]]]:
     """For each mesh, what differs between its ranks: the bytes of pieces and the shares of work, each kind of them once."""
-    found: dict[str, dict[int, Sequence[float]]] = {name: {0: [0.0] * len(mesh.ranks)} for name, mesh in plan.meshes.items()}
+    columns_of: dict[str, dict[int, Sequence[float]]] = {name: {0: [0.0] * len(mesh.ranks)} for name, mesh in plan.meshes.items()}
     for tensor, placed in plan.tensors.items():
         for part in sizes.bytes_of(tensor):
-            found[placed.mesh][id(part)] = part
+            columns_of[placed.mesh][id(part)] = part
     for step in plan.steps:
         if isinstance(step, Apply):
             shares = sizes.shares_of(step)
-            found[step.mesh][id(shares)] = shares
-    return {name: list(columns.values()) for name, columns in found.items()}
+            columns_of[step.mesh][id(shares)] = shares
+    return {name: list(columns.values()) for name, columns in columns_of.items()}
 
 
 def _speeds_of(device: Device) -> Hashable:

@@ -18,9 +18,9 @@ from dyorc.offline.plan.kernels import NUM_TERMS, Parts, parts_of
 from dyorc.offline.program import Partial, Replicate, TensorProgram
 from dyorc.offline.program.costs import FREE, NodeCost, costs_of
 from dyorc.offline.program.graph import type_sizes
-from dyorc.offline.simulate.alike import Alike, Group, groups_along
+from dyorc.offline.simulate.alike import RankGroup, RankKinds, groups_along
 from dyorc.offline.simulate.chunks import ChunkTimes, kernel_s
-from dyorc.offline.simulate.ports import Flow, Ports
+from dyorc.offline.simulate.ports import NetworkFlow, Ports
 from dyorc.offline.simulate.refinement import ranks_alike
 from dyorc.offline.simulate.sizes import Sizes
 
@@ -28,7 +28,7 @@ PieceKey = tuple[str, int, int]
 """A placed tensor, a rank, and the part of the work."""
 
 
-class Task(NamedTuple):
+class SimulatedTask(NamedTuple):
     """Something that takes time.
 
     Attributes:
@@ -52,7 +52,7 @@ class Task(NamedTuple):
     after: tuple[int, ...]
     reads: tuple[int, ...]
     makes: tuple[int, ...]
-    flow: Flow | None = None
+    flow: NetworkFlow | None = None
     others: tuple[tuple[int, ...], ...] = ()
 
 
@@ -77,22 +77,22 @@ class Tasks:
         alike: Which ranks are simulated, and for whom.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[SimulatedTask, ...]
     buffers: tuple[Buffer, ...]
     sources: tuple[int, ...]
     kept: frozenset[int]
     num_ports: int
     capacities: tuple[float, ...] = ()
-    alike: Alike
+    alike: RankKinds
 
     @cached_property
     def followers(self) -> Sequence[Sequence[int]]:
-        """For each task, those that wait for it."""
-        found: list[list[int]] = [[] for _ in self.tasks]
+        """For each task, the tasks that wait for it."""
+        followers: list[list[int]] = [[] for _ in self.tasks]
         for index, task in enumerate(self.tasks):
             for before in task.after:
-                found[before].append(index)
-        return found
+                followers[before].append(index)
+        return followers
 
 
 def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool, is_folded: bool = False) -> Tasks:
@@ -113,7 +113,7 @@ def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
     if plan.num_ranks > cluster.num_ranks:
         raise PlanError(f"the plan is for {plan.num_ranks} ranks, and cluster {cluster.name} has {cluster.num_ranks} devices")
     sizes = Sizes(plan)
-    alike = ranks_alike(plan, cluster, sizes) if is_folded else Alike(cluster)
+    alike = ranks_alike(plan, cluster, sizes) if is_folded else RankKinds(cluster)
     return _Reader(plan, costs_of(program), cluster, sizes, alike, overlap=overlap).read()
 
 
@@ -121,7 +121,7 @@ class _Reader:
     """Reads the steps in order."""
 
     def __init__(
-        self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, sizes: Sizes, alike: Alike, *, overlap: bool
+        self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, sizes: Sizes, alike: RankKinds, *, overlap: bool
     ) -> None:
         self._plan = plan
         self._costs = costs
@@ -131,7 +131,7 @@ class _Reader:
         self._alike = alike
         self._ports = Ports(cluster, plan.network)
         self._ports_of: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._tasks: list[Task] = []
+        self._tasks: list[SimulatedTask] = []
         self._buffers: list[Buffer] = []
         self._pieces: dict[PieceKey, tuple[int, tuple[int, ...]]] = {}  # -> its buffer, and the tasks that it is ready after
         self._last: dict[object, int] = {}  # rank or channel -> its latest task
@@ -212,7 +212,7 @@ class _Reader:
         for position, rank in self._alike.positions(mesh):
             self._compute(index, rank, 0.0, [(step.source, rank, part)], [((step.target, rank, part), after[position])])
 
-    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, group: Group) -> None:
+    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, group: RankGroup) -> None:
         before, after = self._sizes.bytes_of(step.source)[part], self._sizes.bytes_of(step.target)[part]
         ranks = tuple(mesh.ranks[position] for position in group.positions)
         sizes_after = [after[position] for position in group.positions]
@@ -334,16 +334,18 @@ class _Reader:
         layout, value = plan.tensors[step.source].layout, plan.values[plan.tensors[step.source].value]
         region = plan.region(step.target, coordinate)
         replicas: dict[Coordinate, list[Coordinate]] = {}
-        for one in mesh.coordinates:
-            if step.part is None or mesh.time_axis is None or one[mesh.time_axis] == step.part:
-                original = tuple(0 if isinstance(p, Replicate) else at for p, at in zip(layout, one, strict=True))
-                replicas.setdefault(original, []).append(one)
+        for coordinate_of_source in mesh.coordinates:
+            if step.part is None or mesh.time_axis is None or coordinate_of_source[mesh.time_axis] == step.part:
+                original = tuple(
+                    0 if isinstance(p, Replicate) else at for p, at in zip(layout, coordinate_of_source, strict=True)
+                )
+                replicas.setdefault(original, []).append(coordinate_of_source)
         machine = self._cluster.devices[rank].machine
         for alike in replicas.values():
             common = overlap(region, plan.region(step.source, alike[0]))
             if common is None:
                 continue
-            keys = [_key(plan, step.source, mesh, one) for one in alike]
+            keys = [_key(plan, step.source, mesh, coordinate_of_source) for coordinate_of_source in alike]
             nearest = min(keys, key=lambda key: (key[1] != rank, self._cluster.devices[key[1]].machine != machine))
             yield nearest, prod(stop - start for start, stop in common) * type_sizes[value.dtype]
 
@@ -423,7 +425,9 @@ class _Reader:
             makes.append(self._buffer(key[1], num_bytes))
             self._pieces[key] = (makes[-1], ready)
         self._tasks.append(
-            Task(step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes), None, others)
+            SimulatedTask(
+                step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes), None, others
+            )
         )
         return index
 
@@ -432,11 +436,11 @@ class _Reader:
         return len(self._buffers) - 1
 
     def _piece(self, key: PieceKey) -> tuple[int, tuple[int, ...]]:
-        found = self._pieces.get(key)
-        if found is None:
+        piece = self._pieces.get(key)
+        if piece is None:
             tensor, rank, part = key
             raise PlanError(f"rank {rank} needs {tensor}{f', part {part}' if part else ''}, and no step has made it")
-        return found
+        return piece
 
     def _keys(self, tensor: str) -> Iterable[tuple[PieceKey, int]]:
         positions = self._alike.positions(self._plan.mesh_of(tensor))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dyorc.offline.runtime import Nursery
+from dyorc.offline.runtime import RankForkServer
 from tests.equality.cases import SHARES, TINY, Case, variants
 from tests.equality.checking import Checker
 
@@ -30,8 +30,8 @@ def _diagonal() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def checker(nursery: Nursery) -> Iterator[Checker]:
-    with Checker(nursery.fork) as started:
+def checker(fork_server: RankForkServer) -> Iterator[Checker]:
+    with Checker(fork_server.fork) as started:
         yield started
 
 

@@ -19,8 +19,8 @@ _PS = 1e12
 _MOVES_SHARDS = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
 
 
-class Change(NamedTuple):
-    """What it takes.
+class PlacementChange(NamedTuple):
+    """The cost of bringing a value into one more placement.
 
     Attributes:
         num_gathered: Whether a parameter is moved that should stay where it is.
@@ -33,8 +33,8 @@ class Change(NamedTuple):
     held: int
 
 
-class Changes:
-    """Finds out, and remembers. Not for several threads."""
+class PlacementChanges:
+    """Computes and caches placement changes. Not thread-safe."""
 
     def __init__(
         self, choices: Choices, outer: Sequence[AxisPlan], axis: MeshAxis, cluster: Cluster, pinned: Iterable[str]
@@ -56,9 +56,9 @@ class Changes:
         self._adapters.divide(self._mesh, {along.axis.name: along.ratios for along in outer})
         self._pinned = _made_of(choices, pinned)
         self._spots: dict[tuple[str, int], Spot | None] = {}
-        self._found: dict[tuple[str, int, int], Change | None] = {}
+        self._known: dict[tuple[str, int, int], PlacementChange | None] = {}
 
-    def into(self, value: str, held: int, wanted: int) -> Change | None:
+    def into(self, value: str, held: int, wanted: int) -> PlacementChange | None:
         """Returns what it takes until a value that is held in some placements is held in one more; None if nothing leads there.
 
         Args:
@@ -67,21 +67,21 @@ class Changes:
             wanted: The bit of the one more.
         """
         if held & wanted:
-            return Change(0, 0, held)
+            return PlacementChange(0, 0, held)
         key = (value, held, wanted)
-        if key not in self._found:
+        if key not in self._known:
             ways = (self._way(value, held, before, wanted) for before in _bits_in(held))
-            self._found[key] = min(filter(None, ways), default=None)
-        return self._found[key]
+            self._known[key] = min(filter(None, ways), default=None)
+        return self._known[key]
 
-    def _way(self, value: str, held: int, before: int, wanted: int) -> Change | None:
+    def _way(self, value: str, held: int, before: int, wanted: int) -> PlacementChange | None:
         path = self._path(value, before, wanted)
         if path is None:
             return None
         for hop in path.hops:
             held |= bit_of(hop.target.layout[-1])
         is_gathered = value in self._pinned and any(hop.kind in _MOVES_SHARDS for hop in path.hops)
-        return Change(int(is_gathered), round(path.cost * _PS), held)
+        return PlacementChange(int(is_gathered), round(path.cost * _PS), held)
 
     def _path(self, value: str, before: int, wanted: int) -> Path | None:
         start, end = self._spot(value, before), self._spot(value, wanted)
@@ -116,15 +116,15 @@ class Changes:
 
 def _made_of(choices: Choices, names: Iterable[str]) -> set[str]:
     """Returns names, and all that is made of these values and nothing else, such as the transpose of a matrix."""
-    found = set(names)
+    derived = set(names)
     for node in choices.program.nodes:
-        if node.inputs and found.issuperset(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found
+        if node.inputs and derived.issuperset(node.inputs):
+            derived.update(filter(None, node.outputs))
+    return derived
 
 
 def bit_of(placement: Placement) -> int:
-    """Returns the bit that stands for a placement: replicated, partial, and shards by their dimension."""
+    """Returns the bit of a placement: replicated, partial, and shards by their dimension."""
     match placement:
         case Replicate():
             return 1

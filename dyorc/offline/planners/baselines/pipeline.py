@@ -18,7 +18,7 @@ _LAYER = re.compile(r"(?:^|\.)\d+\.")
 def stages_of(choices: Choices, num_stages: int, num_ranks: int) -> Stages:
     """Divides a program into stages of as nearly as possible the same number of layers.
 
-    Layers are told by the first number in the names of their parameters. If there are fewer than stages, the modules that hold
+    A layer is the first number in the name of a parameter. If there are fewer than stages, the modules that hold
     parameters count as layers.
 
     Raises:
@@ -32,7 +32,7 @@ def stages_of(choices: Choices, num_stages: int, num_ranks: int) -> Stages:
 def stages_with(
     choices: Choices, of_parameter: Mapping[str, int], ranks: Sequence[tuple[int, ...]], branches: Sequence[int] = ()
 ) -> Stages:
-    """Divides a program into stages of which it is known where some parameters belong.
+    """Divides a program into stages, given the stages of some parameters.
 
     Args:
         choices: The program.
@@ -81,16 +81,16 @@ class _Staging:
         self._made_of: dict[str, set[str]] = {}  # values made of parameters alone that belong nowhere yet -> those parameters
 
     def nodes(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, int] = {}
+        stage_of: dict[str, int] = {}
         for node in self._program.nodes:
             stage = self._stage(node)
             if stage is not None:
-                found[node.name] = stage
+                stage_of[node.name] = stage
                 self._of_value |= dict.fromkeys(filter(None, node.outputs), stage)
         fixed = {node.name for node in self._program.nodes if self._belongs_to_parameters(node)}
         boundaries = boundaries_of(list(self._branches) or [0] * (self._num_stages - 1))
-        found = with_least_crossing(self._program, found, fixed, boundaries)
-        self._of_node = {name: (stage,) for name, stage in found.items()}
+        stage_of = with_least_crossing(self._program, stage_of, fixed, boundaries)
+        self._of_node = {name: (stage,) for name, stage in stage_of.items()}
         for node in reversed(self._program.nodes):
             readers = {stage for name in node.outputs if name for stage in self._readers(name)}
             if node.name not in self._of_node:  # depends on no parameter: computed wherever it is read
@@ -147,14 +147,14 @@ class _Staging:
         return {stage for node in self._program.consumers[name] for stage in self._of_node.get(node.name, ())}
 
     def sources(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        stages_of: dict[str, tuple[int, ...]] = {}
         for name in self._program.sources:
             is_owned = self._program.values[name].kind in (ValueKind.PARAMETER, ValueKind.STATE)
             if is_owned and name in self._of_value:
-                found[name] = (self._of_value[name],)
+                stages_of[name] = (self._of_value[name],)
             else:
-                found[name] = tuple(sorted(self._readers(name))) or (0,)
-        return found
+                stages_of[name] = tuple(sorted(self._readers(name))) or (0,)
+        return stages_of
 
 
 def one_forward_one_backward(choices: Choices, time: AxisPlan, stages: Stages) -> list[tuple[Node, int]]:
@@ -166,11 +166,11 @@ def one_forward_one_backward(choices: Choices, time: AxisPlan, stages: Stages) -
     """
     num_stages, num_parts = len(stages.ranks), time.axis.size
     queues = [_queue(stage, num_stages, num_parts) for stage in range(num_stages)]
-    return in_turns(choices, time, stages, queues) or list(in_order(choices, num_parts))
+    return order_passes(choices, time, stages, queues) or list(in_order(choices, num_parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StagePass:
     """All that a stage does in one pass over one microbatch."""
 
     stage: int
@@ -178,7 +178,9 @@ class Turn:
     part: int
 
 
-def in_turns(choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[Sequence[Turn]]) -> list[tuple[Node, int]] | None:
+def order_passes(
+    choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[Sequence[StagePass]]
+) -> list[tuple[Node, int]] | None:
     """Returns the order of nodes in which each queue is worked off from its beginning, one turn at a time and as far as what a
     turn needs is there; None if that stops before the end.
 
@@ -187,15 +189,15 @@ def in_turns(choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[
     return _Turns(choices, time, stages).order(queues)
 
 
-def _queue(stage: int, num_stages: int, num_parts: int) -> list[Turn]:
-    """What a stage does in 1F1B: forward or backward, of which microbatch."""
+def _queue(stage: int, num_stages: int, num_parts: int) -> list[StagePass]:
+    """The passes of a stage in 1F1B."""
     num_ahead = min(num_stages - stage - 1, num_parts)
-    found = [Turn(stage, True, part) for part in range(num_ahead)]
+    passes = [StagePass(stage, True, part) for part in range(num_ahead)]
     for part in range(num_parts):
         if part + num_ahead < num_parts:
-            found.append(Turn(stage, True, part + num_ahead))
-        found.append(Turn(stage, False, part))
-    return found
+            passes.append(StagePass(stage, True, part + num_ahead))
+        passes.append(StagePass(stage, False, part))
+    return passes
 
 
 class _Turns:
@@ -217,7 +219,7 @@ class _Turns:
                 for part in range(self._num_parts):
                     self._emit(node, part)
 
-    def order(self, queues: Sequence[Sequence[Turn]]) -> list[tuple[Node, int]] | None:
+    def order(self, queues: Sequence[Sequence[StagePass]]) -> list[tuple[Node, int]] | None:
         """In rounds, in each of which a stage runs once on what earlier rounds have made: of stages that share a rank, none
         waits for another rank while its neighbour could run.
         """
@@ -232,7 +234,7 @@ class _Turns:
                 return None
         return self._order
 
-    def _unit(self, turn: Turn) -> list[Node]:
+    def _unit(self, turn: StagePass) -> list[Node]:
         return self._units.get((turn.stage, turn.is_forward), [])
 
     def _can_run(self, unit: Sequence[Node], part: int) -> bool:

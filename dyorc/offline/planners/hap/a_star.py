@@ -9,10 +9,10 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from dyorc.offline.planners.hap.frontier import Solution
-from dyorc.offline.planners.hap.moves import Move, State
+from dyorc.offline.planners.hap.moves import SearchMove, State
 
 
-def solve_by_a_star(moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> Solution:
+def solve_by_a_star(moves: Sequence[SearchMove], check: Callable[[], None] = lambda: None) -> Solution:
     """Returns the cheapest alternatives.
 
     Args:
@@ -43,9 +43,9 @@ def solve_by_a_star(moves: Sequence[Move], check: Callable[[], None] = lambda: N
 
 
 def _numbers(came_from: dict[tuple[int, State], tuple[State, int]], place: int, state: State) -> tuple[int, ...]:
-    found: list[int] = []
+    numbers: list[int] = []
     while place:
         state, number = came_from[place, state]
-        found.append(number)
+        numbers.append(number)
         place -= 1
-    return tuple(reversed(found))
+    return tuple(reversed(numbers))

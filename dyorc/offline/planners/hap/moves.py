@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from dyorc.offline.planners.hap.forms import NEVER, Forms, Options
-from dyorc.offline.planners.hap.problem import Choice, Problem
+from dyorc.offline.planners.hap.problem import SynthesisChoice, SynthesisProblem
 
 State: TypeAlias = tuple[int, ...]
 
@@ -42,13 +42,13 @@ class Touch:
 
     def options(self, code: int, form: int) -> Options:
         """What the value's place in the state may be afterwards, with the cost of each."""
-        found = self._known.get((code, form))
-        if found is None:
-            found = tuple((code, cost) for code, cost in self._options(code, form) if cost < NEVER)
-            if self.is_last and found:
-                found = ((0, min(cost for _, cost in found)),)
-            self._known[code, form] = found
-        return found
+        options = self._known.get((code, form))
+        if options is None:
+            options = tuple((code, cost) for code, cost in self._options(code, form) if cost < NEVER)
+            if self.is_last and options:
+                options = ((0, min(cost for _, cost in options)),)
+            self._known[code, form] = options
+        return options
 
     def _options(self, code: int, form: int) -> Options:
         forms = self.forms
@@ -60,7 +60,7 @@ class Touch:
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class SearchMove:
     """A choice, with the places of the values that it touches.
 
     Attributes:
@@ -102,11 +102,11 @@ class Move:
         codes_held = [0 if touch.place is None else next(forms_of) for touch in self.touches]
         for number in range(len(self.alternatives)) if among is None else among:
             cost, forms = self.alternatives[number]
-            found: list[tuple[tuple[int, ...], int]] = [((), cost)]
+            partial: list[tuple[tuple[int, ...], int]] = [((), cost)]
             for touch, code_held, form in zip(self.touches, codes_held, forms, strict=True):
                 options = touch.options(code_held, form)
-                found = [((*codes, code), so_far + step) for codes, so_far in found for code, step in options]
-            for codes, total in found:
+                partial = [((*codes, code), so_far + step) for codes, so_far in partial for code, step in options]
+            for codes, total in partial:
                 yield codes, total, number
 
     @cached_property
@@ -124,21 +124,21 @@ class Move:
         return tuple(i for i, touch in enumerate(self.touches) if touch.place is None and not touch.is_last)
 
     def _after(self, before: State, codes: tuple[int, ...]) -> State:
-        found = list(before)
+        state = list(before)
         for place, index in self._changed:
-            found[place] = codes[index]
-        found += [codes[index] for index in self._new]
-        return tuple(found)
+            state[place] = codes[index]
+        state += [codes[index] for index in self._new]
+        return tuple(state)
 
 
-def moves_of(problem: Problem) -> tuple[Move, ...]:
+def moves_of(problem: SynthesisProblem) -> tuple[SearchMove, ...]:
     """Turns choices into moves; equal ones are the same object."""
     mover = _Mover(problem)
     return tuple(mover.move(choice) for choice in problem.choices)
 
 
 class _Mover:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SynthesisProblem) -> None:
         self._problem = problem
         self._left: dict[str, int] = {}
         for choice in problem.choices:
@@ -146,9 +146,9 @@ class _Mover:
                 self._left[name] = self._left.get(name, 0) + 1
         self._open: list[str] = []
         self._made: set[str] = set()
-        self._known: dict[tuple[object, ...], Move] = {}
+        self._known: dict[tuple[object, ...], SearchMove] = {}
 
-    def move(self, choice: Choice) -> Move:
+    def move(self, choice: SynthesisChoice) -> SearchMove:
         names = _names(choice)
         outputs = {name for name, _ in choice.alternatives[0].outputs}
         touches = tuple(self._touch(name, name in outputs) for name in names)
@@ -159,7 +159,7 @@ class _Mover:
         after = tuple((self._problem.forms[name], name in self._made) for name in self._open)
         alternatives = tuple((a.cost, tuple(form for _, form in (*a.inputs, *a.outputs))) for a in choice.alternatives)
         key = (tuple(t.key for t in touches), alternatives, kept, tuple((id(forms), is_held) for forms, is_held in after))
-        return self._known.setdefault(key, Move(touches, alternatives, kept, after))
+        return self._known.setdefault(key, SearchMove(touches, alternatives, kept, after))
 
     def _touch(self, name: str, is_made: bool) -> Touch:
         self._left[name] -= 1
@@ -167,6 +167,6 @@ class _Mover:
         return Touch(self._problem.forms[name], place, name in self._made, is_made, not self._left[name])
 
 
-def _names(choice: Choice) -> tuple[str, ...]:
+def _names(choice: SynthesisChoice) -> tuple[str, ...]:
     first = choice.alternatives[0]
     return tuple(name for name, _ in (*first.inputs, *first.outputs))

@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.offline.planners.hidup.costs import Conversion, Tensor
+from dyorc.offline.planners.hidup.costs import Conversion, TimedTensor
 from dyorc.offline.planners.hidup.halves import TIME, Halves
-from dyorc.offline.planners.hidup.items import Run, Settle
+from dyorc.offline.planners.hidup.items import NodeItem, ReductionItem
 from dyorc.offline.planners.hidup.optimizer import states_like_parameters, update_strategies
-from dyorc.offline.planners.hidup.search import Found, Record
+from dyorc.offline.planners.hidup.search import DuplexProgram, ItemRecord
 from dyorc.offline.program import REPLICATE, Placement, TensorProgram
 
 _MESH, _SPACE = "ranks", "rank"
-Stages = Sequence[Sequence[Record]]
+Stages = Sequence[Sequence[ItemRecord]]
 
 
-def stages_of(found: Found) -> list[list[Record]]:
+def stages_of(program: DuplexProgram) -> list[list[ItemRecord]]:
     """Cuts a program's records where stages begin."""
-    stages: list[list[Record]] = [[]]
-    for record in found.records:
+    stages: list[list[ItemRecord]] = [[]]
+    for record in program.records:
         if record.opens:
             stages.append([])
         stages[-1].append(record)
@@ -35,7 +35,7 @@ def stages_of(found: Found) -> list[list[Record]]:
 def emit(
     program: TensorProgram,
     halves: Halves,
-    found: Found,
+    duplex: DuplexProgram,
     cluster: Cluster,
     ratios: Sequence[float],
     provenance: Provenance,
@@ -47,36 +47,36 @@ def emit(
     Args:
         program: The program.
         halves: What is cut in two.
-        found: What the search found.
+        duplex: What the search found.
         cluster: What the plan is for.
         ratios: The share of each rank.
         provenance: Where the plan comes from.
         is_interleaved: False lists one microbatch's steps of a stage after the other's, for comparison.
     """
-    emission = _Emission(program, halves, found, ratios)
+    emission = _Emission(program, halves, duplex, ratios)
     emission.body(is_interleaved)
     emission.finish()
     return emission.builder.build(provenance, cluster=cluster.digest)
 
 
 class _Emission:
-    def __init__(self, program: TensorProgram, halves: Halves, found: Found, ratios: Sequence[float]) -> None:
+    def __init__(self, program: TensorProgram, halves: Halves, duplex: DuplexProgram, ratios: Sequence[float]) -> None:
         self._program = program
         self._halves = halves
-        self._stages = stages_of(found)
-        self._held = {t.value: p for record in reversed(found.records) for t, p in reversed(record.begun)}
+        self._stages = stages_of(duplex)
+        self._held = {t.value: p for record in reversed(duplex.records) for t, p in reversed(record.begins)}
         self.builder = PlanBuilder(program, halves.axes)
         self.builder.mesh(_MESH, [TIME, MeshAxis(name=_SPACE, size=len(ratios))], range(len(ratios)), {_SPACE: ratios})
-        for tensor, placement in dict.fromkeys(begun for record in found.records for begun in record.begun):
+        for tensor, placement in dict.fromkeys(beginning for record in duplex.records for beginning in record.begins):
             self.builder.source(tensor.value, _MESH, [tensor.along_time, placement])
         self._held |= states_like_parameters(program, self._held)
-        begun = {tensor.value for record in found.records for tensor, _ in record.begun}
+        placed = {tensor.value for record in duplex.records for tensor, _ in record.begins}
         for name in program.sources:
-            if name not in begun:  # only the optimizer reads it
+            if name not in placed:  # only the optimizer reads it
                 self.builder.source(name, _MESH, [halves.placed[name], self._held.get(name, REPLICATE)])
 
     def body(self, is_interleaved: bool) -> None:
-        before: Sequence[Record] = ()
+        before: Sequence[ItemRecord] = ()
         for stage in (*self._stages, ()):
             if is_interleaved:
                 self._communicate(stage, 0)
@@ -105,14 +105,14 @@ class _Emission:
         for before, after in program.updates.items():
             self._result(after, before)
 
-    def _communicate(self, stage: Sequence[Record], part: int) -> None:
+    def _communicate(self, stage: Sequence[ItemRecord], part: int) -> None:
         for record in stage:
-            if not isinstance(record.item, Settle):
+            if not isinstance(record.item, ReductionItem):
                 for conversion in record.conversions:
                     for each in self._parts_in_slot(conversion.tensor, part):
                         self._convert(conversion, each)
 
-    def _parts_in_slot(self, tensor: Tensor, part: int) -> Sequence[int]:
+    def _parts_in_slot(self, tensor: TimedTensor, part: int) -> Sequence[int]:
         """What is put together from both microbatches is there in the second slot alone: then once, or for each of them."""
         if self._halves.placed[tensor.value] in (REPLICATE, tensor.along_time):
             return (part,)
@@ -120,9 +120,9 @@ class _Emission:
             return ()
         return (part,) if tensor.is_once else range(TIME.size)
 
-    def _settle(self, stage: Sequence[Record]) -> None:
+    def _settle(self, stage: Sequence[ItemRecord]) -> None:
         for record in stage:
-            if isinstance(record.item, Settle):
+            if isinstance(record.item, ReductionItem):
                 for conversion in record.conversions:
                     self._convert(conversion, None)
 
@@ -131,9 +131,9 @@ class _Emission:
         source = self.builder.want(tensor.value, _MESH, [tensor.along_time, conversion.before], part)
         self.builder.collective(source, _SPACE, conversion.after, part, conversion.algorithm)
 
-    def _compute(self, stage: Sequence[Record], part: int) -> None:
+    def _compute(self, stage: Sequence[ItemRecord], part: int) -> None:
         for record in stage:
-            if isinstance(record.item, Run) and record.strategy:
+            if isinstance(record.item, NodeItem) and record.strategy:
                 node = record.item.node
                 self.builder.apply(node, _MESH, [self._halves.along_time[node.name], record.strategy], part)
 
@@ -147,7 +147,7 @@ class _Emission:
         """How a result that belongs to nothing lies: the loss, as a sum of terms if it is made so."""
         for stage in self._stages:
             for record in stage:
-                if isinstance(record.item, Run) and record.strategy and name in record.item.node.outputs:
+                if isinstance(record.item, NodeItem) and record.strategy and name in record.item.node.outputs:
                     index = record.item.node.outputs.index(name)
                     return [REPLICATE, record.strategy.outputs[index]]
         return [REPLICATE, REPLICATE]

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Algorithm
-from dyorc.offline.planners.assignment import Assignment
+from dyorc.offline.planners.assignment import StrategyAssignment
 from dyorc.offline.planners.hidup.clock import Clock, is_ahead
-from dyorc.offline.planners.hidup.costs import Conversion, Costs, Tensor
-from dyorc.offline.planners.hidup.foresight import Foresight
-from dyorc.offline.planners.hidup.items import Item, Items, Meet, Run, Settle
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts, TimedTensor
+from dyorc.offline.planners.hidup.foresight import BackwardCosts
+from dyorc.offline.planners.hidup.items import Item, Items, NodeItem, ReductionItem, RegroupItem
 from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy
 
 Forms = tuple[int, ...]
@@ -28,13 +28,13 @@ _WHOLE, _SUM, _FIRST_DIM = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ItemRecord:
     """What one item does in a program that was found.
 
     Attributes:
         item: The item.
         strategy: Of a node, along space.
-        conversions: What is communicated for it, at the start of its stage; of `Settle`, once both microbatches are through.
+        conversions: Its communication, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
         begun: Sources that it is the first to use, and how they lie.
         opens: Whether a stage begins with it.
     """
@@ -42,12 +42,12 @@ class Record:
     item: Item
     strategy: Strategy | None = None
     conversions: tuple[Conversion, ...] = ()
-    begun: tuple[tuple[Tensor, Placement], ...] = ()
+    begins: tuple[tuple[TimedTensor, Placement], ...] = ()
     opens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DuplexProgram:
     """A complete program.
 
     Attributes:
@@ -55,19 +55,19 @@ class Found:
         cost_s: Its psi.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[ItemRecord, ...]
     cost_s: float
 
 
 @dataclass(slots=True)
 class _State:
-    forms: dict[Tensor, Forms]
-    fresh: frozenset[Tensor]
+    forms: dict[TimedTensor, Forms]
+    fresh: frozenset[TimedTensor]
     key: int
     clock: Clock
     ahead_s: float = 0.0  # what the backward pass will have to communicate
     parent: "_State | None" = None
-    record: Record | None = None
+    record: ItemRecord | None = None
     history: list[float] | None = None
     is_known: bool = False
 
@@ -79,8 +79,8 @@ class _Try:
     strategy: Strategy
     comp_s: float
     ahead_s: float
-    wanted: tuple[tuple[Tensor, int], ...]
-    made: tuple[tuple[Tensor, int], ...]
+    wanted: tuple[tuple[TimedTensor, int], ...]
+    made: tuple[tuple[TimedTensor, int], ...]
 
 
 @dataclass(slots=True)
@@ -95,9 +95,9 @@ class _Way:
     ahead_s: float = 0.0
     must_open: bool = False
     conversions: list[Conversion] = field(default_factory=list[Conversion])
-    begun: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
-    forms: dict[Tensor, Forms] = field(default_factory=dict[Tensor, Forms])
-    made: list[Tensor] = field(default_factory=list[Tensor])
+    begun: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
+    forms: dict[TimedTensor, Forms] = field(default_factory=dict[TimedTensor, Forms])
+    made: list[TimedTensor] = field(default_factory=list[TimedTensor])
 
 
 class _Candidate(NamedTuple):
@@ -110,19 +110,19 @@ class _Candidate(NamedTuple):
     clock: Clock
 
 
-class Search:
+class ParetoSearch:
     """Searches one program under given costs."""
 
     def __init__(
         self,
         items: Items,
-        costs: Costs,
+        costs: MicrobatchCosts,
         *,
         max_states: int | None = None,
         axes: Set[int] | None = None,
         among: Mapping[str, Set[Strategy]] | None = None,
-        known: Found | None = None,
-        fixed: Assignment | None = None,
+        known: DuplexProgram | None = None,
+        fixed: StrategyAssignment | None = None,
     ) -> None:
         """Makes a search.
 
@@ -133,7 +133,7 @@ class Search:
             axes: The axes that nodes may be split along; any if None.
             among: The strategies that nodes may take; any if None.
             known: A program whose states are always kept, and whose strategies are allowed: what is found is no slower.
-            fixed: What is not to be chosen any more; only stages and conversions are left then.
+            fixed: Strategies that are given; the search then chooses only stages and conversions.
         """
         self._items = items
         self._axes = axes
@@ -142,19 +142,21 @@ class Search:
         self._fixed = fixed
         self._costs = costs
         self._max_states = max_states
-        self._foresight = Foresight(items, costs)
+        self._foresight = BackwardCosts(items, costs)
         self._loose = {t for t in items.sources if t not in items.owners and t.value not in items.hints}
-        self._tries = [self._made_ready(index, item) if isinstance(item, Run) else [] for index, item in enumerate(items.items)]
-        self._conversions: dict[tuple[Tensor, int, int], Conversion | None] = {}
-        self._sliced: dict[tuple[Tensor, int, int], float] = {}
-        self._begun: dict[tuple[Tensor, int], list[int]] = {}
+        self._tries = [
+            self._strategies_of(index, item) if isinstance(item, NodeItem) else [] for index, item in enumerate(items.items)
+        ]
+        self._conversions: dict[tuple[TimedTensor, int, int], Conversion | None] = {}
+        self._sliced: dict[tuple[TimedTensor, int, int], float] = {}
+        self._begun: dict[tuple[TimedTensor, int], list[int]] = {}
         records = known.records if known else ()
-        self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begun)}
-        self._dying: dict[int, list[Tensor]] = {}
+        self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begins)}
+        self._dying: dict[int, list[TimedTensor]] = {}
         for tensor, index in items.last_use.items():
             self._dying.setdefault(index, []).append(tensor)
 
-    def run(self, tick: Callable[[int, int], None] | None = None) -> Found:
+    def run(self, tick: Callable[[int, int], None] | None = None) -> DuplexProgram:
         """Returns the quickest program.
 
         Args:
@@ -172,7 +174,7 @@ class Search:
             if tick:
                 tick(index, len(self._items.items))
         best = min(states, key=lambda state: state.clock.psi_s)
-        return Found(records=tuple(_records(best)), cost_s=best.clock.psi_s)
+        return DuplexProgram(records=tuple(_records(best)), cost_s=best.clock.psi_s)
 
     def _after(self, states: list[_State], index: int, item: Item) -> list[_State]:
         ahead: dict[int, list[_Candidate]] = {}
@@ -180,7 +182,7 @@ class Search:
         for state in states:
             for way in self._ways(state, index, item):
                 for opens in self._openings(state, way):
-                    clock = (state.clock.opened() if opens else state.clock).after(way.first_s, way.second_s, way.comp_s)
+                    clock = (state.clock.open_stage() if opens else state.clock).after(way.first_s, way.second_s, way.comp_s)
                     clock = clock._replace(waiting_s=clock.waiting_s + way.waiting_s)
                     key, bounds = self._key(state, way, index, opens), clock.bounds()
                     rivals = ahead.setdefault(key, [])
@@ -198,16 +200,16 @@ class Search:
     def _is_known(self, index: int, way: _Way, opens: bool) -> bool:
         assert self._known
         record = self._known.records[index]
-        begun = tuple((tensor, _number(placement)) for tensor, placement in record.begun)
-        return (record.strategy, record.opens, begun) == (way.strategy, opens, tuple(way.begun))
+        begins = tuple((tensor, _number(placement)) for tensor, placement in record.begins)
+        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.begun))
 
-    def _kept(self, found: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
-        if self._max_states is not None and len(found) > self._max_states:
-            found.sort(key=lambda each: self._promise(each, index))
-            kept = found[: self._max_states]
-            found = kept if known is None or known in kept else [*kept, known]
-        states = [self._state(each, index) for each in found]
-        for candidate, state in zip(found, states, strict=True):
+    def _kept(self, candidates: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
+        if self._max_states is not None and len(candidates) > self._max_states:
+            candidates.sort(key=lambda each: self._promise(each, index))
+            kept = candidates[: self._max_states]
+            candidates = kept if known is None or known in kept else [*kept, known]
+        states = [self._state(each, index) for each in candidates]
+        for candidate, state in zip(candidates, states, strict=True):
             state.is_known = candidate is known
         return states
 
@@ -223,8 +225,8 @@ class Search:
 
     # -- ways ------------------------------------------------------------------------------------------------------------------
 
-    def _made_ready(self, index: int, item: Run) -> list[_Try]:
-        found: list[_Try] = []
+    def _strategies_of(self, index: int, item: NodeItem) -> list[_Try]:
+        tries: list[_Try] = []
         known = self._known.records[index].strategy if self._known else None
         for strategy in item.strategies:
             if self._fixed is not None and strategy != self._fixed.strategies.get(item.node.name):
@@ -234,8 +236,8 @@ class Search:
             wanted = {t: _number(p) for t, p in zip(item.inputs, strategy.inputs, strict=True)}
             made = tuple((t, _number(p)) for t, p in zip(item.outputs, strategy.outputs, strict=True) if t)
             comp_s, ahead_s = self._costs.compute_s(item.node, strategy), self._foresight.of(item, strategy)
-            found.append(_Try(strategy, comp_s, ahead_s, tuple(wanted.items()), made))
-        return found
+            tries.append(_Try(strategy, comp_s, ahead_s, tuple(wanted.items()), made))
+        return tries
 
     def _is_allowed(self, node: str, strategy: Strategy) -> bool:
         if self._among is not None and strategy not in self._among.get(node, ()):
@@ -244,7 +246,7 @@ class Search:
 
     def _ways(self, state: _State, index: int, item: Item) -> list[_Way]:
         match item:
-            case Run():
+            case NodeItem():
                 if self._max_states is not None and not self._foresight.is_heavy(item):
                     known = self._known.records[index].strategy if self._known and state.is_known else None
                     tries = [(each, each.strategy is not known) for each in self._tries[index]]
@@ -252,7 +254,7 @@ class Search:
                     if free:
                         return free
                 return [way for each in self._tries[index] for way in self._ways_to_run(state, each)]
-            case Meet():
+            case RegroupItem():
                 way = _Way(must_open=item.is_waiting and item.source in state.fresh)
                 if item.source in state.fresh and not item.is_waiting:
                     way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
@@ -260,10 +262,10 @@ class Search:
                     way.begun.append((item.source, _WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))
                 return [way]
-            case Settle():
+            case ReductionItem():
                 return self._ways_to_settle(state, item)
 
-    def _ways_to_settle(self, state: _State, item: Settle) -> list[_Way]:
+    def _ways_to_settle(self, state: _State, item: ReductionItem) -> list[_Way]:
         way = _Way()
         owner = state.forms[item.owner][0] if item.owner in state.forms else _WHOLE
         if item.owner not in state.forms:
@@ -274,13 +276,13 @@ class Search:
         return [way]
 
     def _ways_to_run(self, state: _State, each: _Try, *, is_free: bool = False) -> Iterator[_Way]:
-        """Yields the ways of a strategy; only those that convert nothing, if it must be free."""
+        """Yields the ways of a strategy; if it must be free, only ways without conversions."""
         if is_free and any(map(partial(self._must_convert, state), each.wanted)):
             return
         new = [pair for pair in each.wanted if pair[0] not in state.forms and pair[0] in self._items.sources]
-        for begun in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
+        for beginning in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
             way = _Way(each.strategy, each.comp_s, ahead_s=each.ahead_s)
-            for (tensor, _), number in zip(new, begun, strict=True):
+            for (tensor, _), number in zip(new, beginning, strict=True):
                 way.begun.append((tensor, number))
                 way.forms[tensor] = (number,)
             for tensor, wanted in each.wanted:
@@ -292,18 +294,18 @@ class Search:
                     way.made.append(output)
                 yield way
 
-    def _must_convert(self, state: _State, wanted: tuple[Tensor, int]) -> bool:
+    def _must_convert(self, state: _State, wanted: tuple[TimedTensor, int]) -> bool:
         """Whether something lies otherwise than it is wanted, so that no way to begin helps."""
         forms = state.forms.get(wanted[0])
         return forms is not None and wanted[1] not in forms and _WHOLE not in forms and wanted[0] not in self._loose
 
-    def _beginnings(self, tensor: Tensor, wanted: int) -> list[int]:
+    def _beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         key = (tensor, wanted)
         if key not in self._begun:
             self._begun[key] = self._find_beginnings(tensor, wanted)
         return self._begun[key]
 
-    def _find_beginnings(self, tensor: Tensor, wanted: int) -> list[int]:
+    def _find_beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         """How a source may lie when a step begins. What results belong to lies one way; anything else lies as it is wanted."""
         if tensor.value in self._items.hints:
             return [_number(self._items.hints[tensor.value])]
@@ -316,11 +318,11 @@ class Search:
         shards = map(_number, self._foresight.shards(tensor, is_exact=self._max_states is None))
         return list(dict.fromkeys((wanted, *shards, *self._known_beginning(tensor, wanted))))
 
-    def _known_beginning(self, tensor: Tensor, wanted: int) -> tuple[int, ...]:
+    def _known_beginning(self, tensor: TimedTensor, wanted: int) -> tuple[int, ...]:
         number = self._held.get(tensor, wanted)
         return (number,) if number >= _FIRST_DIM else ()
 
-    def _reach(self, state: _State, way: _Way, tensor: Tensor, wanted: int, is_free: bool) -> bool:
+    def _reach(self, state: _State, way: _Way, tensor: TimedTensor, wanted: int, is_free: bool) -> bool:
         forms = way.forms.get(tensor) or state.forms[tensor]
         if wanted in forms:
             return True
@@ -341,27 +343,27 @@ class Search:
             way.forms[tensor] = _with(forms, wanted)
         return True
 
-    def _sliced_back_s(self, tensor: Tensor, wanted: int) -> float:
+    def _sliced_back_s(self, tensor: TimedTensor, wanted: int) -> float:
         key = (tensor, _WHOLE, wanted)
         if key not in self._sliced:
             self._sliced[key] = self._foresight.back(Conversion(tensor, REPLICATE, _placement(wanted), Algorithm.PADDED, 0.0))
         return self._sliced[key]
 
-    def _convert(self, way: _Way, tensor: Tensor, forms: Forms, wanted: int) -> bool:
+    def _convert(self, way: _Way, tensor: TimedTensor, forms: Forms, wanted: int) -> bool:
         """Adds the cheapest conversion, if one is needed; False if there is none."""
         if wanted in forms or _WHOLE in forms:
             return True
-        found = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
-        if not found:
+        conversions = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
+        if not conversions:
             return False
-        best = found[0] if len(found) == 1 else min(found, key=lambda conversion: conversion.cost_s)
+        best = conversions[0] if len(conversions) == 1 else min(conversions, key=lambda conversion: conversion.cost_s)
         way.conversions.append(best)
         is_late = tensor.is_once and tensor not in self._items.sources
         way.first_s += 0.0 if is_late else best.cost_s
         way.second_s += best.cost_s if is_late or not tensor.is_once else 0.0
         return True
 
-    def _conversion(self, tensor: Tensor, before: int, after: int) -> Conversion | None:
+    def _conversion(self, tensor: TimedTensor, before: int, after: int) -> Conversion | None:
         key = (tensor, before, after)
         if key not in self._conversions:
             self._conversions[key] = self._costs.conversion(tensor, _placement(before), _placement(after))
@@ -398,25 +400,25 @@ class Search:
         for tensor in dying:
             forms.pop(tensor, None)
         fresh = (frozenset() if opens else state.fresh) | frozenset(way.made)
-        found = _State(
+        successor = _State(
             forms=forms,
             fresh=fresh.difference(dying),
             key=self._key(state, way, index, opens),
             clock=clock,
             ahead_s=state.ahead_s + way.ahead_s,
             parent=state,
-            record=Record(
+            record=ItemRecord(
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
-                begun=tuple((tensor, _placement(number)) for tensor, number in way.begun),
+                begins=tuple((tensor, _placement(number)) for tensor, number in way.begun),
                 opens=opens,
             ),
             history=state.history,
         )
         if index == self._foresight.turn:
-            found.history = [each.ahead_s for each in _line(found)]
-        return found
+            successor.history = [each.ahead_s for each in _line(successor)]
+        return successor
 
 
 def _number(placement: Placement) -> int:
@@ -437,20 +439,20 @@ def _with(forms: Forms, wanted: int) -> Forms:
     return (forms[0], *sorted((*forms[1:], wanted)))
 
 
-def _hash(tensor: Tensor, forms: Forms) -> int:
+def _hash(tensor: TimedTensor, forms: Forms) -> int:
     return hash((tensor, forms))
 
 
 def _line(state: _State) -> list[_State]:
-    found: list[_State] = []
+    ancestors: list[_State] = []
     at: _State | None = state
     while at is not None:
-        found.append(at)
+        ancestors.append(at)
         at = at.parent
-    return found[::-1]
+    return ancestors[::-1]
 
 
-def _records(state: _State) -> Iterator[Record]:
+def _records(state: _State) -> Iterator[ItemRecord]:
     for each in _line(state):
         if each.record:
             yield each.record

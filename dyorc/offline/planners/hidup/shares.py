@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from dyorc.offline.plan import Algorithm, CollectiveKind
 from dyorc.offline.plan.build import kind_between
-from dyorc.offline.planners.hidup.costs import Conversion, Costs
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts
 from dyorc.offline.planners.hidup.emit import stages_of
-from dyorc.offline.planners.hidup.items import Run, Settle
-from dyorc.offline.planners.hidup.search import Found, Record
+from dyorc.offline.planners.hidup.items import NodeItem, ReductionItem
+from dyorc.offline.planners.hidup.search import DuplexProgram, ItemRecord
 from dyorc.offline.planners.linear_shares import LinearShares
 from dyorc.offline.program import Shard
 from dyorc.offline.program.costs import costs_of
@@ -35,36 +35,36 @@ class _Stage:
     leaves: tuple[float, float] = (0.0, 0.0)
 
 
-def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
+def best_shares(program: DuplexProgram, costs: MicrobatchCosts) -> tuple[float, ...]:
     """Returns the shares that make a program quickest, with its strategies and stages as they are."""
-    stages = _stages(found, costs)
-    scale = 1.0 / max(found.cost_s, 1e-12)  # the solver's tolerances are absolute
+    stages = _stages(program, costs)
+    scale = 1.0 / max(program.cost_s, 1e-12)  # the solver's tolerances are absolute
     of_ranks = list(zip(*(zip(stage.whole, stage.split, strict=True) for stage in stages), strict=True))
-    program = LinearShares(of_ranks, stages[-1].leaves[1] * scale)
+    linear = LinearShares(of_ranks, stages[-1].leaves[1] * scale)
     before: int | None = None
     for number, stage in enumerate(stages):
-        comp = program.variable(1.0 if number == len(stages) - 1 else 0.0)
-        first, second = program.variable(), program.variable()
-        for kind, rank in enumerate(program.first):
-            program.at_most(-stage.whole[rank] * scale, (kind, stage.split[rank] * scale), (comp, -1.0))
+        comp = linear.variable(1.0 if number == len(stages) - 1 else 0.0)
+        first, second = linear.variable(), linear.variable()
+        for kind, rank in enumerate(linear.first):
+            linear.at_most(-stage.whole[rank] * scale, (kind, stage.split[rank] * scale), (comp, -1.0))
         for slot, (fixed_s, driven_s) in ((first, stage.first), (second, stage.second)):
-            program.at_most(-fixed_s * scale, (program.largest, driven_s * scale), (slot, -1.0))
-        program.at_most(0.0, (comp, 1.0), (second, -1.0))
+            linear.at_most(-fixed_s * scale, (linear.largest, driven_s * scale), (slot, -1.0))
+        linear.at_most(0.0, (comp, 1.0), (second, -1.0))
         if before is not None:
-            program.at_most(0.0, (before, 1.0), (first, -1.0))
+            linear.at_most(0.0, (before, 1.0), (first, -1.0))
         before = comp
-    solved = program.solve()
+    solved = linear.solve()
     return solved[0] if solved else tuple(costs.ratios)
 
 
-def _stages(found: Found, costs: Costs) -> list[_Stage]:
+def _stages(program: DuplexProgram, costs: MicrobatchCosts) -> list[_Stage]:
     nodes, first_alike = costs_of(costs.program), costs.cluster.first_alike
     stages: list[_Stage] = []
-    for records in stages_of(found):
+    for records in stages_of(program):
         whole, split = dict.fromkeys(first_alike, 0.0), dict.fromkeys(first_alike, 0.0)
         stage = _Stage([], [])
         for record in records:
-            if isinstance(record.item, Run) and record.strategy:
+            if isinstance(record.item, NodeItem) and record.strategy:
                 seconds = whole if record.strategy.axis is None else split
                 for rank in seconds:
                     seconds[rank] += costs.cluster.compute_s(nodes[record.item.node.name], rank, 0.5)
@@ -76,10 +76,10 @@ def _stages(found: Found, costs: Costs) -> list[_Stage]:
     return stages
 
 
-def _communicate(stage: _Stage, record: Record, costs: Costs) -> None:
+def _communicate(stage: _Stage, record: ItemRecord, costs: MicrobatchCosts) -> None:
     for conversion in record.conversions:
         line, tensor = _line(conversion, costs), conversion.tensor
-        if isinstance(record.item, Settle):
+        if isinstance(record.item, ReductionItem):
             stage.leaves = _plus(stage.leaves, line)
             continue
         is_late = tensor.is_once and costs.halves.placed[tensor.value] != tensor.along_time
@@ -89,7 +89,7 @@ def _communicate(stage: _Stage, record: Record, costs: Costs) -> None:
             stage.second = _plus(stage.second, line)
 
 
-def _line(conversion: Conversion, costs: Costs) -> tuple[float, float]:
+def _line(conversion: Conversion, costs: MicrobatchCosts) -> tuple[float, float]:
     """Seconds whatever the shares, and seconds for each whole of the largest share."""
     kind = kind_between(conversion.before, conversion.after)
     is_driven = kind is CollectiveKind.ALL_TO_ALL or conversion.algorithm is not Algorithm.GROUPED
@@ -103,5 +103,5 @@ def _line(conversion: Conversion, costs: Costs) -> tuple[float, float]:
     return (line.latency_s, line.s_per_byte * len(ranks) * num_bytes) if line else (0.0, 0.0)
 
 
-def _plus(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    return one[0] + other[0], one[1] + other[1]
+def _plus(terms: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    return terms[0] + other[0], terms[1] + other[1]

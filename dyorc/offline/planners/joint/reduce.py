@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.joint.work import Work, far_links, gathered, homes_of, work_of
+from dyorc.offline.planners.joint.work import WorkGraph, far_links, group_work, homes_of, work_of
 from dyorc.offline.program import TensorProgram
 
 _FIRST_BOUND = 1 / 8
@@ -35,12 +35,12 @@ class Reduction:
         num_homes: The same of homes.
     """
 
-    work: Work
+    work: WorkGraph
     num_items: tuple[int, int]
     num_homes: tuple[int, int]
 
 
-def reduced(program: TensorProgram, cluster: Cluster, max_items: int = 48, before: Work | None = None) -> Reduction:
+def reduce_work(program: TensorProgram, cluster: Cluster, max_items: int = 48, before: WorkGraph | None = None) -> Reduction:
     """Returns a compact graph of a program's work.
 
     Args:
@@ -60,15 +60,15 @@ def reduced(program: TensorProgram, cluster: Cluster, max_items: int = 48, befor
     item_of = {node: names[graph.top(i)] for i, item in enumerate(before.items) for node in item.nodes}
     homes = homes_of(program, before.shared)
     for index, item in enumerate(before.items):
-        homes.tie(names[before.in_home[graph.home(before.items[index].home)][0]], item.nodes[0])
-    after = gathered(program, cluster, item_of, homes, before.shared)
+        homes.union(names[before.in_home[graph.home(before.items[index].home)][0]], item.nodes[0])
+    after = group_work(program, cluster, item_of, homes, before.shared)
     return Reduction(work=after, num_items=(len(before.items), len(after.items)), num_homes=(before.num_homes, after.num_homes))
 
 
 class _Graph:
     """Items and homes while they grow together."""
 
-    def __init__(self, work: Work, cluster: Cluster) -> None:
+    def __init__(self, work: WorkGraph, cluster: Cluster) -> None:
         self._cluster = cluster
         links = far_links(cluster)
         self._bytes_per_s = max((link.bytes_per_s for link in links), default=float("inf"))
@@ -107,8 +107,8 @@ class _Graph:
         for item in list(self.alive):
             if item in self.alive:
                 self._fuse_chain(item)
-        for one, other, send_s in sorted(self._between_homes(), key=lambda edge: (-edge[2], edge[0], edge[1])):
-            self._tie(self.home(one), self.home(other), send_s, bound_s)
+        for home, other, send_s in sorted(self._between_homes(), key=lambda edge: (-edge[2], edge[0], edge[1])):
+            self._tie(self.home(home), self.home(other), send_s, bound_s)
         for item in list(self.alive):
             if item in self.alive:
                 self._fuse_within(item, bound_s)
@@ -144,38 +144,38 @@ class _Graph:
 
     def _between_homes(self) -> Iterator[tuple[int, int, float]]:
         """Yields homes that exchange something, and how long that would take."""
-        found: dict[tuple[int, int], float] = {}
+        seconds: dict[tuple[int, int], float] = {}
         for item in self.alive:
-            one = self.home(self._home_of[item])
+            home = self.home(self._home_of[item])
             for reader, num_bytes in self._after[item].items():
                 other = self.home(self._home_of[reader])
-                if one != other:
-                    pair = min(one, other), max(one, other)
-                    found[pair] = found.get(pair, 0.0) + self._latency_s + num_bytes / self._bytes_per_s
-        for (one, other), send_s in found.items():
-            yield one, other, send_s
+                if home != other:
+                    pair = min(home, other), max(home, other)
+                    seconds[pair] = seconds.get(pair, 0.0) + self._latency_s + num_bytes / self._bytes_per_s
+        for (home, other), send_s in seconds.items():
+            yield home, other, send_s
 
-    def _tie(self, one: int, other: int, send_s: float, bound_s: float) -> None:
-        is_worth_it = send_s >= min(self._home_s[one], self._home_s[other])
-        is_small = self._home_s[one] + self._home_s[other] <= bound_s * 2
-        if one != other and is_worth_it and is_small and self._home_bytes[one] + self._home_bytes[other] <= self._room:
-            self._join_homes(one, other)
+    def _tie(self, home: int, other: int, send_s: float, bound_s: float) -> None:
+        is_worth_it = send_s >= min(self._home_s[home], self._home_s[other])
+        is_small = self._home_s[home] + self._home_s[other] <= bound_s * 2
+        if home != other and is_worth_it and is_small and self._home_bytes[home] + self._home_bytes[other] <= self._room:
+            self._join_homes(home, other)
             self.has_changed = True
 
     def _has_room(self, item: int, reader: int) -> bool:
-        one, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
-        return one == other or self._home_bytes[one] + self._home_bytes[other] <= self._room
+        home, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
+        return home == other or self._home_bytes[home] + self._home_bytes[other] <= self._room
 
-    def _join_homes(self, one: int, other: int) -> None:
-        self._home_above[other] = one
-        self._home_s[one] += self._home_s[other]
-        self._home_bytes[one] += self._home_bytes[other]
+    def _join_homes(self, home: int, other: int) -> None:
+        self._home_above[other] = home
+        self._home_s[home] += self._home_s[other]
+        self._home_bytes[home] += self._home_bytes[other]
 
     def _fuse(self, item: int, reader: int) -> None:
         """Makes the reader a part of the item."""
-        one, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
-        if one != other:
-            self._join_homes(one, other)
+        home, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
+        if home != other:
+            self._join_homes(home, other)
         self._above[reader] = item
         self._seconds[item] += self._seconds[reader]
         del self.alive[reader], self._after[item][reader]
@@ -190,14 +190,14 @@ class _Graph:
         self.has_changed = True
 
 
-def refined(reduction: Reduction, before: Work, placement: Sequence[int]) -> tuple[int, ...]:
+def refine_placement(reduction: Reduction, before: WorkGraph, placement: Sequence[int]) -> tuple[int, ...]:
     """Returns a placement of a compact graph as one of the graph that it was made from."""
     rank_of = {node: placement[item.home] for item in reduction.work.items for node in item.nodes}
     return tuple(rank_of[before.items[members[0]].nodes[0]] for members in before.in_home)
 
 
 def sizes_text(reduction: Reduction) -> Mapping[str, str]:
-    """Says how much smaller the graph has become, for a plan's notes."""
+    """The sizes before and after, for a plan's notes."""
     return {
         "items": f"{reduction.num_items[1]} of {reduction.num_items[0]}",
         "homes": f"{reduction.num_homes[1]} of {reduction.num_homes[0]}",

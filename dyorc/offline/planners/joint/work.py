@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster, Link
-from dyorc.offline.planners.ties import Ties
+from dyorc.offline.planners.ties import DisjointSets
 from dyorc.offline.program import TensorProgram, ValueKind
 from dyorc.offline.program.costs import FREE, costs_of
 
@@ -38,7 +38,7 @@ class Parcel:
 
     Attributes:
         source: The item that makes it.
-        targets: Those that read it.
+        targets: The items that read it.
         num_bytes: Of the value.
     """
 
@@ -48,7 +48,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkGraph:
     """All items of a program.
 
     Attributes:
@@ -71,32 +71,32 @@ class Work:
     @cached_property
     def sent(self) -> Sequence[Sequence[Parcel]]:
         """For each item, what it makes for others."""
-        found: list[list[Parcel]] = [[] for _ in self.items]
+        sent: list[list[Parcel]] = [[] for _ in self.items]
         for parcel in self.parcels:
-            found[parcel.source].append(parcel)
-        return found
+            sent[parcel.source].append(parcel)
+        return sent
 
     @cached_property
     def readers(self) -> Sequence[frozenset[int]]:
-        """For each item, those that read what it makes."""
+        """For each item, the items that read its results."""
         return [frozenset(target for parcel in sent for target in parcel.targets) for sent in self.sent]
 
     @cached_property
     def sources(self) -> Sequence[frozenset[int]]:
-        """For each item, those whose results it reads."""
-        found: list[set[int]] = [set() for _ in self.items]
+        """For each item, the items whose results it reads."""
+        sources: list[set[int]] = [set() for _ in self.items]
         for index, readers in enumerate(self.readers):
             for reader in readers:
-                found[reader].add(index)
-        return list(map(frozenset, found))
+                sources[reader].add(index)
+        return list(map(frozenset, sources))
 
     @cached_property
     def in_home(self) -> Sequence[Sequence[int]]:
         """The items of each home."""
-        found: list[list[int]] = [[] for _ in range(self.num_homes)]
+        members: list[list[int]] = [[] for _ in range(self.num_homes)]
         for index, item in enumerate(self.items):
-            found[item.home].append(index)
-        return found
+            members[item.home].append(index)
+        return members
 
     def bytes_to(self, index: int, targets: Iterable[int]) -> tuple[int, int]:
         """How many values of an item some of the others read, and their bytes together."""
@@ -105,7 +105,7 @@ class Work:
         return len(sizes), sum(sizes)
 
 
-def work_of(program: TensorProgram, cluster: Cluster) -> Work:
+def work_of(program: TensorProgram, cluster: Cluster) -> WorkGraph:
     """Returns a program's work as it is, an item for each operation that costs something."""
     shared = shared_nodes(program)
     costs = costs_of(program)
@@ -116,10 +116,12 @@ def work_of(program: TensorProgram, cluster: Cluster) -> Work:
         makers = [program.producers[name].name for name in node.inputs if name in program.producers]
         of_makers = [item_of[name] for name in makers if name in item_of]
         item_of[node.name] = of_makers[0] if costs[node.name] == FREE and len(set(of_makers)) == 1 else node.name
-    return gathered(program, cluster, item_of, homes_of(program, shared), shared)
+    return group_work(program, cluster, item_of, homes_of(program, shared), shared)
 
 
-def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str], homes: Ties, shared: frozenset[str]) -> Work:
+def group_work(
+    program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str], homes: DisjointSets, shared: frozenset[str]
+) -> WorkGraph:
     """Returns the work in given items.
 
     Args:
@@ -134,12 +136,12 @@ def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str
     for node in program.nodes:
         if node.name not in shared:
             members.setdefault(item_of[node.name], []).append(node.name)
-            homes.tie(item_of[node.name], node.name)
+            homes.union(item_of[node.name], node.name)
     number = {name: index for index, name in enumerate(_in_order(program, members, item_of))}
     home_number: dict[str, int] = {}
     items: list[Item] = []
     for name in number:
-        home = home_number.setdefault(homes.top(name), len(home_number))
+        home = home_number.setdefault(homes.find(name), len(home_number))
         seconds = tuple(sum(cluster.compute_s(costs[node], rank) for node in members[name]) for rank in ranks)
         items.append(Item(nodes=tuple(members[name]), seconds=seconds, home=home))
     parcels: list[Parcel] = []
@@ -151,13 +153,13 @@ def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str
                 parcels.append(Parcel(source, tuple(sorted(targets)), program.values[value].num_bytes))
     home_bytes = [0] * len(home_number)
     for name in program.sources:
-        if is_owned(program, name) and (home := home_number.get(homes.top(name))) is not None:
+        if is_owned(program, name) and (home := home_number.get(homes.find(name))) is not None:
             home_bytes[home] += program.values[name].num_bytes
-    return Work(items=tuple(items), parcels=tuple(parcels), home_bytes=tuple(home_bytes), shared=shared)
+    return WorkGraph(items=tuple(items), parcels=tuple(parcels), home_bytes=tuple(home_bytes), shared=shared)
 
 
 def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item_of: Mapping[str, str]) -> list[str]:
-    """The items in an order in which they can run: of those that can, the one whose first operation comes first."""
+    """The items in topological order; of the ready ones, the item whose first operation comes first."""
     waiting = {name: set[str]() for name in members}
     position = {node.name: index for index, node in enumerate(program.nodes)}
     for name, nodes in members.items():
@@ -172,31 +174,31 @@ def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item
             followers[maker].append(name)
     ready = [(position[nodes[0]], name) for name, nodes in members.items() if not waiting[name]]
     heapify(ready)
-    found: list[str] = []
+    order: list[str] = []
     while ready:
         _, name = heappop(ready)
-        found.append(name)
+        order.append(name)
         for follower in followers[name]:
             waiting[follower].discard(name)
             if not waiting[follower]:
                 heappush(ready, (position[members[follower][0]], follower))
-    if len(found) < len(members):
-        raise PlanError(f"{len(members) - len(found)} items of {program.name} wait for each other in a circle")
-    return found
+    if len(order) < len(members):
+        raise PlanError(f"{len(members) - len(order)} items of {program.name} wait for each other in a circle")
+    return order
 
 
-def homes_of(program: TensorProgram, shared: frozenset[str]) -> Ties:
+def homes_of(program: TensorProgram, shared: frozenset[str]) -> DisjointSets:
     """Ties each parameter and state to what reads it, makes its gradient and updates it."""
-    ties = Ties()
+    ties = DisjointSets()
     for node in program.nodes:
         if node.name not in shared:
             for source in node.inputs:
                 if is_owned(program, source):
-                    ties.tie(source, node.name)
+                    ties.union(source, node.name)
     for owner, result in (*program.gradients.items(), *program.updates.items()):
         maker = program.producers.get(result)
         if maker is not None and maker.name not in shared and is_owned(program, owner):
-            ties.tie(owner, maker.name)
+            ties.union(owner, maker.name)
     return ties
 
 
@@ -219,15 +221,15 @@ def shared_nodes(program: TensorProgram) -> frozenset[str]:
     costs = costs_of(program)
     values = {name for name in program.sources if not is_owned(program, name)}
     constant = {name for name in values if program.values[name].kind is not ValueKind.INPUT}
-    found: set[str] = set()
+    names: set[str] = set()
     for node in program.nodes:
         is_view = costs[node.name] == FREE and values.issuperset(node.inputs)
         if constant.issuperset(node.inputs) or is_view:
             made = list(filter(None, node.outputs))
             values.update(made)
             constant.update(made if constant.issuperset(node.inputs) else ())
-            found.add(node.name)
-    return frozenset(found)
+            names.add(node.name)
+    return frozenset(names)
 
 
 def far_links(cluster: Cluster) -> list[Link]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 
 
 class Entry(NamedTuple):
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
 
     start: int
     part: int
-    block: Block
+    block: ModuloBlock
 
     @property
     def stop(self) -> int:
@@ -33,7 +33,7 @@ class Repetend:
         starts: When each block of the first repetition starts.
     """
 
-    problem: Problem
+    problem: ModuloProblem
     period: int
     starts: Mapping[str, int]
 
@@ -56,13 +56,13 @@ class Repetend:
     @cached_property
     def peaks(self) -> Mapping[str, int]:
         """The most memory in use at a time once the repetitions follow each other, by resource."""
-        found: dict[str, int] = {}
+        peaks: dict[str, int] = {}
         for resource in self.problem.resources:
             mine = [(*divmod(self.starts[block.name], self.period), block.memory) for block in self.problem.on(resource)]
-            found[resource] = max(sum(memory * ((s <= now) - k) for k, s, memory in mine) for _, now, _ in mine)
-        return found
+            peaks[resource] = max(sum(memory * ((s <= now) - k) for k, s, memory in mine) for _, now, _ in mine)
+        return peaks
 
-    def unrolled(self, num_parts: int) -> "Timeline":
+    def unroll(self, num_parts: int) -> "UnrolledTimeline":
         """Schedules a number of repetitions, none of which waits longer than it must."""
         at = {block.name: number for number, block in enumerate(self.problem.blocks)}
         times = [
@@ -74,7 +74,7 @@ class Repetend:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class UnrolledTimeline:
     """When each block of each repetition starts.
 
     Attributes:
@@ -82,7 +82,7 @@ class Timeline:
         entries: In an order in which they can be carried out one after the other.
     """
 
-    problem: Problem
+    problem: ModuloProblem
     entries: tuple[Entry, ...]
 
     @cached_property
@@ -93,34 +93,36 @@ class Timeline:
     @cached_property
     def peaks(self) -> Mapping[str, int]:
         """The most memory in use at a time, by resource."""
-        found: dict[str, int] = {}
+        peaks: dict[str, int] = {}
         for resource in self.problem.resources:
             held = 0
             for entry in self._on(resource):
                 held += entry.block.memory
-                found[resource] = max(found.get(resource, 0), held)
-        return found
+                peaks[resource] = max(peaks.get(resource, 0), held)
+        return peaks
 
     def faults(self) -> list[str]:
         """Returns what is wrong with it; nothing if it can be carried out as it stands."""
-        found = [*self._overlaps(), *self._disorder()]
+        faults = [*self._overlaps(), *self._disorder()]
         capacities = self.problem.capacities
         for resource, peak in self.peaks.items():
             if peak > capacities.get(resource, peak):
-                found.append(f"{resource} needs {peak} units of memory and has {capacities[resource]}")
-        return found
+                faults.append(f"{resource} needs {peak} units of memory and has {capacities[resource]}")
+        return faults
 
     def _on(self, resource: str) -> list[Entry]:
         return sorted((entry for entry in self.entries if resource in entry.block.resources), key=lambda entry: entry[:2])
 
     def _overlaps(self) -> list[str]:
-        found: list[str] = []
+        overlaps: list[str] = []
         for resource in self.problem.resources:
             mine = self._on(resource)
-            for one, other in itertools.pairwise(mine):
-                if one.stop > other.start:
-                    found.append(f"{one.block.name} #{one.part} and {other.block.name} #{other.part} overlap on {resource}")
-        return found
+            for entry, other in itertools.pairwise(mine):
+                if entry.stop > other.start:
+                    overlaps.append(
+                        f"{entry.block.name} #{entry.part} and {other.block.name} #{other.part} overlap on {resource}"
+                    )
+        return overlaps
 
     def _disorder(self) -> list[str]:
         stops = {(entry.block.name, entry.part): entry.stop for entry in self.entries}
@@ -137,7 +139,7 @@ class Timeline:
         ]
 
 
-def in_order(problem: Problem, order: Iterable[tuple[int, Block]]) -> Timeline:
+def in_order(problem: ModuloProblem, order: Iterable[tuple[int, ModuloBlock]]) -> UnrolledTimeline:
     """Starts blocks of repetitions as early as possible, on each resource in the order given.
 
     The memory in use depends on that order, and on nothing else.
@@ -152,11 +154,11 @@ def in_order(problem: Problem, order: Iterable[tuple[int, Block]]) -> Timeline:
         entries.append(entry)
         stops[block.name, part] = entry.stop
         free |= dict.fromkeys(block.resources, entry.stop)
-    return Timeline(problem, tuple(entries))
+    return UnrolledTimeline(problem, tuple(entries))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PeriodSearchResult:
     """What a search for the shortest period found.
 
     Attributes:

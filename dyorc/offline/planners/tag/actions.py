@@ -46,7 +46,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupPlacement:
     """Where the parts of a group run under an action.
 
     Attributes:
@@ -58,7 +58,7 @@ class Place:
     home_of_unit: tuple[Ranks, ...]
 
 
-class Scene:
+class SearchContext:
     """A program and a cluster, and what all decisions have in common. Not for several threads."""
 
     def __init__(self, program: TensorProgram, cluster: Cluster, max_groups: int = 40) -> None:
@@ -67,7 +67,7 @@ class Scene:
         self.choices: Choices = choices_of(program)
         self.grouping: Grouping = groups_of(self.choices, cluster, max_groups)
         self._along: dict[int, AxisPlan] = {}
-        self._places: dict[tuple[int, Action], Place] = {}
+        self._places: dict[tuple[int, Action], GroupPlacement] = {}
 
     @property
     def groups(self) -> tuple[OpGroup, ...]:
@@ -88,15 +88,15 @@ class Scene:
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         """What can be decided about each group. A batch that does not divide evenly is not replicated."""
-        batch, found = self._batch(), list[Action]()
+        batch, actions = self._batch(), list[Action]()
         for machines in self._machine_sets():
             num_ranks = len(self.ranks_of(Action(machines, Option.SPREAD)))
             if num_ranks == 1:
-                found.append(Action(machines, Option.SPREAD))
+                actions.append(Action(machines, Option.SPREAD))
                 continue
             is_even = batch % num_ranks == 0
-            found += [Action(machines, option) for option in Option if is_even or option is Option.SPREAD]
-        return tuple(found)
+            actions += [Action(machines, option) for option in Option if is_even or option is Option.SPREAD]
+        return tuple(actions)
 
     def _machine_sets(self) -> Sequence[tuple[int, ...]]:
         """Sets of machines, the largest first: of a few machines all, of many the fastest, those alike, and each by itself."""
@@ -105,10 +105,10 @@ class Scene:
             return [machines for size in range(len(numbers), 0, -1) for machines in combinations(numbers, size)]
         firsts = [self.cluster.devices[ranks[0]] for ranks in self.machines]
         fastest = sorted(numbers, key=lambda number: -firsts[number].flops_per_s)
-        found = [tuple(sorted(fastest[:size])) for size in range(1, len(fastest) + 1)]
-        found += [tuple(n for n in numbers if firsts[n].name == name) for name in dict.fromkeys(d.name for d in firsts)]
-        found += [(number,) for number in numbers]
-        return sorted(dict.fromkeys(found), key=lambda machines: -len(machines))
+        sets = [tuple(sorted(fastest[:size])) for size in range(1, len(fastest) + 1)]
+        sets += [tuple(n for n in numbers if firsts[n].name == name) for name in dict.fromkeys(d.name for d in firsts)]
+        sets += [(number,) for number in numbers]
+        return sorted(dict.fromkeys(sets), key=lambda machines: -len(machines))
 
     @cached_property
     def data_parallel(self) -> tuple[Action, ...]:
@@ -123,33 +123,33 @@ class Scene:
 
     def along(self, num_ranks: int) -> AxisPlan:
         """What each operation does where the batch is split over so many ranks."""
-        found = self._along.get(num_ranks)
-        if found is None:
+        along = self._along.get(num_ranks)
+        if along is None:
             axis = MeshAxis(name="data", size=num_ranks)
-            found = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
-        return found
+            along = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
+        return along
 
-    def place(self, group: int, action: Action) -> Place:
+    def place(self, group: int, action: Action) -> GroupPlacement:
         """Where a group's units run under an action."""
-        found = self._places.get((group, action))
-        if found is None:
-            found = self._places[group, action] = self._find_place(group, action)
-        return found
+        place = self._places.get((group, action))
+        if place is None:
+            place = self._places[group, action] = self._find_place(group, action)
+        return place
 
-    def _find_place(self, group: int, action: Action) -> Place:
+    def _find_place(self, group: int, action: Action) -> GroupPlacement:
         units, ranks = self.groups[group].units, self.ranks_of(action)
         match action.option:
             case Option.REPLICATE:
-                return Place((ranks,) * len(units), (ranks,) * len(units))
+                return GroupPlacement((ranks,) * len(units), (ranks,) * len(units))
             case Option.SERVER:
                 servers = tuple((ranks[(group + number) % len(ranks)],) for number in range(len(units)))
-                return Place((ranks,) * len(units), servers)
+                return GroupPlacement((ranks,) * len(units), servers)
             case Option.SPREAD:
                 speeds = [self.cluster.devices[rank].flops_per_s for rank in ranks]
                 parts = partition(units, self.grouping.edges, len(ranks), speeds)
                 of = {index: (rank,) for rank, members in zip(ranks, parts, strict=True) for index in members}
                 places = tuple(of[index] for index in range(len(units)))
-                return Place(places, places)
+                return GroupPlacement(places, places)
 
     def _batch(self) -> int:
         axes = self.choices.axes
@@ -158,7 +158,7 @@ class Scene:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class NodePlacement:
     """Where everything is.
 
     Attributes:
@@ -170,8 +170,8 @@ class Deployment:
     of_source: Mapping[str, tuple[Ranks, ...]]
 
 
-def deployment_of(scene: Scene, actions: Sequence[Action]) -> Deployment:
-    """Finds out where everything is if there is one action for each group."""
+def place_nodes(scene: SearchContext, actions: Sequence[Action]) -> NodePlacement:
+    """Places all nodes and sources, given an action for each group."""
     program = scene.program
     of_node: dict[str, tuple[Ranks, ...]] = {}
     owners: dict[str, Ranks] = {}
@@ -191,7 +191,7 @@ def deployment_of(scene: Scene, actions: Sequence[Action]) -> Deployment:
         is_free = program.values[name].kind is ValueKind.INPUT or is_free_source(program, name)
         readers = tuple(dict.fromkeys(_readers(program, of_node, name))) or first
         of_source[name] = readers if is_free or name not in owners else (owners[name],)
-    return Deployment(of_node=of_node, of_source=of_source)
+    return NodePlacement(of_node=of_node, of_source=of_source)
 
 
 def _readers(program: TensorProgram, of_node: Mapping[str, tuple[Ranks, ...]], name: str) -> list[Ranks]:

@@ -2,15 +2,15 @@
 
 from dyorc.offline.plan import Mesh, MeshAxis
 from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, seconds_on
-from dyorc.offline.planners.tag.actions import Ranks, Scene
+from dyorc.offline.planners.tag.actions import Ranks, SearchContext
 from dyorc.offline.program import REPLICATE, Placement, Shard
 from dyorc.offline.program.graph import type_sizes
 
 
-class Moves:
+class RedistributionCosts:
     """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SearchContext) -> None:
         self._scene = scene
         self._adapters = Adapters(seconds_on(scene.cluster))
         self._meshes: dict[Ranks, Mesh] = {}
@@ -22,12 +22,12 @@ class Moves:
         return self._adapters.path(tensor, self._spot(tensor, *before), self._spot(tensor, *after)).cost
 
     def _tensor(self, name: str) -> Tensor:
-        found = self._tensors.get(name)
-        if found is None:
+        tensor = self._tensors.get(name)
+        if tensor is None:
             value, axes = self._scene.program.values[name], self._scene.choices.axes
             units = tuple(n // max(axes.extent_of(name, dim), 1) if n else 1 for dim, n in enumerate(value.shape))
-            found = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
-        return found
+            tensor = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
+        return tensor
 
     def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
         mesh = self._meshes.get(ranks)

@@ -9,13 +9,13 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.tag.actions import Action, Scene
+from dyorc.offline.planners.tag.actions import Action, SearchContext
 from dyorc.offline.planners.tag.duplicate import duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator, has_memory
 from dyorc.offline.planners.tag.prior import NetworkPrior, load_network, one_thread
 from dyorc.offline.planners.tag.realise import realise
 from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import Start
+from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.simulate import simulate
 
@@ -56,7 +56,7 @@ def tag(
     Raises:
         PlanError: No deployment has the memory that it needs.
     """
-    estimator = Estimator(Scene(program, cluster, max_groups))
+    estimator = Estimator(SearchContext(program, cluster, max_groups))
     network = load_network() if guided else None
     prior = NetworkPrior(estimator, network) if network else None
     with one_thread():
@@ -75,7 +75,7 @@ class _Planner:
         self._best: Plan | None = None
         self._best_s = float("inf")
         self._best_actions: tuple[Action, ...] = ()
-        self._found: dict[tuple[Action, ...], float] = {}
+        self._estimates: dict[tuple[Action, ...], float] = {}
         self._simulated: set[tuple[Action, ...]] = set()
 
     def plan(self, playouts: int, max_search_s: float, progress: Progress | None) -> Plan:
@@ -114,18 +114,18 @@ class _Planner:
         """Yields how many playouts are done. Whatever the estimate finds better than before is simulated at once."""
         for known in (self._scene.data_parallel, self._scene.spread):
             self._confirm(known)
-        start = Start(self._estimator)
+        start = SearchBaseline(self._estimator)
         best_s = start.best_s
         search = TreeSearch(start.game(), self._seed, self._prior)
         for number, (actions, found_s) in zip(range(1, playouts + 1), search.playouts(), strict=False):
-            self._found[actions] = found_s
+            self._estimates[actions] = found_s
             if found_s < best_s * _BETTER:
                 best_s = found_s
                 self._confirm(actions)
             yield number
 
     def _most_promising(self) -> Sequence[tuple[Action, ...]]:
-        return sorted(self._found, key=lambda actions: self._found[actions])[:_NUM_CONFIRMED]
+        return sorted(self._estimates, key=lambda actions: self._estimates[actions])[:_NUM_CONFIRMED]
 
     def _confirm(self, actions: tuple[Action, ...]) -> None:
         """Simulates a deployment, and keeps it if it is the best."""

@@ -5,13 +5,16 @@ from collections.abc import Set as AbstractSet
 
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.offline.plan.adapters import seconds_on
-from dyorc.offline.planners.tag.actions import Action, Ranks, Scene, deployment_of
+from dyorc.offline.planners.tag.actions import Action, Ranks, SearchContext, place_nodes
 from dyorc.offline.program import REPLICATE, Node, Placement, Strategy
 from dyorc.offline.program.graph import Phase
 
 
 def realise(
-    scene: Scene, actions: Sequence[Action], provenance: Provenance | None = None, duplicated: AbstractSet[str] = frozenset()
+    scene: SearchContext,
+    actions: Sequence[Action],
+    provenance: Provenance | None = None,
+    duplicated: AbstractSet[str] = frozenset(),
 ) -> Plan:
     """Builds a plan.
 
@@ -25,10 +28,10 @@ def realise(
 
 
 class _Realisation:
-    def __init__(self, scene: Scene, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
+    def __init__(self, scene: SearchContext, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
         self._scene = scene
         self._duplicated = duplicated
-        self._where = deployment_of(scene, actions)
+        self._where = place_nodes(scene, actions)
         self._builder = PlanBuilder(scene.program, scene.choices.axes, seconds_on(scene.cluster))
         self._meshes: dict[Ranks, str] = {}
         for name in scene.program.sources:
@@ -49,12 +52,12 @@ class _Realisation:
         return self._builder.build(provenance, cluster=self._scene.cluster.digest)
 
     def _mesh(self, ranks: Ranks) -> str:
-        found = self._meshes.get(ranks)
-        if found is None:
+        mesh = self._meshes.get(ranks)
+        if mesh is None:
             name = "ranks-" + "-".join(map(str, ranks))
             axis = MeshAxis(name="data", size=len(ranks))
-            found = self._meshes[ranks] = self._builder.mesh(name, [axis], ranks)
-        return found
+            mesh = self._meshes[ranks] = self._builder.mesh(name, [axis], ranks)
+        return mesh
 
     def _begins(self, name: str, ranks: Ranks) -> Placement:
         return self._scene.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE

@@ -8,7 +8,7 @@ from dyorc.offline.planners.tag.estimate import Estimator, has_memory
 from dyorc.offline.planners.tag.search import Game
 
 
-class Start:
+class SearchBaseline:
     """Estimates what everybody knows: data parallelism, or if memory does not suffice for it, everything spread."""
 
     def __init__(self, estimator: Estimator) -> None:
@@ -26,5 +26,5 @@ class Start:
 
     def seconds(self, actions: Sequence[Action]) -> float:
         """Returns what is estimated for actions; infinity if memory does not suffice."""
-        found = self._estimator.estimate(actions)
-        return found.total_s if has_memory(self._estimator.scene, found) else float("inf")
+        estimate = self._estimator.estimate(actions)
+        return estimate.total_s if has_memory(self._estimator.scene, estimate) else float("inf")

@@ -19,7 +19,7 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
     Network Node Note Notes Observer Oracle Order Outcome Parts Path Piece Plan Plans Reading Recipe Recorder Ref
     Refusal Region Request Result Runner Scaler Setting Sink Site Slot Source Span Stage Staging Statistics Step
     StepWatch Table Tally Target TensorMetadata Tier Traces Turns Walk Watch Welcome
-    """.split()
+    """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
@@ -35,7 +35,7 @@ _REPEATED_FILES: frozenset[str] = frozenset(
     runner.py running.py samples.py schedule.py schema.py search.py server.py shapes.py shared_memory.py show.py
     siblings.py simulate.py slots.py staging.py starting.py statistics.py steps.py streams.py sums.py targets.py
     tasks.py tensors.py training.py turns.py walks.py watch.py weights.py whole.py wire.py
-    """.split()
+    """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 174,

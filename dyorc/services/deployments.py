@@ -7,7 +7,7 @@ from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
 from dyorc.deploying.peers import Peers
 from dyorc.deploying.stage import Quiet, Stage
-from dyorc.gateway.siblings import OnlyChild, Siblings
+from dyorc.gateway.siblings import NoPeers, Siblings
 from dyorc.running import Running
 from dyorc.services.programs import Loaded
 
@@ -28,7 +28,7 @@ async def deploying(
         keep: See `dyorc.deploying.deployer.Keep`.
     """
     stage = Stage(running, what.repertoire, settings.programs, quiet)
-    peers = Peers(siblings or OnlyChild())
+    peers = Peers(siblings or NoPeers())
     stage.begin(what.versions, what.record)
     deployer = Deployer(stage, peers, settings.deployment, what.targets, keep)
     await deployer.begin(what.record)

@@ -7,7 +7,7 @@ from dyorc.engine.events import SuspectInput, SuspectsReported
 from dyorc.orchestrator.identity import InputsIdentity
 
 
-def warned_of(value: Mapping[str, Any]) -> SuspectsReported:
+def read_warning(value: Mapping[str, Any]) -> SuspectsReported:
     """Returns the event for the engine."""
     return SuspectsReported(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
 

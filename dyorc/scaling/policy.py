@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dyorc.config import ScalingConfig
 from dyorc.scaling.budget import DeviceBudget, DeviceClaim, Grant
-from dyorc.scaling.model import ProgramLoad, ScaleDecision
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
 from dyorc.scaling.steadying import Steadying, within_bounds
 from dyorc.scaling.traffic import Traffic
@@ -46,7 +46,7 @@ class PredictivePolicy:
         self._budget = DeviceBudget(config.budget, config.swap_margin)
         self._steadyings: dict[str, Steadying] = {}
         self._overrides: dict[str, Override] = {}
-        self._wished: dict[str, ScaleDecision] = {}
+        self._wished: dict[str, DesiredReplicas] = {}
         self._now_ns = 0
 
     def override(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
@@ -66,7 +66,7 @@ class PredictivePolicy:
         """What is ordered by hand, by program."""
         return dict(self._overrides)
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[ScaleDecision]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[DesiredReplicas]:
         """Returns a wish for every program whose number of replicas should change; for each one the first time."""
         self._now_ns = now_ns = max(now_ns, self._now_ns)
         self._traffic.advance(now_ns)
@@ -130,14 +130,14 @@ class PredictivePolicy:
 
         return value
 
-    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> ScaleDecision:
+    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
         steadying = self._steadyings[load.program]
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
-        return ScaleDecision(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
+        return DesiredReplicas(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
 
-    def _is_wished(self, wish: ScaleDecision) -> bool:
+    def _is_wished(self, wish: DesiredReplicas) -> bool:
         before = self._wished.get(wish.program)
         return before is not None and replace(wish, reason=before.reason) == before
 

@@ -17,8 +17,8 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Answers, OnlyChild
-from dyorc.repertoire import Repertoire
+from dyorc.gateway.siblings import Answers, NoPeers
+from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
 from tests.deadlines import TIMEOUT_S
@@ -27,7 +27,7 @@ from tests.unit.telemetry.stories import batch, call, record
 from tests.workflows import arithmetic
 
 
-class Twin(OnlyChild):
+class Twin(NoPeers):
     """Another process, without the process: what it answers is plain, as JSON would make it."""
 
     def __init__(self, number: int) -> None:
@@ -73,7 +73,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     file = tmp_path / "keys.toml"
     team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
     write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     stores = RecordStore(RecordsConfig()), RecordStore(RecordsConfig())

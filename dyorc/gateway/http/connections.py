@@ -17,21 +17,21 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from dyorc.errors import DyOrcError
+from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
+from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.direct import DirectRequest, Route
-from dyorc.gateway.http.errors import Header, status_of
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.heads import limit_s_of
 from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
-from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.request_ids import header_of
-from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.headers import RETRY_AFTER, Header
 from dyorc.protocol.refusals import ErrorBody
 
 Callback: TypeAlias = Callable[[], None]
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     flow: Flow
 
-    def __init__(self, lobby: Lobby) -> None:
+    def __init__(self, lobby: ConnectionRegistry) -> None:
         self._lobby = lobby
         self._parser = RequestParser(self, lobby.limits.max_header_bytes)
         self._watch = Watch(self, lobby.patience, lobby.limits)

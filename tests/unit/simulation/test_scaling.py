@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dyorc.errors import InternalError, InvalidInputError
 from dyorc.request_traces import TracedRequest, write_trace
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, ScaleDecision
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
 from dyorc.simulation.cli import app
 from dyorc.simulation.scaling.compare import compare, scaler
 from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
@@ -28,9 +28,9 @@ class Script:
     def __init__(self, *steps: tuple[float, int, int]) -> None:
         self._steps = steps
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[ScaleDecision]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         warm, parked = [step[1:] for step in self._steps if step[0] * 1e9 <= now_ns][-1]
-        return [ScaleDecision(load.program, warm, parked, "as written") for load in loads]
+        return [DesiredReplicas(load.program, warm, parked, "as written") for load in loads]
 
 
 def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, int], num_first: int = 0) -> Replay:

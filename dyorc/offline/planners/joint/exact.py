@@ -7,16 +7,14 @@ with these. With shares, it is also decided how each machine's way out is divide
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ortools.sat.python import cp_model
 
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.ending import end_of
+from dyorc.offline.planners import cp_sat
 from dyorc.offline.planners.joint.heuristics import PlacedSchedule, PlacementProblem
 from dyorc.offline.planners.joint.schedule import LinkModel, Rates, schedule
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
 
 _TICKS = 20_000
 """Of the first answer's seconds."""
@@ -63,16 +61,14 @@ def solve(
         max_work: How long it may search, in the solver's own seconds, which do not depend on the machine.
         seed: Of the search.
         num_shares: Into how many shares each way out is divided; 0 if that is not to be decided.
-        heard: Told the seconds of each better answer.
+        heard: Called with the seconds of each better answer.
     """
     model = _Model(placing, begin, num_shares)
-    return model.solved(max_work, seed, heard)
+    return model.solve(max_work, seed, heard)
 
 
 class _Model:
     def __init__(self, placing: PlacementProblem, begin: PlacedSchedule, num_shares: int) -> None:
-        from ortools.sat.python import cp_model
-
         self._placing = placing
         self._work = placing.work
         self._wires = placing.wires
@@ -89,39 +85,36 @@ class _Model:
         self._shares: dict[tuple[int, int], Any] = {}
         self._build()
 
-    def solved(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
-        from ortools.sat.python import cp_model
+    def solve(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
+        def on_objective(ticks: float) -> None:
+            if heard:
+                heard(ticks * self._tick_s)
 
-        solver: Any = cp_model.CpSolver()
-        solver.parameters.max_deterministic_time = max_work
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = seed
-        solver.parameters.catch_sigint_signal = False
-        status, ended = _run(solver, self._model, _Listener.made(heard, self._tick_s))
-        bound_s = max(solver.best_objective_bound, 0.0) * self._tick_s
+        solution = cp_sat.solve(self._model, limit=max_work, seed=seed, on_objective=on_objective)
+        bound_s = max(solution.bound, 0.0) * self._tick_s
         placed, rates = self._begin, self._first_rates()
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            found, found_rates = self._answer(solver)
-            if found.total_s < placed.total_s:
-                placed, rates = found, found_rates
+        if solution.has_solution:
+            better, found_rates = self._answer(solution.value)
+            if better.total_s < placed.total_s:
+                placed, rates = better, found_rates
         return ProvedPlacement(
             placed=placed,
             rates=rates,
             bound_s=min(bound_s, placed.total_s),
-            is_optimal=status == cp_model.OPTIMAL,
-            ended=ended,
+            is_optimal=solution.outcome is cp_sat.SolverStatus.OPTIMAL,
+            ended=solution.ended,
         )
 
-    def _answer(self, solver: Any) -> tuple[PlacedSchedule, Rates | None]:
-        placement = tuple(next(rank for rank in self._ranks if solver.boolean_value(row[rank])) for row in self._on)
+    def _answer(self, value: Callable[[Any], int]) -> tuple[PlacedSchedule, Rates | None]:
+        placement = tuple(next(rank for rank in self._ranks if value(row[rank])) for row in self._on)
         rates, wires = None, self._wires
         if self._num_shares:
-            rates = {pair: self._rate(pair, solver.value(share)) for pair, share in self._shares.items()}
+            rates = {pair: self._rate(pair, value(share)) for pair, share in self._shares.items()}
             wires = LinkModel(self._placing.cluster, rates)
-        starts = [-float(solver.value(start)) for start in self._starts]
+        starts = [-float(value(start)) for start in self._starts]
         ways = (starts, self._placing.priority)
-        found = [schedule(self._work, placement, wires, priority) for priority in ways]
-        return PlacedSchedule(placement=placement, schedule=min(found, key=lambda each: each.total_s)), rates
+        schedules = [schedule(self._work, placement, wires, priority) for priority in ways]
+        return PlacedSchedule(placement=placement, schedule=min(schedules, key=lambda each: each.total_s)), rates
 
     def _build(self) -> None:
         model, total = self._model, self._int("total")
@@ -158,7 +151,7 @@ class _Model:
                 model.add(self._starts[reader] >= self._ends[index])
 
     def _add_sendings(self, index: int, total: Any) -> None:
-        """What an item sends to a device: once, if somebody there reads it and the item is elsewhere."""
+        """What an item sends to a device: once, if an item there reads it and this one is elsewhere."""
         model, home = self._model, self._work.items[index].home
         by_home: dict[int, list[int]] = {}
         for reader in sorted(self._work.readers[index]):
@@ -205,10 +198,10 @@ class _Model:
         """How many shares of its machine's way out each other machine gets; as many of the way in."""
         machines = range(len(self._placing.cluster.machines))
         self._shares = {
-            (one, other): self._model.new_int_var(0, self._num_shares, f"share from {one} to {other}")
-            for one in machines
-            for other in machines
-            if one != other
+            (source, target): self._model.new_int_var(0, self._num_shares, f"share from {source} to {target}")
+            for source in machines
+            for target in machines
+            if source != target
         }
         for machine in machines:
             for end in (0, 1):
@@ -217,8 +210,8 @@ class _Model:
     def _rate(self, pair: tuple[int, int], share: int) -> float:
         """The bytes a second of some shares; of none, of half a one, so that nothing is endless."""
         cluster = self._placing.cluster
-        one, other = (cluster.capacity_of(cluster.machines[machine]) for machine in pair)
-        return min(one, other) * max(share, 0.5) / self._num_shares
+        capacity_out, capacity_in = (cluster.capacity_of(cluster.machines[machine]) for machine in pair)
+        return min(capacity_out, capacity_in) * max(share, 0.5) / self._num_shares
 
     def _first_rates(self) -> Rates | None:
         return self._wires.rates if self._num_shares else None
@@ -239,34 +232,3 @@ class _Model:
 
     def _bool(self, name: str) -> Any:
         return self._model.new_bool_var(name)
-
-
-class _Listener:
-    """Makes what the solver tells of better answers."""
-
-    @staticmethod
-    def made(heard: Callable[[float], None] | None, tick_s: float) -> "cp_model.CpSolverSolutionCallback":
-        from ortools.sat.python import cp_model
-
-        class Callback(cp_model.CpSolverSolutionCallback):
-            def on_solution_callback(self) -> None:
-                if heard:
-                    heard(self.objective_value * tick_s)
-
-        return Callback()
-
-
-def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, SearchEnd]:
-    """Solves in a thread, so that Ctrl-C reaches this one: it ends the search with the best answer so far."""
-    found: list[Any] = []
-    thread = Thread(target=lambda: found.append(solver.solve(model, listener)), daemon=True)
-    thread.start()
-    ended = SearchEnd.FINISHED
-    while thread.is_alive():
-        try:
-            thread.join(0.2)
-        except KeyboardInterrupt as stop:
-            ended = end_of(stop)
-            listener.stop_search()
-            solver.stop_search()
-    return found[0], ended

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from dyorc.scaling.model import ProgramLoad, ScaleDecision
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.steadying import within_bounds
 
 
@@ -21,14 +21,14 @@ def decide_alone(
     programs: dict[str, K],
     new: Callable[[int], K],
     rule: Callable[[K, ProgramLoad], tuple[int, str]],
-) -> list[ScaleDecision]:
+) -> list[DesiredReplicas]:
     """Returns a wish for each program whose target changes.
 
     Args:
         programs: What is known of each; filled with `new` of its warm replicas.
         rule: Returns a program's target, whatever its bounds are, and why.
     """
-    wishes: list[ScaleDecision] = []
+    wishes: list[DesiredReplicas] = []
     for load in loads:
         known = programs.get(load.program)
         if known is None:
@@ -37,5 +37,5 @@ def decide_alone(
         target = within_bounds(target, load.bounds)
         if target != known.target:
             known.target = target
-            wishes.append(ScaleDecision(load.program, target, 0, reason))
+            wishes.append(DesiredReplicas(load.program, target, 0, reason))
     return wishes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.scaling.model import ProgramLoad, ScaleDecision
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.results import Standard, missed
@@ -34,10 +34,10 @@ class OraclePolicy:
     def __init__(self, plan: Mapping[str, Need]) -> None:
         self._plan = plan
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[ScaleDecision]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         """Returns a wish for each program."""
         cell = round(now_ns / 1e9 / INTERVAL_S)
-        return [ScaleDecision(load.program, self._now(load.program, cell), 0, "foreknown") for load in loads]
+        return [DesiredReplicas(load.program, self._now(load.program, cell), 0, "foreknown") for load in loads]
 
     def _now(self, program: str, cell: int) -> int:
         plan = self._plan[program]

@@ -1,0 +1,109 @@
+"""What all connections of one HTTP server share. Used in the event loop's thread only."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from starlette.types import ASGIApp
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.http.answer_writer import CommonHeaders
+from dyorc.gateway.http.cors import Cors
+from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.known_heads import KnownHeads
+from dyorc.gateway.http.timeouts import Timeouts
+from dyorc.gateway.shedding import Shedding
+from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.readings import Readings
+
+
+class RegisteredConnection(Protocol):
+    """A connection, as the server sees it."""
+
+    def shut_down(self) -> None:
+        """Ends the connection once its requests are answered, because the server stops."""
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+
+
+class ConnectionRegistry:
+    """The connections of one server, and the requests being answered.
+
+    Args:
+        app: Answers requests.
+        limits: How large a head and how slow a client may be.
+        max_connections: How many connections there may be at a time.
+        shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
+        direct: Answers small inference requests; if None, the application answers all.
+
+    Attributes:
+        known_heads: Heads of direct requests.
+    """
+
+    def __init__(
+        self, app: ASGIApp, limits: GatewayConfig, max_connections: int, shedding: Shedding | None, direct: DirectInference | None
+    ) -> None:
+        self.app = app
+        self.limits = limits
+        self.max_connections = max_connections
+        self.patience = Timeouts(limits)
+        self.shedding = shedding
+        self.direct = direct
+        self.known_heads = KnownHeads()
+        self.common_headers = CommonHeaders(Cors.of(limits))
+        self.connections: set[RegisteredConnection] = set()
+        self._num_entered = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_empty = asyncio.Event()
+        self._is_stopping = False
+
+    def enter(self, connection: RegisteredConnection) -> bool:
+        """Adds a connection. Returns whether there is room for it."""
+        self.connections.add(connection)
+        self._num_entered += 1
+        if self._is_stopping:  # it was accepted just before, and nobody would close it any more
+            connection.shut_down()
+        return len(self.connections) <= self.max_connections
+
+    def leave(self, connection: RegisteredConnection) -> None:
+        """Removes a connection that is gone."""
+        self.connections.discard(connection)
+        self._look()
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        readings.add(catalogue.CONNECTIONS, len(self.connections))
+        readings.add(catalogue.CONNECTIONS_ACCEPTED, self._num_entered)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Answers a request."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    async def empty(self, timeout_s: float) -> None:
+        """Ends all connections once their requests are answered, or after `timeout_s`; and from now on, each that comes."""
+        self._is_stopping = True
+        for connection in list(self.connections):
+            connection.shut_down()
+        self._look()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+        except TimeoutError:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._look()
+
+    def _look(self) -> None:
+        if self.connections or self._tasks:
+            self._is_empty.clear()
+        else:
+            self._is_empty.set()

@@ -4,9 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
     from dyorc.authoring.decisions import choose, gather, when
-    from dyorc.authoring.memory import empty
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
     from dyorc.authoring.spec import Bytes, Finite
@@ -43,7 +43,7 @@ __all__ = [
 _HOMES = {
     "dyorc.authoring.batching": ("pad",),
     "dyorc.authoring.decisions": ("choose", "gather", "when"),
-    "dyorc.authoring.memory": ("empty",),
+    "dyorc.authoring.array_memory": ("empty",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
     "dyorc.authoring.ref": ("Ref",),
     "dyorc.authoring.spec": ("Bytes", "Finite"),

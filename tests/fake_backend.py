@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started

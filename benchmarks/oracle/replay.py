@@ -21,8 +21,8 @@ from dyorc.authoring.workflow import Workflow, workflow
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.draws import draw
 from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers
 from dyorc.simulation.world import Machines, World
 from dyorc.tensor import TensorRef

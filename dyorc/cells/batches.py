@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.results import Results
 from dyorc.engine.events import BatchDone, BatchFailed
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, Executor
 from dyorc.tensor import BlockId, TensorRef

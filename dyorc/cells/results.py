@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyorc.arrays import Array, dtype_of
-from dyorc.authoring.memory import Reserve
+from dyorc.authoring.array_memory import Reserve
 from dyorc.orchestrator.tensors import OWN, stored_refs
 from dyorc.tensor import TensorRef
 from dyorc.transport.codec import Rows, StoredColumn, each_row

@@ -8,7 +8,7 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import Move, RequestTrace
+from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from dyorc.engine.story import Step, TraceReader
+from dyorc.engine.request_trace import Step, TraceReader
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_metadata

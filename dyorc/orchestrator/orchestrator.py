@@ -34,6 +34,7 @@ from dyorc.engine.actions import (
     StageTensors,
 )
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import (
     Event,
     ReplicasWanted,
@@ -42,8 +43,7 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.engine.histogram import Histogram
-from dyorc.engine.seam import Load
-from dyorc.engine.shared import Host
+from dyorc.engine.interfaces import Load
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers

@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from dyorc.authoring.program import Program
-from dyorc.engine.seam import Load
+from dyorc.engine.interfaces import Load
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, Speed
 from dyorc.status import StatusBoard
 

@@ -21,7 +21,7 @@ from typing import Self
 
 import structlog
 
-from dyorc.engine.model.interruption import StepInterrupted
+from dyorc.engine.model.journal import StepInterrupted
 from dyorc.turns import turns_at_least
 
 _log = structlog.get_logger("dyorc.orchestrator")

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.engine.events import RequestArrived
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.remote.messages import GatewayHello
 

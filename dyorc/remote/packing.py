@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 
 _KINDS = ("calls", "decisions", "parts", "notes")
 _RANGE = 2**36

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
-from dyorc.authoring.memory import Reserve, reserve_for_results
+from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec

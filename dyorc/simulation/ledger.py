@@ -11,8 +11,8 @@ import numpy as np
 
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InternalError
-from dyorc.simulation.draws import Value
 from dyorc.simulation.plain import evaluate, operand_of
+from dyorc.simulation.value_draws import Value
 from dyorc.tensor import TensorRef
 
 

@@ -14,10 +14,10 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import InternalError, InvalidInputError, WorkflowError
-from dyorc.simulation.draws import Value, value_of
+from dyorc.simulation.value_draws import Value, value_of
 from dyorc.tensor import DType, TensorRef
 
 
@@ -126,5 +126,5 @@ def _value_of(given: Any) -> Value:
 
 
 def _look(ref: Ref) -> Any:
-    array = ref.cell.arrays[ref.field]
+    array = ref.future.arrays[ref.field]
     return as_value(apply_views(array, ref.views) if ref.views else array)

@@ -81,7 +81,7 @@ class Workload:
 
     Attributes:
         name: Its name on the command line.
-        workflow: Takes one number (see `dyorc.simulation.draws`) and returns one, or yields some.
+        workflow: Takes one number (see `dyorc.simulation.value_draws`) and returns one, or yields some.
         deployments: Every program that it calls.
     """
 

@@ -33,8 +33,8 @@ from dyorc.engine.actions import (
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
-from dyorc.simulation.draws import value_of
 from dyorc.simulation.plain import operand_of, tensor_of
+from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.tensor import TensorRef
 

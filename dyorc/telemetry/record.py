@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.trace_context import TraceContext
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
 from dyorc.transport import headers

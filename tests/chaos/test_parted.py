@@ -12,7 +12,7 @@ import pytest
 
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace, TraceReader
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace, TraceReader
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import Leader, LeaderTerm
 from dyorc.remote import packing

@@ -11,7 +11,7 @@ from dyorc.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dyorc.simulation.scaling.loop import Limits
-    from dyorc.simulation.scaling.results import ScalingResult
+    from dyorc.simulation.scaling.scaling_results import ScalingResult
 
 
 def scaling_command(
@@ -32,9 +32,9 @@ def scaling_command(
 ) -> None:
     """Replays a trace while a policy scales the programs: latency, misses caused by cold starts, and replica-seconds."""
     from dyorc.request_traces import read_trace
-    from dyorc.simulation.scaling.compare import POLICIES, compare
-    from dyorc.simulation.scaling.picture import draw_picture
+    from dyorc.simulation.scaling.policy_comparison import POLICIES, compare
     from dyorc.simulation.scaling.replay import Scene
+    from dyorc.simulation.scaling.scaling_picture import draw_picture
 
     if every == bool(policy):
         raise InvalidInputError("give --policy NAME or --all, and not both")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dyorc.authoring.decisions import choose, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.draws import draw
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
 from dyorc.tensor import TensorRef
 

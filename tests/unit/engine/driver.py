@@ -32,6 +32,7 @@ from dyorc.engine.actions import (
     StageTensors,
 )
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
@@ -51,8 +52,7 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
-from dyorc.engine.shared import Host
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, Executor
 from dyorc.tensor import BlockId, TensorRef, blocks_of

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.engine.seam import Load
+from dyorc.engine.interfaces import Load
 from dyorc.orchestrator.scaling_target import ScalingTarget
 from dyorc.scaling.model import DesiredReplicas
 from dyorc.status import ReplicaState, ReplicaStatus, StatusBoard

@@ -12,7 +12,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import Executor
 from dyorc.transport.codec import Frame

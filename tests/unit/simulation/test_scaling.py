@@ -11,11 +11,11 @@ from dyorc.errors import InternalError, InvalidInputError
 from dyorc.request_traces import TracedRequest, write_trace
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
 from dyorc.simulation.cli import app
-from dyorc.simulation.scaling.compare import compare, scaler
 from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies.keda import Keda
 from dyorc.simulation.scaling.policies.knative import Knative
 from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOptions
+from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.states import StartTimes, State, Timeline
 

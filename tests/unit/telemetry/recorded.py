@@ -1,6 +1,6 @@
 """Records of requests, made by hand: two requests whose calls ran in one batch."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.trace_context import TraceContext
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.tensor import DType
 from dyorc.transport.codec import Column, Rows, StoredColumn, StoredRows

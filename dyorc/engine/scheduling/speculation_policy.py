@@ -14,10 +14,10 @@ rate r, r*T*T/2 for one replica, divided by the square of the number of replicas
 from collections.abc import Sequence
 
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.model.budget import Bet
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.foresight import GuessAppraiser
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.model.speculation_budget import Bet
+from dyorc.engine.scheduling.guess_appraisal import GuessAppraiser
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
 
 _NS_PER_S = 1e9

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dyorc.scaling.counts import NOTHING, Count
-from dyorc.scaling.forecast.experts import NUM_EXPERTS, ForecastExperts
-from dyorc.scaling.forecast.history import FACTOR, LENGTH, NUM_WIDTHS, ArrivalHistory
+from dyorc.scaling.forecast.arrival_history import FACTOR, LENGTH, NUM_WIDTHS, ArrivalHistory
+from dyorc.scaling.forecast.forecast_experts import NUM_EXPERTS, ForecastExperts
 from dyorc.scaling.forecast.mixture import HORIZONS, Mixture
 from dyorc.scaling.forecast.season import detect
 

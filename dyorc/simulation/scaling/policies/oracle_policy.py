@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
-from dyorc.simulation.scaling.results import Standard, missed
+from dyorc.simulation.scaling.scaling_results import Standard, missed
 
 INTERVAL_S = 0.25
 _AHEAD_S = 2.0

@@ -3,10 +3,10 @@
 from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.errors import DyOrcError
-from dyorc.simulation.draws import Value, value_of
 from dyorc.simulation.plain import as_operand, evaluate
+from dyorc.simulation.value_draws import Value, value_of
 
 
 class OraclePredictor:
@@ -18,7 +18,7 @@ class OraclePredictor:
     def outcome(self, decision: Decision) -> tuple[Outcome] | None:
         """Returns the outcome of `decision` in a tuple, since it may be None; None if there will be none, or a failure."""
         ref = decision.ref
-        value = self.value(ref.cell)
+        value = self.value(ref.future)
         if value is None:
             return None
         array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
@@ -27,16 +27,16 @@ class OraclePredictor:
         except DyOrcError:
             return None
 
-    def value(self, cell: Future) -> Value | None:
-        """Returns what a cell holds, or will hold; None if that cannot be known.
+    def value(self, future: Future) -> Value | None:
+        """Returns what a future holds, or will hold; None if that cannot be known.
 
-        Only cells of one tensor are supported: simulated programs and workflows return one.
+        Only futures of one tensor are supported: simulated programs and workflows return one.
         """
-        if cell.state is FutureState.FAILED:
+        if future.state is FutureState.FAILED:
             return None
-        if cell.is_at_hand:
-            return as_operand(cell.arrays[0])
-        producer = cell.producer
+        if future.is_at_hand:
+            return as_operand(future.arrays[0])
+        producer = future.producer
         if producer is None:
             return None
         operands: list[Value] = []
@@ -50,7 +50,7 @@ class OraclePredictor:
         return evaluate(producer.callee, operands, producer.statics).answer
 
     def _operand(self, argument: Argument) -> Value | None:
-        value = self.value(argument.cell)
+        value = self.value(argument.future)
         if value is None or not argument.views:
             return value
         return as_operand(apply_views(value, argument.views))  # pyright: ignore[reportArgumentType]

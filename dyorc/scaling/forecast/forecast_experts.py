@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyorc.scaling.forecast import season
-from dyorc.scaling.forecast.history import ArrivalHistory
+from dyorc.scaling.forecast.arrival_history import ArrivalHistory
 
 _HALF_LIVES = (4.0, 20.0, 120.0, 600.0)
 """Of the levels, in bins."""

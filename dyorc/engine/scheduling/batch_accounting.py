@@ -2,9 +2,9 @@
 
 from dyorc.engine.events import BatchDone
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.scheduling.batches import Batch
+from dyorc.engine.request_trace import BatchTrace, span_of_call
+from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.statistics import BatchTimes
-from dyorc.engine.story import BatchTrace, span_of_call
 
 _NS_PER_S = 1_000_000_000
 
@@ -13,13 +13,13 @@ def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
     """Begins the trace of a batch, for those of its calls whose requests are recorded."""
     calls = batch.calls
     num_guesses = sum([call.bet is not None for call in calls])
-    requests = [call.standing.number for call in calls]
+    requests = [call.context.number for call in calls]
     trace = batch.trace = BatchTrace(
         batch.batch_id, batch.replica.pool.program.name, batch.replica.replica_id, batch.reason.value, len(calls), num_guesses,
         requests, now_ns,
     )  # fmt: skip
     for call in recorded:
-        story, of_call = call.standing.story, call.trace
+        story, of_call = call.context.story, call.trace
         if story is not None and of_call is not None:
             if call.bet is not None:
                 of_call.bet = call.bet.describe()
@@ -72,7 +72,7 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     for move in event.moves:
         own.moved(move.tier, move.num_bytes, move.took_s)
     certain = [
-        call.standing.record
+        call.context.record
         for call in batch.calls
         if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
     ]

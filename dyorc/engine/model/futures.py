@@ -1,4 +1,4 @@
-"""Cells: the places where values appear, and who waits for them."""
+"""Futures: the places where values appear, and who waits for them."""
 
 from collections.abc import Hashable
 from enum import Enum, auto
@@ -12,8 +12,7 @@ from dyorc.tensor import Index, TensorRef
 if TYPE_CHECKING:
     from dyorc.engine.model.calls import Call
     from dyorc.engine.model.journal import BranchPoint, StreamPart
-    from dyorc.engine.model.requests import Task
-    from dyorc.engine.model.runs import Run
+    from dyorc.engine.model.requests import Run, Task
 
 
 class FutureState(Enum):
@@ -48,10 +47,10 @@ class Future:
 
     @classmethod
     def ready(cls, *tensors: TensorRef) -> "Future":
-        """Returns a cell that is filled from the start."""
-        cell = cls()
-        cell.fill(tensors)
-        return cell
+        """Returns a future that is filled from the start."""
+        future = cls()
+        future.fill(tensors)
+        return future
 
     def fill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Sets the value. Tensors that carry their data can be read right away."""
@@ -89,52 +88,52 @@ class Future:
 
 
 class Argument:
-    """One tensor argument of a call: a tensor of a cell, seen through views.
+    """One tensor argument of a call: a tensor of a future, seen through views.
 
     Attributes:
-        hold: The cell's, as long as the call has not ended.
+        hold: The future's, as long as the call has not ended.
     """
 
-    __slots__ = ("cell", "field", "hold", "views")
+    __slots__ = ("field", "future", "hold", "views")
 
-    def __init__(self, cell: Future, field: int, views: tuple[Index, ...] = ()) -> None:
-        self.cell = cell
-        self.hold: object | None = cell.hold
+    def __init__(self, future: Future, field: int, views: tuple[Index, ...] = ()) -> None:
+        self.future = future
+        self.hold: object | None = future.hold
         self.field = field
         self.views = views
 
     def same_as(self, other: "Argument") -> bool:
         """Returns whether it stands for the same tensor. Values written down in the workflow's code are compared as values."""
-        if self.cell is other.cell:
+        if self.future is other.future:
             return self.field == other.field and self.views == other.views
-        mine, theirs = self.cell, other.cell
+        mine, theirs = self.future, other.future
         if mine.producer or theirs.producer or not (mine.tensors and theirs.tensors):
             return False
         a, b = mine.tensors[0].data, theirs.tensors[0].data
         return a is not None and b is not None and same_array(a, b)
 
     def resolve(self) -> TensorRef:
-        """Returns the tensor, once its cell is ready.
+        """Returns the tensor, once its future is ready.
 
         Raises:
             IndexError: If a view does not fit the tensor.
         """
-        tensor = self.cell.tensors[self.field]
+        tensor = self.future.tensors[self.field]
         for index in self.views:
             tensor = tensor.view(index)
         return tensor
 
 
 Outcome: TypeAlias = Hashable
-"""What a decision returns, as `dyorc.authoring.exact.exact` has it: equal to identical outcomes only."""
+"""What a decision returns, as `dyorc.authoring.exact_values.exact` has it: equal to identical outcomes only."""
 
 Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart"
 """What continues once its values are there; the engine counts how many each waiter still needs."""
 
 
 def read_ref(ref: Ref) -> Any:
-    """Returns the value of a ref whose cell is at hand, as the workflow sees it."""
-    arrays = ref.cell.arrays
+    """Returns the value of a ref whose future is at hand, as the workflow sees it."""
+    arrays = ref.future.arrays
     if ref.field is None:
         return ref.outputs.build([as_value(array) for array in arrays])
     return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])

@@ -20,11 +20,11 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from dyorc.engine.actions import ReleaseTensors
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.tensor import BlockId, blocks_of
 
 Pinned: TypeAlias = dict[Future, Sequence[BlockId]]
-"""Cells whose tensors are pinned, each with the blocks its leases are on, one per row."""
+"""Futures whose tensors are pinned, each with the blocks its leases are on, one per row."""
 
 
 class BlockLeases:
@@ -72,22 +72,22 @@ class BlockLeases:
         self.acquire_new(blocks)
         self.release(blocks)
 
-    def pin(self, pinned: Pinned, cell: Future) -> None:
-        """Pins a cell's stored tensors, unless they are pinned already."""
-        if cell not in pinned and (blocks := blocks_of(cell.tensors)):
-            pinned[cell] = blocks
+    def pin(self, pinned: Pinned, future: Future) -> None:
+        """Pins a future's stored tensors, unless they are pinned already."""
+        if future not in pinned and (blocks := blocks_of(future.tensors)):
+            pinned[future] = blocks
             self.acquire(blocks)
 
-    def pin_new(self, pinned: Pinned, cell: Future, blocks: list[BlockId]) -> None:
-        """Pins tensors just made for a cell, in place of those it had before."""
-        self.unpin(pinned, cell)
+    def pin_new(self, pinned: Pinned, future: Future, blocks: list[BlockId]) -> None:
+        """Pins tensors just made for a future, in place of those it had before."""
+        self.unpin(pinned, future)
         if blocks:
-            pinned[cell] = blocks
+            pinned[future] = blocks
             self.acquire_new(blocks)
 
-    def unpin(self, pinned: Pinned, cell: Future) -> None:
-        """Unpins a cell's tensors, if they are pinned."""
-        blocks = pinned.pop(cell, None)
+    def unpin(self, pinned: Pinned, future: Future) -> None:
+        """Unpins a future's tensors, if they are pinned."""
+        blocks = pinned.pop(future, None)
         if blocks is not None:
             self.release(blocks)
 

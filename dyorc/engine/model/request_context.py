@@ -4,10 +4,10 @@ from collections.abc import Hashable
 
 import msgspec
 
-from dyorc.engine.model.budget import SpeculationBudget
 from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import SpeculationBudget
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.engine.statistics import ModelRecord
-from dyorc.engine.story import RequestTrace
 from dyorc.terms import Terms
 
 

@@ -29,11 +29,11 @@ class LoopRatio:
             self._num_ended = self._num_followed = 0
             self._requests.clear()
         self._num_ended += len(calls)
-        self._requests.update([call.standing.number for call in calls])
+        self._requests.update([call.context.number for call in calls])
 
     def submitted(self, call: Call, now_ns: int) -> None:
         """Notes a call whose inputs are all there."""
-        if self._at_ns == now_ns and call.standing.number in self._requests:
+        if self._at_ns == now_ns and call.context.number in self._requests:
             self._num_followed += 1
 
     @property

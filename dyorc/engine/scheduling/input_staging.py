@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from dyorc.engine.actions import StageTensors
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.turn import Turn
 from dyorc.tensor import BlockId, TensorRef
 

@@ -1,10 +1,10 @@
 """Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
 
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Future, Outcome
+from dyorc.engine.model.futures import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task
-from dyorc.engine.story import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
+from dyorc.engine.request_trace import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError
 
 
@@ -22,7 +22,7 @@ def trace_call(story: RequestTrace, call: Call, now_ns: int) -> None:
 def trace_inputs(call: Call, trace: CallTrace) -> None:
     """Finds out behind which calls the inputs of a call are, now that all are there."""
     for argument in call.arguments:
-        if isinstance(argument.cell.producer, Task):
+        if isinstance(argument.future.producer, Task):
             trace.sources = _sources(call)
             return
 
@@ -51,13 +51,13 @@ def trace_decision(story: RequestTrace, point: BranchPoint, now_ns: int) -> None
 
 def trace_wait(story: RequestTrace, point: BranchPoint) -> None:
     """Notes which calls an open decision waits for, now that they have numbers."""
-    story.decisions[point.number].sources = _behind(point.decision.ref.cell)
+    story.decisions[point.number].sources = _behind(point.decision.ref.future)
 
 
 def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int) -> None:
     """Ends the trace of a decision whose value was at hand, so that nobody waited for it."""
     trace = story.decisions[point.number]
-    trace.sources = _behind(point.decision.ref.cell)
+    trace.sources = _behind(point.decision.ref.future)
     trace.decided_ns = now_ns
     trace.outcome = _shown(point)
 
@@ -71,7 +71,7 @@ def trace_guesses(story: RequestTrace, point: BranchPoint, outcomes: list[Outcom
 def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
     """Ends the trace of a decision that was open."""
     trace = story.decisions[point.number]
-    trace.sources = trace.sources or _behind(point.decision.ref.cell)
+    trace.sources = trace.sources or _behind(point.decision.ref.future)
     gains_ms = {str(outcome): round(gain_s * 1e3, 3) for outcome, gain_s in gains_s.items()}
     story.decided(trace, _shown(point), gains_ms, now_ns)
 
@@ -103,13 +103,13 @@ def _place(segment: Segment) -> tuple[int, str]:
 def _sources(call: Call) -> tuple[int, ...]:
     arguments = call.arguments
     if len(arguments) == 1:
-        return _behind(arguments[0].cell)
-    return tuple(dict.fromkeys([number for argument in arguments for number in _behind(argument.cell)]))
+        return _behind(arguments[0].future)
+    return tuple(dict.fromkeys([number for argument in arguments for number in _behind(argument.future)]))
 
 
-def _behind(cell: Future) -> tuple[int, ...]:
+def _behind(future: Future) -> tuple[int, ...]:
     """Returns the numbers of the calls that made a value; none yet if it is the result of a workflow that has not ended."""
-    producer = cell.producer
+    producer = future.producer
     if producer is None:
         return ()
     return (producer.call_id,) if isinstance(producer, Call) else _behind_result(producer)
@@ -125,7 +125,7 @@ def _behind_result(task: Task) -> tuple[int, ...]:
             continue
         seen.add(task)
         for argument in task.result:
-            producer = argument.cell.producer
+            producer = argument.future.producer
             if isinstance(producer, Call):
                 numbers[producer.call_id] = None
             elif producer is not None:

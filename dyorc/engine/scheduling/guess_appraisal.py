@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Future, FutureState
+from dyorc.engine.model.futures import Future, FutureState
 from dyorc.engine.scheduling.latency import Average
 
 if TYPE_CHECKING:
-    from dyorc.engine.scheduling.pools import ReplicaPool
+    from dyorc.engine.scheduling.replica_pools import ReplicaPool
 
 _MAX_LINKS = 16
 """Links of a chain of waiting calls that are followed."""
@@ -37,15 +37,15 @@ class GuessAppraiser:
         """Forgets a workflow that nobody runs any more."""
         self._task_ns.pop(workflow, None)
 
-    def expected_ns(self, cell: Future, now_ns: int) -> int:
-        """Returns when the value of a cell is expected, not before now. What never ended yet counts as taking no time."""
-        return self._expected_ns(cell, now_ns, _MAX_LINKS, {})
+    def expected_ns(self, future: Future, now_ns: int) -> int:
+        """Returns when the value of a future is expected, not before now. What never ended yet counts as taking no time."""
+        return self._expected_ns(future, now_ns, _MAX_LINKS, {})
 
-    def _expected_ns(self, cell: Future, now_ns: int, max_links: int, known: dict[Future, int]) -> int:
-        if cell in known:
-            return known[cell]
-        producer = cell.producer
-        if cell.state is not FutureState.PENDING or producer is None:
+    def _expected_ns(self, future: Future, now_ns: int, max_links: int, known: dict[Future, int]) -> int:
+        if future in known:
+            return known[future]
+        producer = future.producer
+        if future.state is not FutureState.PENDING or producer is None:
             return now_ns
         if not isinstance(producer, Call):
             average = self._task_ns.get(producer.callee)
@@ -55,14 +55,14 @@ class GuessAppraiser:
         start_ns = now_ns
         if max_links:
             for argument in producer.arguments:
-                start_ns = max(start_ns, self._expected_ns(argument.cell, now_ns, max_links - 1, known))
-        known[cell] = start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
-        return known[cell]
+                start_ns = max(start_ns, self._expected_ns(argument.future, now_ns, max_links - 1, known))
+        known[future] = start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
+        return known[future]
 
     def appraise(self, call: Call, now_ns: int) -> tuple[float, int]:
         """Returns the probability that a call will be needed, and when the last decision it depends on is expected."""
         probability, known_ns = 1.0, now_ns
         for point, outcome in call.segment.open_points():
             probability *= point.probabilities.get(outcome, 0.0)
-            known_ns = max(known_ns, self.expected_ns(point.decision.ref.cell, now_ns))
+            known_ns = max(known_ns, self.expected_ns(point.decision.ref.future, now_ns))
         return probability, known_ns

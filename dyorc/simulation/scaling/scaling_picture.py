@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dyorc.errors import DefinitionError
-from dyorc.simulation.scaling.compare import ORACLE, POLICIES, PolicyComparison
+from dyorc.simulation.scaling.policy_comparison import ORACLE, POLICIES, PolicyComparison
 from dyorc.simulation.scaling.watch import BIN_NS
 
 _BIN_MIN = BIN_NS / 60e9

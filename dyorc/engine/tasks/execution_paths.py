@@ -14,15 +14,14 @@ from typing import Any, Protocol
 from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite, Gather
-from dyorc.authoring.exact import Exact, plain, same_statics
+from dyorc.authoring.exact_values import Exact, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, read_ref
-from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart, last_line
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
+from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
 from dyorc.engine.model.requests import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
@@ -85,7 +84,7 @@ class ExecutionPath:
         issued: New calls and tasks; the engine takes them from here.
         opened: New decisions that wait for their values; likewise.
         undecided: The decision that it waits for.
-        num_awaited: Cells that it waits for.
+        num_awaited: Futures that it waits for.
         end: How it ended, while that still rests on guesses.
         num_parts: Parts that it has yielded.
         awaits_room: Whether it waits until some of them are taken.
@@ -205,15 +204,15 @@ class ExecutionPath:
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
         """Returns what has to happen before the values of `refs` can be read."""
-        pending = [ref.cell for ref in refs if ref.cell.state is FutureState.PENDING]
+        pending = [ref.future for ref in refs if ref.future.state is FutureState.PENDING]
         if pending:
             return Blocked(pending)
-        unfetched = [ref.cell for ref in refs if ref.cell.state is FutureState.READY and not ref.cell.is_at_hand]
+        unfetched = [ref.future for ref in refs if ref.future.state is FutureState.READY and not ref.future.is_at_hand]
         return Blocked((), unfetched) if unfetched else None
 
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
-        return next((ref.cell.error for ref in refs if ref.cell.state is FutureState.FAILED), None)
+        return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
@@ -234,11 +233,11 @@ class ExecutionPath:
 
     def _arrive(self, point: BranchPoint) -> None:
         """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
-        cell = point.decision.ref.cell
-        is_recorded = self.segment.task.request.standing.story is not None
+        future = point.decision.ref.future
+        is_recorded = self.segment.task.request.context.story is not None
         if is_recorded:
             self._guide.reached(point)
-        if cell.is_at_hand or cell.state is FutureState.FAILED:
+        if future.is_at_hand or future.state is FutureState.FAILED:
             point.take()
             if is_recorded:
                 self._guide.taken(point)
@@ -308,7 +307,7 @@ class ExecutionPath:
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
-        return Ref(entry.cell, signature.outputs)
+        return Ref(entry.future, signature.outputs)
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error for a call that it makes with arguments that do not fit. Its code may catch it."""
@@ -329,7 +328,7 @@ class ExecutionPath:
         outputs = workflow.signature.outputs
         try:
             if isinstance(value, Ref) and value.field is None and value.outputs.names == outputs.names:
-                parts = tuple(Ref(value.cell, value.outputs, at) for at in range(len(outputs.tensors)))
+                parts = tuple(Ref(value.future, value.outputs, at) for at in range(len(outputs.tensors)))
             else:
                 parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
             goes_on = verb == "yielded"
@@ -471,7 +470,7 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "
             f"pick one, like ref[{value.outputs.names[0]!r}]"
         )
-    return Argument(value.cell, value.field, value.views)
+    return Argument(value.future, value.field, value.views)
 
 
 def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from dyorc.config import EngineConfig
+from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.interfaces import StepMonitor
 from dyorc.engine.known_inputs import KnownInputs
-from dyorc.engine.leases import BlockLeases
-from dyorc.engine.seam import StepMonitor
 from dyorc.engine.statistics import EngineStatistics
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn

@@ -16,17 +16,16 @@ made again, and a consumer sees all parts that came before an error.
 from collections.abc import Sequence
 
 from dyorc.engine.actions import AnswerPart
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
-from dyorc.engine.model.cells import Argument, FutureState
+from dyorc.engine.model.futures import Argument, FutureState
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Task
-from dyorc.engine.model.streams import Stream
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.model.requests import Request, Stream, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.endings import Endings
+from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.paths import ExecutionPath
-from dyorc.engine.tasks.telling import trace_part
+from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.trace_events import trace_part
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 from dyorc.tensor import BlockId, blocks_of
 
@@ -115,11 +114,11 @@ class PartSender:
         if part.num_awaited:
             return False
         for argument in part.arguments:
-            if argument.cell.state is FutureState.PENDING:
-                argument.cell.add_waiter(part)
+            if argument.future.state is FutureState.PENDING:
+                argument.future.add_waiter(part)
         if part.num_awaited:
             return False
-        error = next((argument.cell.error for argument in part.arguments if argument.cell.error is not None), None)
+        error = next((argument.future.error for argument in part.arguments if argument.future.error is not None), None)
         error = error or _misfit(part)
         if error is not None:
             self.fail(part, error)
@@ -131,7 +130,7 @@ class PartSender:
             return False
         part.is_lost = False
         part.num_sent += 1
-        if part.num_sent == 1 and (story := request.standing.story) is not None:
+        if part.num_sent == 1 and (story := request.context.story) is not None:
             trace_part(story, part.index, self._turn.now_ns)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
@@ -178,7 +177,7 @@ class PartSender:
         self._release_blocks(part)
         del stream.untaken[event.index]
         stream.num_taken += 1
-        if (story := request.standing.story) is not None:
+        if (story := request.context.story) is not None:
             story.parts[part.index].taken_ns = self._turn.now_ns
         if part.is_lost:
             part.is_lost = False

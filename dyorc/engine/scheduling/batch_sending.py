@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 from dyorc.engine.actions import DispatchBatch, FormReason
-from dyorc.engine.scheduling.batches import Batch, FormedBatch
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.scheduling.batch_accounting import trace_sent
 from dyorc.engine.scheduling.holding import foresee
-from dyorc.engine.scheduling.ledger import trace_sent
-from dyorc.engine.scheduling.pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy
-from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import TimerKind
 
 NS_PER_S = 1_000_000_000
@@ -58,10 +57,10 @@ class BatchSender:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
-        inputs = [call.standing.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
+        inputs = [call.context.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         options = pool.program.options
-        requests = () if options.pure or options.idempotent else [call.standing.number for call in calls]
+        requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
             inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,

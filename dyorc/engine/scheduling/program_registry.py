@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from dyorc.authoring.program import Program
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft
 from dyorc.engine.scheduling.parking import Parking
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.retrying import fail
-from dyorc.engine.shared import EngineContext
 from dyorc.errors import NotDeployedError
 
 

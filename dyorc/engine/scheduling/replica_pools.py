@@ -8,16 +8,15 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
+from dyorc.engine.events import ReplicasWanted
+from dyorc.engine.interfaces import Load
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate
-from dyorc.engine.scheduling.processors import delay_s
+from dyorc.engine.scheduling.loop_ratio import LoopRatio
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.scheduling.returns import LoopRatio
 from dyorc.engine.scheduling.suspects import Suspects
-from dyorc.engine.scheduling.targets import ReplicaTarget
-from dyorc.engine.seam import Load
 from dyorc.engine.statistics import ModelRecord
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
@@ -26,6 +25,42 @@ _STALE_NS = 1_000_000_000
 """After this long without a batch, what is known of a program's speed is no reason to refuse work."""
 
 _NUM_LOOKED_AT = 64
+
+
+class ReplicaTarget:
+    """What the engine was told to expect of a program's replicas.
+
+    Attributes:
+        num_warm: How many replicas should take batches; None leaves that to those that join.
+        lead_ns: How long it takes until one is ready; 0 if unknown.
+        awaited_ns: Since when one is on its way: since one was wanted, or since the last one left.
+        misplaced: Replicas that are parked before others.
+        is_off: Whether there are to be none, by order of a person.
+    """
+
+    __slots__ = ("awaited_ns", "is_off", "lead_ns", "misplaced", "num_warm")
+
+    def __init__(self) -> None:
+        self.num_warm: int | None = None
+        self.lead_ns = 0
+        self.awaited_ns = 0
+        self.misplaced: tuple[str, ...] = ()
+        self.is_off = False
+
+    def set(self, event: ReplicasWanted, now_ns: int) -> None:
+        """Takes in how many replicas are wanted."""
+        if event.num_warm and not self.num_warm:
+            self.awaited_ns = now_ns
+        self.num_warm = event.num_warm
+        self.lead_ns = int(event.lead_s * 1e9)
+        self.misplaced = event.misplaced
+        self.is_off = event.is_order and not event.num_warm
+
+    def ready_ns(self, now_ns: int) -> int:
+        """Returns when a replica takes batches at the earliest, if none does now; `now_ns` if unknown."""
+        if not self.num_warm:  # somebody has to ask for one first
+            return now_ns + self.lead_ns
+        return max(now_ns, self.awaited_ns + self.lead_ns)
 
 
 class ReplicaPool:
@@ -239,7 +274,7 @@ class ReplicaPool:
             rate: Calls per second.
         """
         link_s = max(0.0, self.link_ns.value / 1e9)
-        price_s = delay_s(batch_s, rate, len(self.replicas), self.num_idle)
+        price_s = queueing_delay_s(batch_s, rate, len(self.replicas), self.num_idle)
         if replica.processor is not None:
             price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
         return price_s + link_s

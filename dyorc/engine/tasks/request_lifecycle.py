@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import AnswerTaken, RequestArrived
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Future
+from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
-from dyorc.engine.model.requests import Request, Task, TaskState
-from dyorc.engine.model.standing import QueueOrder, RequestContext
-from dyorc.engine.model.streams import Stream
+from dyorc.engine.model.request_context import QueueOrder, RequestContext
+from dyorc.engine.model.requests import Request, Stream, Task, TaskState
 from dyorc.engine.model.walks import dismantle, is_effect, live_effects
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.tasks.execution_paths import open_path
 from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.parts import PartSender
-from dyorc.engine.tasks.paths import open_path
+from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.timers import Timer, TimerKind
@@ -50,7 +49,7 @@ class RequestLifecycle:
     def workflows_in_flight(self) -> Iterator[str]:
         """Yields the workflow's name of every request that has not been answered."""
         for request_id in self.deadlines:
-            yield self.requests[request_id].standing.record.name
+            yield self.requests[request_id].context.record.name
 
     def start(self, event: RequestArrived, deadline_ns: int) -> None:
         """Takes a request in. Nothing runs yet."""
@@ -59,18 +58,16 @@ class RequestLifecycle:
         order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         speculator = self._shared.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
-        standing = RequestContext(
-            order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round
-        )
-        request = Request(event.request_id, standing, now_ns)
-        request.standing.identity, request.standing.number = event.identity, event.request_id
-        request.standing.story = event.story
+        context = RequestContext(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
+        request = Request(event.request_id, context, now_ns)
+        request.context.identity, request.context.number = event.identity, event.request_id
+        request.context.story = event.story
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
         arguments = tuple([Argument(Future.ready(tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
                 request.has_stored = True
-                self._leases.pin_new(request.pinned, argument.cell, blocks_of((tensor,)))
+                self._leases.pin_new(request.pinned, argument.future, blocks_of((tensor,)))
         request.root = Task(request, workflow, arguments, event.statics)
         if workflow.is_streaming:
             request.stream = Stream(request.root.journal)
@@ -93,7 +90,7 @@ class RequestLifecycle:
         """Answers or fails a request whose workflow has settled, unless its answer has to wait for effects."""
         if request.root is None or request.is_answered:
             return
-        error = request.root.cell.error
+        error = request.root.future.error
         if error is None and request.waits_for_effects:
             if request.num_effects:
                 return
@@ -111,7 +108,7 @@ class RequestLifecycle:
         if not is_effect(entry):
             return
         request.num_effects -= 1
-        if entry.cell.error is not None:
+        if entry.future.error is not None:
             request.failed_effects.append(entry)
         root = request.root
         if request.waits_for_effects and root is not None and root.state is TaskState.SETTLED and not request.num_effects:
@@ -144,7 +141,7 @@ class RequestLifecycle:
         pending: dict[str, int] = {}
         for request in self.requests.values():
             if request.is_answered and request.num_effects and request.root is not None:
-                name = request.standing.record.name
+                name = request.context.record.name
                 calls = sum([isinstance(entry, Call) for entry in live_effects(request.root)])
                 pending[name] = pending.get(name, 0) + max(1, calls)  # a workflow may not have come to its calls
         return pending
@@ -157,15 +154,15 @@ class RequestLifecycle:
             if (observer := self._host.observer) is not None:
                 observer.ended(request.request_id, self._turn.now_ns)
             if not request.is_answered:
-                name, now_ns = request.standing.record.name, self._turn.now_ns
+                name, now_ns = request.context.record.name, self._turn.now_ns
                 self._statistics.ended_without_result(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
 
     def _give_answer(self, request: Request) -> None:
         """Answers, unless lost tensors of the answer have to be restored first."""
         root = request.root
-        if root is None or (request.has_stored and self._needs.await_cell(request, root.cell, request)):
+        if root is None or (request.has_stored and self._needs.await_future(request, root.future, request)):
             return
-        tensors = root.cell.tensors
+        tensors = root.future.tensors
         request.is_untaken = request.has_stored and bool(blocks_of(tensors))
         request.num_answers += 1
         self._answer(request, AnswerRequest(request.request_id, tensors))
@@ -177,7 +174,7 @@ class RequestLifecycle:
         error = action.error if isinstance(action, FailRequest) else None
         if error is not None:
             request.is_untaken = False
-        if (story := request.standing.story) is not None:
+        if (story := request.context.story) is not None:
             story.end(self._turn.now_ns, is_answered=error is None)
         timer = self.deadlines.pop(request.request_id, None)
         if timer is not None:  # otherwise this repeats the answer
@@ -187,9 +184,9 @@ class RequestLifecycle:
         self._forget_if_done(request)
 
     def _count(self, request: Request, error: DyOrcError | None) -> None:
-        record, now_ns = request.standing.record, self._turn.now_ns
+        record, now_ns = request.context.record, self._turn.now_ns
         took_ns = now_ns - request.arrived_ns
-        request.standing.round.ended(took_ns)
+        request.context.round.ended(took_ns)
         if error is None:
             record.answered(took_ns, now_ns)
         elif isinstance(error, DeadlineError | RequestCancelledError):
@@ -215,7 +212,7 @@ class RequestLifecycle:
             self._leases.unpin_all(request.pinned)
         if root is not None:
             request.root = None
-            root.cell.producer = None
+            root.future.producer = None
             dismantle(root.journal)
             root.forget_runs()
         request.failed_effects = []
@@ -223,7 +220,7 @@ class RequestLifecycle:
 
     def _report_failures(self, request: Request) -> None:
         """Says which effects have failed without anybody being told."""
-        record = request.standing.record
+        record = request.context.record
         for entry, error in request.unheeded_failures():
             record.effects_failed(error.code, 1)
             self._turn.actions.append(EffectFailed(request.request_id, record.name, entry.callee.name, error))

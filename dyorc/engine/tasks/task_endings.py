@@ -1,6 +1,6 @@
 """How tasks end."""
 
-from dyorc.engine.model.cells import Argument
+from dyorc.engine.model.futures import Argument
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import Turn
@@ -9,7 +9,7 @@ from dyorc.tensor import TensorRef
 
 
 class Endings:
-    """Ends tasks: withdraws what nobody needs any more, and settles their cells."""
+    """Ends tasks: withdraws what nobody needs any more, and settles their futures."""
 
     def __init__(self, turn: Turn, withdrawals: Withdrawals) -> None:
         self._turn = turn
@@ -29,10 +29,10 @@ class Endings:
     def settled(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
         """Settles a task whose result's tensors are there or, if it streams, have all been taken."""
         task.state = TaskState.SETTLED
-        self._turn.settle(task.cell, tensors)
+        self._turn.settle(task.future, tensors)
 
     def failed(self, task: Task, error: DyOrcError) -> None:
         """Settles a task that will have no result."""
         self.returned(task, ())
         task.state = TaskState.SETTLED
-        self._turn.fail(task.cell, error)
+        self._turn.fail(task.future, error)

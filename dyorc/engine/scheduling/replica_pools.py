@@ -12,7 +12,7 @@ from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.interfaces import Load
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.lanes import Lanes
-from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate
+from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate, queueing_delay_s
 from dyorc.engine.scheduling.loop_ratio import LoopRatio
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica

@@ -25,7 +25,6 @@ from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
 from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
-from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
 from dyorc.services.stop_signals import StopSignals
 from dyorc.services_cli import gateway, orchestrator
@@ -66,7 +65,6 @@ _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)
 _app.command()(profile)
-_app.command()(reproduce)
 _console = Console(soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from benchmarks.papers import models as papers_models
 from benchmarks.papers.bands import AT_LEAST
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.models.published import Model
@@ -20,8 +21,8 @@ MODELS: dict[str, Callable[[], Model]] = {
     "ViT": lambda: models.vit(layers=2),
     "ViT-MoE": models.vit_moe,
     "VGG19": lambda: models.vgg19(batch=16),
-    "U-Net": lambda: models.unet(batch=8),
-    "Swin": lambda: models.swin(batch=8),
+    "U-Net": lambda: papers_models.unet(batch=8),
+    "Swin": lambda: papers_models.swin(batch=8),
 }
 _SPEEDS = ((1.0, 1.0), (2.0, 1.0), (3.0, 1.0))
 _FLOPS_PER_BYTE = (100.0, 1000.0, 10000.0)

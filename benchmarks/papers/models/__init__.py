@@ -1,4 +1,4 @@
-"""Models that only the papers' tables need. Each builder returns a module whose call returns its loss, and example inputs for it."""
+"""Models that only the papers' tables need: each builder returns a module whose call returns its loss, and example inputs."""
 
 from benchmarks.papers.models.inception import inception
 from benchmarks.papers.models.recycled import recycled

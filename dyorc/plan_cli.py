@@ -26,7 +26,7 @@ from dyorc.plan_printing import (
 )
 from dyorc.planned_module import captured, captured_of_plan, module_of, program_of_plan
 from dyorc.server_options import AsJson
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -272,7 +272,7 @@ def fuse(
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
     program = program_of_plan(found, model)
     tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
-    table = WholeTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
+    table = StackedTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for one in tried:
         table.add_row(one.name, milliseconds(one.simulated_s), "" if one.measured_s is None else milliseconds(one.measured_s))
     _console.print(table, "")

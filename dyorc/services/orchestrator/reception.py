@@ -8,11 +8,13 @@ from dyorc.config import Settings
 from dyorc.leadership.leader import Lead
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.remote.desk import Desk
-from dyorc.transport.network import Network
+from dyorc.transport.network import NodeNetwork
 
 
 @contextlib.asynccontextmanager
-async def reception(orchestrator: Orchestrator, settings: Settings, lead: Lead, network: Network | None) -> AsyncGenerator[Desk]:
+async def reception(
+    orchestrator: Orchestrator, settings: Settings, lead: Lead, network: NodeNetwork | None
+) -> AsyncGenerator[Desk]:
     """Lets gateways dial in while entered.
 
     Args:

@@ -10,8 +10,8 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.desk import Desk
-from dyorc.transport.exchange import Exchange
-from dyorc.transport.network import Network
+from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.network import NodeNetwork
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 
 
@@ -40,7 +40,7 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def desk_of(orchestrator: Orchestrator, address: str, network: Network | None = None) -> AsyncGenerator[Desk]:
+async def desk_of(orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None) -> AsyncGenerator[Desk]:
     """Lets gateways ask an orchestrator while entered."""
     keys = None if network is None else network.secrets.keys
     async with Desk(orchestrator, address, FAST_LINK, keys=keys) as desk:
@@ -49,10 +49,10 @@ async def desk_of(orchestrator: Orchestrator, address: str, network: Network | N
 
 @contextlib.contextmanager
 def arena_of(
-    name: str, node: str = "here", network: Network | None = None, transport: TransportConfig = FAST_TRANSPORT
+    name: str, node: str = "here", network: NodeNetwork | None = None, transport: TransportConfig = FAST_TRANSPORT
 ) -> Generator[Tensors]:
     """Opens a gateway's arena."""
-    with Exchange(name, node, transport, network) as exchange:
+    with TensorExchange(name, node, transport, network) as exchange:
         tensors = Tensors(exchange)
         tensors.open()
         try:
@@ -66,7 +66,7 @@ async def gateway(
     leaders: Told,
     name: str = "gateway-1",
     node: str = "here",
-    network: Network | None = None,
+    network: NodeNetwork | None = None,
     transport: TransportConfig = FAST_TRANSPORT,
 ) -> AsyncGenerator[RemoteBackend]:
     """Runs a gateway's end while entered; on another node than the orchestrator it shares no memory with it."""

@@ -13,8 +13,8 @@ from dyorc.planned_module import captured_of_plan, program_of_plan
 from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
-    from dyorc.offline.planners.crossover.merge import Merged
-    from dyorc.offline.runtime.side_by_side import Job, JobRun
+    from dyorc.offline.planners.crossover.merge import MergedJobs
+    from dyorc.offline.runtime.side_by_side import JobRun, TrainingJob
     from dyorc.planned_module import Captured
 
 _console = Console(soft_wrap=True, highlight=False)
@@ -31,7 +31,7 @@ def merge(
     from dyorc.offline.cluster import load_cluster
     from dyorc.offline.plan.codec import read_plan
     from dyorc.offline.planners.crossover.file import write_merged
-    from dyorc.offline.planners.crossover.merge import Candidate, merged
+    from dyorc.offline.planners.crossover.merge import MergeCandidate, merge_jobs
     from dyorc.offline.whole_file import check_writable
 
     check_writable(output := output.absolute())
@@ -39,7 +39,9 @@ def merge(
     found = [(path, read_plan(path)) for path in plans]
     if answers := [path.name for path, plan in found if plan.inference is not None]:
         raise PlanError(f"{answers[0]} is of a model that answers: only plans that train are merged")
-    jobs = merged([Candidate(name=path.name, plan=plan, program=program_of_plan(plan, None)) for path, plan in found], where)
+    jobs = merge_jobs(
+        [MergeCandidate(name=path.name, plan=plan, program=program_of_plan(plan, None)) for path, plan in found], where
+    )
     write_merged(jobs, output)
     _console.print(f"{output}: {_gain(jobs)}")
 
@@ -72,10 +74,10 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     from dyorc.offline.program import sources_of
     from dyorc.offline.runtime import RankOptions, Ranks, Training
     from dyorc.offline.runtime.running import check_proved
-    from dyorc.offline.runtime.side_by_side import Job, run_side_by_side
+    from dyorc.offline.runtime.side_by_side import TrainingJob, run_side_by_side
 
     found = read_merged(path)
-    jobs: list[Job] = []
+    jobs: list[TrainingJob] = []
     models = [captured_of_plan(each.plan, None) for each in found.jobs]
     for each, model in zip(found.jobs, models, strict=True):
         program = model.program
@@ -83,7 +85,7 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
         sources = sources_of(program, model.module, model.example.tensors)
         batch = partial(_same_batch, {name: sources[name] for name in program.inputs})
         training = Training(steps=steps, overlap=False)
-        jobs.append(Job(plan=each.plan, program=program, sources=sources, make_batch=batch, training=training))
+        jobs.append(TrainingJob(plan=each.plan, program=program, sources=sources, make_batch=batch, training=training))
     options = RankOptions(num_ranks=found.num_ranks)
     with ExitStack() as stack:
         groups = [stack.enter_context(Ranks(options)) for _ in jobs]
@@ -102,7 +104,7 @@ class _Verdict(NamedTuple):
     is_wrong: bool
 
 
-def _verdict(model: "Captured", job: "Job", run: "JobRun") -> _Verdict:
+def _verdict(model: "Captured", job: "TrainingJob", run: "JobRun") -> _Verdict:
     """Whether the losses are those of one device."""
     from dyorc.offline.reference import first_wrong_step, losses_of
 
@@ -121,7 +123,7 @@ def _same_batch(inputs: Batch, step: int) -> Batch:
     return inputs
 
 
-def _gain(merged: "Merged") -> str:
+def _gain(merged: "MergedJobs") -> str:
     bound = "no period is shorter" if merged.is_optimal else "a shorter period may exist"
     return (
         f"one step of each job in {merged.period_s * 1e3:.4g} ms, {merged.alone_s * 1e3:.4g} ms one after the other: "

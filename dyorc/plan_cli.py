@@ -262,7 +262,7 @@ def fuse(
     from dataclasses import replace
 
     from dyorc.offline.cluster import load_cluster
-    from dyorc.offline.passes.coconet import best_of, candidates_of, measured
+    from dyorc.offline.passes.coconet import best_of, candidates_of, measure_candidates
     from dyorc.offline.plan.codec import read_plan, write_plan
     from dyorc.offline.whole_file import check_writable
 
@@ -271,7 +271,9 @@ def fuse(
     if found.inference is not None:
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
     program = program_of_plan(found, model)
-    tried = measured(candidates_of(found, program, where), _measure(program, model or found.target) if measure else None)
+    tried = measure_candidates(
+        candidates_of(found, program, where), _measure(program, model or found.target) if measure else None
+    )
     table = StackedTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for one in tried:
         table.add_row(one.name, milliseconds(one.simulated_s), "" if one.measured_s is None else milliseconds(one.measured_s))

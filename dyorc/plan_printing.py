@@ -101,14 +101,14 @@ def print_ranks(plan: "Plan", simulation: "Simulation | None") -> None:
 
 def print_repeated(plan: "Plan", cluster: "Cluster | None") -> None:
     """Says what every rank computes whole, although there are several."""
-    from dyorc.offline.simulate.repeated import folded, repeated_operations
+    from dyorc.offline.simulate.repeated import fold_operations, repeated_operations
 
     operations = repeated_operations(plan, cluster)
     if not operations:
         return
     columns = ["steps", "of the flops", "of the bytes", *(["ms"] if cluster else [])]
     table = StackedTable("whole on every rank", *(Column(name, justify="right") for name in columns))
-    for one in folded(operations, _MAX_REPEATED):
+    for one in fold_operations(operations, _MAX_REPEATED):
         row = [f"{one.num_steps:,}", f"{one.flops_share:.2%}", f"{one.bytes_share:.2%}"]
         table.add_row(one.op, *row, *([] if one.seconds is None else [f"{one.seconds * 1e3:.4g}"]))
     _console.print("", table)

@@ -94,14 +94,14 @@ def _optimizer_of(target: str) -> "tuple[Optimizer, int] | None":
 
 
 def _with_optimizer(program: "TensorProgram", optimizer: "Optimizer", num_parts: int) -> "TensorProgram":
-    from dyorc.offline.passes.adama import accumulated, with_adama
+    from dyorc.offline.passes.adama import accumulate_microbatches, with_adama
     from dyorc.offline.program.update import with_update
 
     match optimizer:
         case "adama":
             return with_adama(program, num_parts)
         case "sgd" | "momentum" | "adam":
-            return with_update(accumulated(program, num_parts) if num_parts > 1 else program, optimizer)
+            return with_update(accumulate_microbatches(program, num_parts) if num_parts > 1 else program, optimizer)
 
 
 def program_of_plan(plan: "Plan", target: str | None) -> "TensorProgram":

@@ -1,1 +1,1 @@
-"""What clients talk to: HTTP, by the Open Inference Protocol v2."""
+"""What clients talk to, by the Open Inference Protocol v2: HTTP, gRPC, jobs and the live page."""

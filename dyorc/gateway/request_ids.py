@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dyorc.gateway.http.errors import Header
 from dyorc.gateway.ids import Ids, new_request_id, usable
 from dyorc.gateway.traceparents import caller_in_headers, caller_in_metadata
-from dyorc.protocol.headers import REQUEST_ID
+from dyorc.protocol.headers import REQUEST_ID, Header
 from dyorc.trace_context import TraceContext
 
 _REQUEST_ID = REQUEST_ID.encode()

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from dyorc.gateway.http.errors import Header
-from dyorc.protocol.headers import TRACEPARENT, TRACESTATE
+from dyorc.protocol.headers import TRACEPARENT, TRACESTATE, Header
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.trace_context import TraceContext, read_traceparent

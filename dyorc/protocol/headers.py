@@ -1,5 +1,10 @@
 """Headers with a meaning in the protocol or in DyOrc, in lower case: of HTTP, and of gRPC's metadata."""
 
+from typing import TypeAlias
+
+Header: TypeAlias = tuple[bytes, bytes]
+"""A header of HTTP: its name in lower case, and its value."""
+
 JSON_LENGTH = "inference-header-content-length"
 """Length of the JSON in a body, if raw tensors follow it."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
-from dyorc.gateway.http.errors import status_of_outcome
+from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records

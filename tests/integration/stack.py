@@ -28,10 +28,10 @@ from dyorc.config import (
     TransportConfig,
 )
 from dyorc.errors import ProgramLoadError
+from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.grpc.server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.errors import status_of_outcome
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.log_control import LogControl

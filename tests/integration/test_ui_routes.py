@@ -14,7 +14,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.ui.files import ui_files
+from dyorc.gateway.ui.ui_files import ui_files
 from dyorc.repertoire import Repertoire
 from tests.deadlines import TIMEOUT_S
 from tests.fake_backend import FakeBackend

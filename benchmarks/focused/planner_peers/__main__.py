@@ -30,7 +30,7 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster, Device, Link
 from dyorc.offline.plan import Plan
 from dyorc.offline.planners.auto import plan
-from dyorc.offline.planners.pricing import Priced, priced
+from dyorc.offline.planners.pricing import PricedPlan, price_plan
 from dyorc.offline.program import TensorProgram, capture
 from dyorc.offline.verify import verify
 
@@ -144,7 +144,7 @@ def _cluster(machines: Machines) -> Cluster:
 
 def _judged(case: Case, name: str, program: TensorProgram, cluster: Cluster, answers: Sequence[Answer]) -> dict[str, Any]:
     """Prices a planner's choice, and says what the best of its other plans would have cost here."""
-    prices = [priced(answer.plan, program, cluster) for answer in answers]
+    prices = [price_plan(answer.plan, program, cluster) for answer in answers]
     chosen, price = answers[0], prices[0]
     row: dict[str, Any] = {
         "step_s": round(price.simulation.total_s, 7),
@@ -168,7 +168,7 @@ def _is_proved(program: TensorProgram, found: Plan) -> bool:
     return verify(program, found).is_proved
 
 
-def _peak_gb(price: Priced) -> float:
+def _peak_gb(price: PricedPlan) -> float:
     return round(max(price.simulation.peak_bytes) / 1e9, 2)
 
 

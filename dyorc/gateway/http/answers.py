@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from starlette.types import Send
 
 from dyorc.errors import DyOrcError, PayloadTooLargeError
+from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.compression import Encoding, compress
-from dyorc.gateway.http.errors import Header, error_body, retry_headers, status_of
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol.headers import JSON_LENGTH, Header
 
 JSON: Header = (b"content-type", media_types.JSON.encode())
 _BINARY: Header = (b"content-type", media_types.TENSORS.encode())

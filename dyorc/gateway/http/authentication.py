@@ -15,10 +15,9 @@ from starlette.types import Scope, Send
 from dyorc.errors import AuthenticationError, DyOrcError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.answers import write_error
-from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.front import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION
+from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
 from dyorc.protocol.routes import (
     HEALTH,
     JOBS,

@@ -17,10 +17,10 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from dyorc.errors import DyOrcError
+from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.direct import DirectRequest, Route
-from dyorc.gateway.http.errors import Header, status_of
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
@@ -31,7 +31,7 @@ from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.request_ids import header_of
-from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.headers import RETRY_AFTER, Header
 from dyorc.protocol.refusals import ErrorBody
 
 Callback: TypeAlias = Callable[[], None]

@@ -16,12 +16,12 @@ from dyorc.gateway.http.repository_routes import add_repository_routes
 from dyorc.gateway.http.scaling_routes import add_scaling_routes
 from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
+from dyorc.gateway.http.ui_routes import add_ui_routes
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.ui.routes import add_ui_routes
 from dyorc.version import version
 
 

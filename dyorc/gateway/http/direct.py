@@ -16,15 +16,15 @@ from dyorc.arrays import Array
 from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.http_errors import status_of
+from dyorc.gateway.codec.inference_json import decode_request
+from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.answers import VARY, answer_lines, write_answer, write_error
 from dyorc.gateway.http.authentication import CHALLENGE, key_in
 from dyorc.gateway.http.compression import MIN_BYTES
-from dyorc.gateway.http.errors import status_of
 from dyorc.gateway.http.exchange import Exchange, Line
 from dyorc.gateway.http.heads import RequestHead, read_head, target_of
 from dyorc.gateway.http.plans import Plan, Plans
-from dyorc.gateway.http.protocol import decode_request
-from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_ids import id_line

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from dyorc.errors import DyOrcError, InvalidInputError
-from dyorc.gateway.http.errors import error_body, http_error_body, retry_headers, status_of
+from dyorc.gateway.codec.http_errors import error_body, http_error_body, retry_headers, status_of
 from dyorc.gateway.http.front import allowed_methods, ids_of
 from dyorc.protocol import media_types
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import structlog
 from starlette.types import ASGIApp, Message, Scope
 
+from dyorc.gateway.codec.http_errors import error_body
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
-from dyorc.gateway.http.errors import error_body
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.front import EXCHANGE
 from dyorc.gateway.http.half_closed import GO_ON

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
-from dyorc.gateway.http.errors import Header
 from dyorc.gateway.ids import usable
 from dyorc.gateway.traceparents import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of
 from dyorc.protocol import headers, media_types
+from dyorc.protocol.headers import Header
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
 from dyorc.trace_context import TraceContext
 

@@ -10,15 +10,15 @@ from dyorc.arrays import Array
 from dyorc.errors import DyOrcError, RequestCancelledError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.generate_json import decode_generate, encode_generate
+from dyorc.gateway.codec.inference_json import decode_request
+from dyorc.gateway.codec.json_outputs import Form, encode_response
 from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.front import EXCHANGE, arrival_of, ids_of, tenant_of
-from dyorc.gateway.http.generate import decode_generate, encode_generate
 from dyorc.gateway.http.heads import RequestHead, Target, read_head
-from dyorc.gateway.http.protocol import decode_request
-from dyorc.gateway.http.protocol_outputs import Form, encode_response
 from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as_frame, attach_current_task, only_part
 from dyorc.gateway.origins import Arrival, News, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory

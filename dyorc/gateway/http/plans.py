@@ -12,8 +12,8 @@ import numpy as np
 
 from dyorc.arrays import Array, address_of
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.answers import answer_lines
-from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.requests import InferRequest
 from dyorc.offers import ModelKey
 from dyorc.tensor import DType, Shape

@@ -14,12 +14,13 @@ from starlette.types import Send
 
 from dyorc.errors import DyOrcError, ExecutionError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.http_errors import error_body, status_of
 from dyorc.gateway.http.answers import write_parts
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.errors import Header, error_body, status_of
 from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
 from dyorc.protocol.frames import LENGTHS
+from dyorc.protocol.headers import Header
 
 _log = structlog.get_logger("dyorc.gateway")
 

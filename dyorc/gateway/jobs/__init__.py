@@ -1,1 +1,1 @@
-"""Durable jobs over HTTP: submitted now, run when there is room, fetched later."""
+"""Durable jobs: submitted now, run when there is room, fetched later."""

@@ -18,9 +18,9 @@ from dyorc.errors import (
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.codec.inference_json import decode_request
+from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import joined
-from dyorc.gateway.http.protocol import decode_request
-from dyorc.gateway.http.protocol_outputs import encode_response
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.jobs.records import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of

@@ -6,7 +6,7 @@ import msgspec
 import orjson
 
 from dyorc.errors import DyOrcError, InternalError
-from dyorc.gateway.http.errors import status_of
+from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.refusals import ErrorBody
 from dyorc.store.base import Job, JobError

@@ -1,1 +1,1 @@
-"""The live page: its files and their routes."""
+"""The live page: its files."""

@@ -5,7 +5,7 @@ ovs.py, tc.py   these as commands, and commands as these again: whoever changes 
 """
 
 from dyorc.offline.network.ovs import ovs_rules, to_ovs
-from dyorc.offline.network.rules import MachineRules, Queue, Route, rules_of
+from dyorc.offline.network.rules import MachineRules, PolicyRoute, Queue, rules_of
 from dyorc.offline.network.tc import tc_rules, to_tc
 
-__all__ = ["MachineRules", "Queue", "Route", "ovs_rules", "rules_of", "tc_rules", "to_ovs", "to_tc"]
+__all__ = ["MachineRules", "PolicyRoute", "Queue", "ovs_rules", "rules_of", "tc_rules", "to_ovs", "to_tc"]

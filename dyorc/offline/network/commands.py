@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from dyorc.errors import PlanError
-from dyorc.offline.network.rules import Route
+from dyorc.offline.network.rules import PolicyRoute
 
 
 def commands_in(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -43,7 +43,7 @@ def bits(number: int, word: str) -> int:
     return int(word[:-3])
 
 
-def route_lines(routes: Sequence[Route]) -> Iterator[str]:
+def route_lines(routes: Sequence[PolicyRoute]) -> Iterator[str]:
     """Policy routing: each machine that is sent to has a table of its own."""
     for route in routes:
         if len(route.ways) == 1:
@@ -54,7 +54,7 @@ def route_lines(routes: Sequence[Route]) -> Iterator[str]:
         yield f"ip rule add to {route.address}/32 table {route.table} priority {1000 + route.table}"
 
 
-def route_in(number: int, words: Sequence[str]) -> Route | None:
+def route_in(number: int, words: Sequence[str]) -> PolicyRoute | None:
     """Reads what `route_lines` wrote; None for a rule, which repeats what its route says.
 
     Raises:
@@ -72,4 +72,4 @@ def route_in(number: int, words: Sequence[str]) -> Route | None:
             ways = tuple((part[2], int(part[4])) for part in parts)
         case _:
             raise wrong(number, "ip route replace or ip rule add", words)
-    return Route(address=address.removesuffix("/32"), table=int(table), ways=ways)
+    return PolicyRoute(address=address.removesuffix("/32"), table=int(table), ways=ways)

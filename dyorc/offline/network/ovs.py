@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dyorc.offline.network.commands import commands_in, route_in, route_lines, wrong
-from dyorc.offline.network.rules import MachineRules, Queue, Route
+from dyorc.offline.network.rules import MachineRules, PolicyRoute, Queue
 
 
 def to_ovs(rules: MachineRules, bridge: str = "br0") -> str:
@@ -42,7 +42,7 @@ def ovs_rules(text: str) -> MachineRules:
     interfaces: list[tuple[str, int]] = []
     queues: list[tuple[str, int, int, int]] = []
     addresses: dict[int, str] = {}
-    routes: list[Route] = []
+    routes: list[PolicyRoute] = []
     for number, words in commands_in(text):
         match words:
             case ["ovs-vsctl", "--", "set", "port", interface, "qos=@qos", "--", *rest]:

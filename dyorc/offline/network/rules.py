@@ -32,7 +32,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class PolicyRoute:
     """Which interfaces lead to a machine.
 
     Attributes:
@@ -58,7 +58,7 @@ class MachineRules:
 
     interfaces: tuple[tuple[str, int], ...]
     queues: tuple[Queue, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[PolicyRoute, ...] = ()
 
     def queues_of(self, interface: str) -> list[Queue]:
         """The queues of one interface."""
@@ -116,14 +116,14 @@ def _of_machine(machine: str, network: Network, cluster: Cluster) -> MachineRule
     return MachineRules(interfaces=used, queues=tuple(queues), routes=_routes(queues) if len(speeds) > 1 else ())
 
 
-def _routes(queues: Sequence[Queue]) -> tuple[Route, ...]:
-    found: list[Route] = []
+def _routes(queues: Sequence[Queue]) -> tuple[PolicyRoute, ...]:
+    found: list[PolicyRoute] = []
     for number in sorted({queue.number for queue in queues}):
         to = [queue for queue in queues if queue.number == number]
         most = max(queue.min_bits_per_s for queue in to)
         weights = [max(round(queue.min_bits_per_s / most * _MAX_WEIGHT), 1) for queue in to] if len(to) > 1 else [1]
         ways = tuple((queue.interface, weight) for queue, weight in zip(to, weights, strict=True))
-        found.append(Route(address=to[0].address, table=100 + number, ways=ways))
+        found.append(PolicyRoute(address=to[0].address, table=100 + number, ways=ways))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ the ratio of what is reserved for them.
 from collections.abc import Iterator, Sequence
 
 from dyorc.offline.network.commands import bits, commands_in, options, route_in, route_lines, wrong
-from dyorc.offline.network.rules import MachineRules, Queue, Route
+from dyorc.offline.network.rules import MachineRules, PolicyRoute, Queue
 
 _OTHER = 999
 """The class of what belongs to no machine of the plan."""
@@ -61,7 +61,7 @@ def tc_rules(text: str) -> MachineRules:
     interfaces: dict[str, int] = {}
     rates: dict[tuple[str, int], tuple[int, int]] = {}
     addresses: dict[tuple[str, int], str] = {}
-    routes: list[Route] = []
+    routes: list[PolicyRoute] = []
     for number, words in commands_in(text):
         match words:
             case ["tc", "qdisc", "replace", "dev", _, "root", "handle", "1:", "htb", *rest]:

@@ -8,14 +8,14 @@ from dyorc.offline.program import REPLICATE, Placement, Shard, Strategy, TensorP
 
 
 @dataclass(frozen=True)
-class Assignment:
+class StrategyAssignment:
     """Which strategy each node takes along the ranks, and how each source lies."""
 
     strategies: Mapping[str, Strategy]
     sources: Mapping[str, Placement]
 
 
-def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> Assignment | None:
+def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> StrategyAssignment | None:
     """Reads off a plan what it chose; None if it has several meshes, or more than one axis of ranks.
 
     Args:
@@ -35,17 +35,17 @@ def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> A
             around = tuple(placements[each] for each in step.inputs), tuple(placements[each] for each in step.outputs)
             fitting = [s for s in strategies[step.node] if (s.inputs, s.outputs) == around]
             chosen |= {step.node: fitting[0]} if fitting else {}
-    return Assignment(chosen, {value: placements[ids[0]] for value, ids in plan.sources.items()})
+    return StrategyAssignment(chosen, {value: placements[ids[0]] for value, ids in plan.sources.items()})
 
 
-def whole(program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]]) -> Assignment:
+def replicated_assignment(program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]]) -> StrategyAssignment:
     """Returns what needs no communication at all: every rank computes everything."""
-    return Assignment({name: found[0] for name, found in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
+    return StrategyAssignment({name: found[0] for name, found in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
 
 
-def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Strategy]]) -> list[Assignment]:
+def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Strategy]]) -> list[StrategyAssignment]:
     """Reads off several plans what they chose, each different choice once."""
-    found: list[Assignment] = []
+    found: list[StrategyAssignment] = []
     for plan in plans:
         assignment = assignment_of(plan, strategies)
         if assignment and assignment not in found:
@@ -53,7 +53,7 @@ def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Stra
     return found
 
 
-def together(assignments: Iterable[Assignment]) -> dict[str, set[Strategy]]:
+def strategies_by_node(assignments: Iterable[StrategyAssignment]) -> dict[str, set[Strategy]]:
     """Every strategy that any of them takes, by node: what a search recombines."""
     found: dict[str, set[Strategy]] = {}
     for assignment in assignments:

@@ -14,7 +14,7 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.planners import FOR_INFERENCE, PLANNERS
 from dyorc.offline.planners.ending import deadline, end_of
-from dyorc.offline.planners.pricing import Priced, priced
+from dyorc.offline.planners.pricing import PricedPlan, price_plan
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.simulate import check_memory
 
@@ -104,7 +104,7 @@ class _Search:
         self._deadline_s = deadline_s
         self._due_s = None if deadline_s is None else self._begun_s + deadline_s
         self._plans: list[Plan] = []
-        self._priced: list[Priced] = []
+        self._priced: list[PricedPlan] = []
         self._errors: dict[str, str] = {}
         self._left: dict[str, str] = {}  # planners that were not tried or not finished, and which of both
 
@@ -133,7 +133,7 @@ class _Search:
         with deadline(self._due_s) as check:
             found = self._planned(name, options, check)
         self._plans.append(found)
-        price = priced(found, self._program, self._cluster)
+        price = price_plan(found, self._program, self._cluster)
         check_memory(price.simulation, self._cluster)
         self._priced.append(price)
         ended = found.provenance.ended

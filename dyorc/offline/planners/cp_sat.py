@@ -16,7 +16,7 @@ Expression = cp_model.LinearExpr | cp_model.IntVar | int
 _WAIT_S = 0.2
 
 
-class Outcome(StrEnum):
+class SolverStatus(StrEnum):
     """What a search found."""
 
     OPTIMAL = "optimal"
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Solved:
+class CpSatSolution:
     """What a search found.
 
     Attributes:
@@ -36,7 +36,7 @@ class Solved:
         ended: Whether it ended by itself, which is also at its limit of work.
     """
 
-    outcome: Outcome
+    outcome: SolverStatus
     value: Callable[[Expression], int]
     bound: float
     ended: SearchEnd
@@ -44,18 +44,18 @@ class Solved:
     @property
     def has_solution(self) -> bool:
         """Whether there is one."""
-        return self.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE)
+        return self.outcome in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE)
 
 
 _OUTCOMES = {
-    cp_model.OPTIMAL: Outcome.OPTIMAL,
-    cp_model.FEASIBLE: Outcome.FEASIBLE,
-    cp_model.INFEASIBLE: Outcome.INFEASIBLE,
-    cp_model.UNKNOWN: Outcome.UNKNOWN,
+    cp_model.OPTIMAL: SolverStatus.OPTIMAL,
+    cp_model.FEASIBLE: SolverStatus.FEASIBLE,
+    cp_model.INFEASIBLE: SolverStatus.INFEASIBLE,
+    cp_model.UNKNOWN: SolverStatus.UNKNOWN,
 }
 
 
-def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], None] | None = None) -> Solved:
+def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], None] | None = None) -> CpSatSolution:
     """Searches for the best solution of a model.
 
     Args:
@@ -72,7 +72,7 @@ def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], Non
     solver.parameters.max_deterministic_time = limit
     solver.parameters.catch_sigint_signal = False  # Python's own handler raises KeyboardInterrupt here, in the main thread
     statuses: list[cp_model.CpSolverStatus] = []
-    heard = _Heard(found) if found else None
+    heard = _SolutionCallback(found) if found else None
     thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, heard)), name="dyorc-cp-sat")
     thread.start()
     ended = SearchEnd.FINISHED
@@ -85,10 +85,10 @@ def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], Non
             solver.stop_search()  # more than once: a search that has not begun yet does not hear it
     if not statuses or statuses[0] not in _OUTCOMES:
         raise ValueError(f"CP-SAT refuses the model: {model.validate()}")
-    return Solved(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, ended)
+    return CpSatSolution(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, ended)
 
 
-class _Heard(cp_model.CpSolverSolutionCallback):
+class _SolutionCallback(cp_model.CpSolverSolutionCallback):
     def __init__(self, found: Callable[[float], None]) -> None:
         super().__init__()
         self._found = found

@@ -15,14 +15,14 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.planners import Progress
-from dyorc.offline.planners.assignment import Assignment, ratios_of
+from dyorc.offline.planners.assignment import StrategyAssignment, ratios_of
 from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.hap.hap import hap
-from dyorc.offline.planners.hidup.items import Hints, Run
-from dyorc.offline.planners.hidup.plan import Duplex, heard_by, hidup, with_notes
-from dyorc.offline.planners.hidup.search import Found
+from dyorc.offline.planners.hidup.items import Hints, NodeItem
+from dyorc.offline.planners.hidup.plan import Duplex, hidup, progress_callback, with_notes
+from dyorc.offline.planners.hidup.search import DuplexProgram
 from dyorc.offline.planners.hidup.shares import best_shares
-from dyorc.offline.planners.pricing import Best, by_hand
+from dyorc.offline.planners.pricing import BestPlan, by_hand
 from dyorc.offline.program import REPLICATE, Placement, TensorProgram
 
 
@@ -48,7 +48,7 @@ def duplex_hap(
         max_rounds: How often program and shares take turns.
         progress: Hears how far the search is. Ctrl-C ends it with the best plan so far.
     """
-    begun_s, best = perf_counter(), Best(program, cluster)
+    begun_s, best = perf_counter(), BestPlan(program, cluster)
     ended, microbatches = SearchEnd.FINISHED, {}
     try:
         plans: list[Plan] = []
@@ -81,10 +81,10 @@ def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterab
 
 
 class _Combination:
-    def __init__(self, duplex: Duplex, best: Best, progress: Progress | None, max_states: int) -> None:
+    def __init__(self, duplex: Duplex, best: BestPlan, progress: Progress | None, max_states: int) -> None:
         self._duplex = duplex
         self._best = best
-        self._tick = heard_by(progress, best)
+        self._tick = progress_callback(progress, best)
         self._max_states = max_states
 
     def once_more_in_one_batch(self, plans: Sequence[Plan]) -> None:
@@ -115,9 +115,9 @@ class _Combination:
                 return
             last_s = found.cost_s
             ratios = _rounded(best_shares(found, self._duplex.costs(ratios)))
-            found = self._duplex.timed(chosen(found, self._duplex), ratios)
+            found = self._duplex.timed(choices_of_program(found, self._duplex), ratios)
 
-    def _beginning(self, ratios: tuple[float, ...]) -> Found:
+    def _beginning(self, ratios: tuple[float, ...]) -> DuplexProgram:
         return next(iter(self._duplex.searches(ratios, self._max_states, self._tick)))
 
 
@@ -129,10 +129,10 @@ def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(ratio / sum(ratios), 9) for ratio in ratios)
 
 
-def chosen(found: Found, duplex: Duplex) -> Assignment:
+def choices_of_program(found: DuplexProgram, duplex: Duplex) -> StrategyAssignment:
     """What a program chose, without its stages."""
-    strategies = {r.item.node.name: r.strategy for r in found.records if isinstance(r.item, Run) and r.strategy}
+    strategies = {r.item.node.name: r.strategy for r in found.records if isinstance(r.item, NodeItem) and r.strategy}
     sources = dict[str, Placement](dict.fromkeys(duplex.program.sources, REPLICATE))
     for record in reversed(found.records):
         sources |= {tensor.value: placement for tensor, placement in reversed(record.begun)}
-    return Assignment(strategies, sources)
+    return StrategyAssignment(strategies, sources)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.offline.planners.hidup.costs import Conversion, Costs, Tensor
-from dyorc.offline.planners.hidup.items import Items, Meet, Run, Settle
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts, TimedTensor
+from dyorc.offline.planners.hidup.items import Items, NodeItem, ReductionItem, RegroupItem
 from dyorc.offline.program import (
     PARTIAL,
     REPLICATE,
@@ -117,7 +117,7 @@ def _plan(
 # -- by the equations ----------------------------------------------------------------------------------------------------------
 
 
-class Stage(NamedTuple):
+class StageTimes(NamedTuple):
     """Seconds of one stage: what is communicated once before it, for each microbatch, and once after both; one microbatch's
     computation; and the reductions that it leaves to the next stage.
     """
@@ -133,16 +133,16 @@ class Stage(NamedTuple):
 class _Prefix:
     """What was chosen so far: in which placements each tensor exists, in which stage it was made, and the stages."""
 
-    forms: Mapping[Tensor, tuple[Placement, ...]]
-    made_in: Mapping[Tensor, int]
-    stages: tuple[Stage, ...]
+    forms: Mapping[TimedTensor, tuple[Placement, ...]]
+    made_in: Mapping[TimedTensor, int]
+    stages: tuple[StageTimes, ...]
 
-    def plus(self, more: Stage) -> "_Prefix":
-        last = Stage(*(a + b for a, b in zip(self.stages[-1], more, strict=True)))
+    def plus(self, more: StageTimes) -> "_Prefix":
+        last = StageTimes(*(a + b for a, b in zip(self.stages[-1], more, strict=True)))
         return replace(self, stages=(*self.stages[:-1], last))
 
 
-def duplex_s(stages: Sequence[Stage]) -> float:
+def duplex_s(stages: Sequence[StageTimes]) -> float:
     """The time of a program's stages by equations (4) and (5), with what is communicated once in one slot alone."""
     psi_s, phi_s, left_s = 0.0, 0.0, 0.0
     for once_s, both_s, late_s, comp_s, leaves_s in stages:
@@ -151,7 +151,7 @@ def duplex_s(stages: Sequence[Stage]) -> float:
     return psi_s + left_s
 
 
-def exhaustive_duplex_s(items: Items, costs: Costs) -> float:
+def exhaustive_duplex_s(items: Items, costs: MicrobatchCosts) -> float:
     """Returns the least time of all programs of two interleaved microbatches in the items' order.
 
     What is slower already than a whole program that was found is not continued: time never falls when a program grows.
@@ -169,27 +169,27 @@ def exhaustive_duplex_s(items: Items, costs: Costs) -> float:
         for after in sorted(_continuations(items, costs, index, prefix), key=lambda each: duplex_s(each.stages)):
             go(index + 1, after)
 
-    go(0, _Prefix({}, {}, (Stage(),)))
+    go(0, _Prefix({}, {}, (StageTimes(),)))
     return least_s
 
 
-def _continuations(items: Items, costs: Costs, index: int, prefix: _Prefix) -> Iterator[_Prefix]:
+def _continuations(items: Items, costs: MicrobatchCosts, index: int, prefix: _Prefix) -> Iterator[_Prefix]:
     match items.items[index]:
-        case Meet() as item:
+        case RegroupItem() as item:
             forms = prefix.forms.get(item.source, (REPLICATE,))
             prefix = replace(prefix, forms={**prefix.forms, item.source: forms, item.target: forms})
             must_open = item.is_waiting and prefix.made_in.get(item.source, -1) == len(prefix.stages) - 1
             yield _opened(prefix) if must_open else prefix
-        case Settle() as item:
+        case ReductionItem() as item:
             owner = prefix.forms.get(item.owner, (REPLICATE,))[0]
             for conversion in _conversions(costs, item.target, prefix.forms[item.source], owner):
-                yield prefix.plus(Stage(leaves_s=conversion.cost_s if conversion else 0.0))
-        case Run() as item:
+                yield prefix.plus(StageTimes(leaves_s=conversion.cost_s if conversion else 0.0))
+        case NodeItem() as item:
             for strategy in item.strategies:
                 yield from _runs(items, costs, item, strategy, prefix)
 
 
-def _runs(items: Items, costs: Costs, item: Run, strategy: Strategy, prefix: _Prefix) -> Iterator[_Prefix]:
+def _runs(items: Items, costs: MicrobatchCosts, item: NodeItem, strategy: Strategy, prefix: _Prefix) -> Iterator[_Prefix]:
     wanted = dict(zip(item.inputs, strategy.inputs, strict=True))
     new = [tensor for tensor in wanted if tensor in items.sources and tensor not in prefix.forms]
     shape = costs.program.values
@@ -215,23 +215,23 @@ def _runs(items: Items, costs: Costs, item: Run, strategy: Strategy, prefix: _Pr
 
 
 def _run(
-    items: Items, costs: Costs, item: Run, strategy: Strategy, prefix: _Prefix, conversions: Sequence[Conversion]
+    items: Items, costs: MicrobatchCosts, item: NodeItem, strategy: Strategy, prefix: _Prefix, conversions: Sequence[Conversion]
 ) -> Iterator[_Prefix]:
     now = len(prefix.stages) - 1
     must_open = any(prefix.made_in.get(conversion.tensor, -1) == now for conversion in conversions)
     may_open = bool(conversions) or prefix.stages[-1].leaves_s > 0  # otherwise the next communication only hides behind less
     for begins in (_opened(prefix),) if must_open else (prefix, _opened(prefix)) if may_open else (prefix,):
-        after = begins.plus(Stage(comp_s=costs.compute_s(item.node, strategy)))
+        after = begins.plus(StageTimes(comp_s=costs.compute_s(item.node, strategy)))
         forms, made_in = dict(after.forms), dict(after.made_in)
         for conversion in conversions:
             tensor = conversion.tensor
             forms[tensor] = (*forms[tensor], conversion.after)
             if not tensor.is_once:
-                after = after.plus(Stage(both_s=conversion.cost_s))
+                after = after.plus(StageTimes(both_s=conversion.cost_s))
             elif tensor in items.sources:
-                after = after.plus(Stage(once_s=conversion.cost_s))
+                after = after.plus(StageTimes(once_s=conversion.cost_s))
             else:
-                after = after.plus(Stage(late_s=conversion.cost_s))
+                after = after.plus(StageTimes(late_s=conversion.cost_s))
         for output, placement in zip(item.outputs, strategy.outputs, strict=True):
             if output:
                 forms[output], made_in[output] = (placement,), len(after.stages) - 1
@@ -239,10 +239,12 @@ def _run(
 
 
 def _opened(prefix: _Prefix) -> _Prefix:
-    return replace(prefix, stages=(*prefix.stages, Stage()))
+    return replace(prefix, stages=(*prefix.stages, StageTimes()))
 
 
-def _conversions(costs: Costs, tensor: Tensor, forms: Sequence[Placement], wanted: Placement) -> Iterator[Conversion | None]:
+def _conversions(
+    costs: MicrobatchCosts, tensor: TimedTensor, forms: Sequence[Placement], wanted: Placement
+) -> Iterator[Conversion | None]:
     if wanted in forms or REPLICATE in forms:
         yield None
         return

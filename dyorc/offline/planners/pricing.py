@@ -18,7 +18,7 @@ BY_HAND = ("dp_even", "dp_proportional", "zero", "megatron", "expert_parallel")
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPlan:
     """A plan with its seconds in its provenance, and what they were found by.
 
     Attributes:
@@ -38,11 +38,11 @@ class Priced:
 
 
 _MAX_REMEMBERED_STEPS = 5_000
-_remembered: deque[tuple[Plan, TensorProgram, Cluster, bool, Priced]] = deque(maxlen=24)
+_remembered: deque[tuple[Plan, TensorProgram, Cluster, bool, PricedPlan]] = deque(maxlen=24)
 """Planners begin with what others found, so the same plans are priced again and again. Large ones are let go."""
 
 
-def priced(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> Priced:
+def price_plan(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> PricedPlan:
     """Simulates a plan as it is, and if ranks compute while they communicate, in the other order as well."""
     for of_plan, of_program, of_cluster, with_overlap, known in _remembered:
         if of_plan is plan and of_program is program and of_cluster is cluster and with_overlap is overlap:
@@ -56,14 +56,14 @@ def priced(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: boo
     return found
 
 
-def _as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, overlap: bool) -> Priced:
+def _as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, overlap: bool) -> PricedPlan:
     simulation = simulate(plan, program, cluster, overlap=overlap)
     does_fit = False
     with suppress(PlanError):
         check_memory(simulation, cluster)
         does_fit = True
     made = replace(plan.provenance, cost_s=simulation.total_s)
-    return Priced(replace(plan, provenance=made), simulation, does_fit)
+    return PricedPlan(replace(plan, provenance=made), simulation, does_fit)
 
 
 def by_hand(program: TensorProgram, cluster: Cluster, names: Iterable[str] = BY_HAND) -> Iterator[Plan]:
@@ -73,14 +73,14 @@ def by_hand(program: TensorProgram, cluster: Cluster, names: Iterable[str] = BY_
             yield PLANNERS[name](program, cluster)
 
 
-class Best:
+class BestPlan:
     """The best plan so far, by its price."""
 
     def __init__(self, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> None:
         self._program = program
         self._cluster = cluster
         self._overlap = overlap
-        self.found: Priced | None = None
+        self.found: PricedPlan | None = None
         self.totals: dict[str, float] = {}
         """The seconds of each planner's best plan, whether it fits or not."""
 
@@ -89,9 +89,9 @@ class Best:
         """The seconds of the best plan, if there is one."""
         return self.found.simulation.total_s if self.found else None
 
-    def offer(self, plan: Plan) -> Priced:
+    def offer(self, plan: Plan) -> PricedPlan:
         """Prices a plan, keeps it if it is better, and returns its price."""
-        new = priced(plan, self._program, self._cluster, overlap=self._overlap)
+        new = price_plan(plan, self._program, self._cluster, overlap=self._overlap)
         if self.found is None or new.rank < self.found.rank:
             self.found = new
         name, total_s = plan.provenance.planner, new.simulation.total_s

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.memory import peak_of
 from dyorc.offline.models import gpt
-from dyorc.offline.passes.adama import AdamA, accumulated, with_adama
+from dyorc.offline.passes.adama import AdamA, accumulate_microbatches, with_adama
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate, with_update
 from dyorc.offline.reproduce.bands import AT_LEAST, EXACT, ROUNDED_64, SPREAD, WITHIN
@@ -70,7 +70,7 @@ def algebra() -> Iterator[Row]:
     module, num_parts = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double(), 4
     batches = torch.randn(num_parts, 6, 4, dtype=torch.float64)
     program = capture(_Squares(module), (batches[0],))
-    ours, adams = with_adama(program, num_parts), with_update(accumulated(program, num_parts), "adam")
+    ours, adams = with_adama(program, num_parts), with_update(accumulate_microbatches(program, num_parts), "adam")
     sources = {name: p.detach() for name, p in _Squares(module).named_parameters()} | dict(zip(ours.inputs, batches, strict=True))
     for name, value in ours.values.items():
         if value.kind is ValueKind.STATE:
@@ -118,7 +118,7 @@ def _plans(progress: Progress) -> Iterator[Row]:
     """Plans on two devices, in simulation: data parallel, and with states in shards."""
     progress("plans on two devices")
     program, cluster, num_parts = capture(*gpt(layers=4, hidden=256, batch=2)), even_cluster(2), 4
-    ours, adams = with_adama(program, num_parts), with_update(accumulated(program, num_parts), "adam")
+    ours, adams = with_adama(program, num_parts), with_update(accumulate_microbatches(program, num_parts), "adam")
     for planner, what in (("dp_even", "data parallel"), ("zero", "parameters, gradients and averages in shards")):
         peaks = [max(simulate(PLANNERS[planner](one, cluster), one, cluster).peak_bytes) for one in (ours, adams)]
         ratio = peaks[1] / peaks[0]

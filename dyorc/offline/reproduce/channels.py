@@ -22,7 +22,7 @@ from dyorc.offline.reproduce.bands import EXACT
 from dyorc.offline.reproduce.rows import fact_row, not_here_row, own_row, ratio_row
 from dyorc.offline.reproduce.study import Progress, Study, unjudged
 from dyorc.offline.reproduce.table import Kind, Line, Row
-from dyorc.offline.runtime import Ran, RankOptions, Ranks
+from dyorc.offline.runtime import RankOptions, Ranks, RunResult
 from dyorc.offline.runtime.lanes import lanes_of, slot_bytes_of
 from dyorc.offline.verify import verify
 
@@ -262,10 +262,10 @@ def _sources_of(program: TensorProgram, module: nn.Module, inputs: Sequence[torc
     return found | {name: held[name].detach() for name in program.sources if name in held}
 
 
-def _stepped(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor]) -> list[Ran]:
+def _stepped(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor]) -> list[RunResult]:
     batch = {name: sources[name] for name in plan.sources if plan.values[name].kind is ValueKind.INPUT}
     ranks.load(plan, sources)
-    found: list[Ran] = []
+    found: list[RunResult] = []
     for number in range(3):
         ranks.begin_step(batch, None if number == 2 else ())
         found.append(ranks.end_step())

@@ -22,7 +22,7 @@ from dyorc.offline.cluster import Cluster, even_cluster
 from dyorc.offline.plan import Plan
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners.baselines.data_parallel import dp_even
-from dyorc.offline.planners.crossover.merge import Candidate, merged, scheduled
+from dyorc.offline.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
 from dyorc.offline.planners.crossover.phases import Resource, phases_of
 from dyorc.offline.program import TensorProgram, capture
 from dyorc.offline.reproduce.bands import CLOSE, EXACT, MODELLED
@@ -30,9 +30,9 @@ from dyorc.offline.reproduce.rows import fact_row, not_here_row, number_row, own
 from dyorc.offline.reproduce.study import Progress, Study, unjudged
 from dyorc.offline.reproduce.table import Kind, Line, Row
 from dyorc.offline.runtime import RankOptions, Ranks, Training
-from dyorc.offline.runtime.crowd import Crowd
+from dyorc.offline.runtime.crowd import DeviceSharing
 from dyorc.offline.runtime.paces import links_of, paces_of
-from dyorc.offline.runtime.side_by_side import Job, JobRun, Sharing, run_side_by_side
+from dyorc.offline.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
 from dyorc.offline.simulate import simulate
 
 _ABOUT = """Two jobs train on the same two ranks; C is the computation and M the communication of a step. Speed-ups are over one
@@ -82,7 +82,7 @@ def formulas() -> Iterator[Row]:
 
 
 def _scheduled(figure: str, what: str, jobs: Sequence[tuple[int, int]], expected: Fraction) -> Row:
-    found = scheduled([[(Resource.DEVICES, compute), (Resource.NETWORK, network)] for compute, network in jobs])
+    found = schedule_jobs([[(Resource.DEVICES, compute), (Resource.NETWORK, network)] for compute, network in jobs])
     ours = Fraction(sum(map(sum, jobs)), found.repetend.period)
     is_same = ours == expected and not found.repetend.unrolled(5).faults()
     note = f"a period of {found.repetend.period} for work of {sum(map(sum, jobs))}; "
@@ -122,7 +122,7 @@ class _Work:
         cluster = _cluster(speed, self.cluster.link_between(0, 1).bytes_per_s)
         return replace(self, cluster=cluster, compute_s=compute_s)
 
-    def job(self, number: int, steps: int, *, overlap: bool = False, unrest: float = 0.0, late_s: float = 0.0) -> Job:
+    def job(self, number: int, steps: int, *, overlap: bool = False, unrest: float = 0.0, late_s: float = 0.0) -> TrainingJob:
         """One of the jobs.
 
         Args:
@@ -142,13 +142,13 @@ class _Work:
 
         paces = tuple((step, rank, s * (1 + draw.uniform(0, unrest))) for step, rank, s in paces_of(plan, program, self.cluster))
         training = Training(steps=steps, learning_rate=_LEARNING_RATE, overlap=overlap, paces=paces)
-        return Job(plan=plan, program=program, sources=self.sources[number], make_batch=batch, training=training)
+        return TrainingJob(plan=plan, program=program, sources=self.sources[number], make_batch=batch, training=training)
 
     @property
     def sharing(self) -> Sharing:
         """The turns of both."""
-        one = Candidate(name="job", plan=self.plan, program=self.program)
-        return merged([one, one], self.cluster).sharing
+        one = MergeCandidate(name="job", plan=self.plan, program=self.program)
+        return merge_jobs([one, one], self.cluster).sharing
 
 
 def _cluster(flops_per_s: float, bytes_per_s: float) -> Cluster:
@@ -176,7 +176,7 @@ def _on_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
         groups: list[Ranks] = []
         for number in range(2):
             progress(f"ranks of job {number} start")
-            crowd = Crowd(folder=folder, job=number, num_jobs=2)
+            crowd = DeviceSharing(folder=folder, job=number, num_jobs=2)
             options = RankOptions(num_ranks=_NUM_RANKS, device="cpu", links=links_of(work.cluster), crowd=crowd)
             groups.append(stack.enter_context(Ranks(options)))
         for ratio in (Fraction(1, 5), Fraction(1)) if quick else _RATIOS:
@@ -270,7 +270,7 @@ def _killed(work: _Work, groups: Sequence[Ranks]) -> Row:
     return _fact(what, is_on, f"the killed job, after {len(killed.losses)} steps: {killed.error}")
 
 
-def _alone(jobs: Sequence[Job], groups: Sequence[Ranks]) -> list[JobRun]:
+def _alone(jobs: Sequence[TrainingJob], groups: Sequence[Ranks]) -> list[JobRun]:
     return [run_side_by_side([job], [ranks], None)[0] for job, ranks in zip(jobs, groups, strict=True)]
 
 

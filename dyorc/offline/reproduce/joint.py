@@ -11,14 +11,23 @@ from dataclasses import dataclass, replace
 from dyorc.offline.cluster import Cluster, even_cluster
 from dyorc.offline.models import bert_moe, gpt, inception, unet
 from dyorc.offline.network import ovs_rules, rules_of, tc_rules, to_ovs, to_tc
-from dyorc.offline.planners.joint.bandwidth import Capacities, Division, Timeline, by_tangents, fixed_point
-from dyorc.offline.planners.joint.exact import Solved, solve
-from dyorc.offline.planners.joint.heuristics import Placed, Placing, anneal, best_of_simple, drawn, heft, metis, on_one_device
+from dyorc.offline.planners.joint.bandwidth import Capacities, CriticalPathGraph, Division, by_tangents, fixed_point
+from dyorc.offline.planners.joint.exact import ProvedPlacement, solve
+from dyorc.offline.planners.joint.heuristics import (
+    PlacedSchedule,
+    PlacementProblem,
+    anneal,
+    best_of_random,
+    best_of_simple,
+    heft,
+    metis,
+    on_one_device,
+)
 from dyorc.offline.planners.joint.realise import realise
-from dyorc.offline.planners.joint.reduce import Reduction, reduced, refined
+from dyorc.offline.planners.joint.reduce import Reduction, reduce_work, refine_placement
 from dyorc.offline.planners.joint.routes import network_of
-from dyorc.offline.planners.joint.schedule import Wires
-from dyorc.offline.planners.joint.work import Work, work_of
+from dyorc.offline.planners.joint.schedule import LinkModel
+from dyorc.offline.planners.joint.work import WorkGraph, work_of
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.reproduce.bands import EXACT, SIMULATED
 from dyorc.offline.reproduce.measured import Builder, program_of
@@ -111,7 +120,7 @@ class _Searches:
         self._progress = progress
         self._cluster = cluster_of()
         self._before = work_of(program, self._cluster)
-        self._whole = Placing(self._before, Wires(self._cluster))
+        self._whole = PlacementProblem(self._before, LinkModel(self._cluster))
 
     def rows(self) -> Iterator[Row]:
         self._progress(f"{self._name}: searching the compact graph")
@@ -119,7 +128,10 @@ class _Searches:
         yield self._sizes(reduction, solved)
         begun_s = time.perf_counter()
         begin = min(
-            [self._whole.placed(refined(reduction, self._before, solved.placed.placement)), best_of_simple(self._whole)],
+            [
+                self._whole.evaluate(refine_placement(reduction, self._before, solved.placed.placement)),
+                best_of_simple(self._whole),
+            ],
             key=lambda placed: placed.total_s,
         )
         best = anneal(self._whole, begin, self._effort.moves, 0)
@@ -130,14 +142,14 @@ class _Searches:
         yield self._shares_alone()
         yield from self._divided(best)
 
-    def _search_reduced(self) -> tuple[Reduction, Solved, float]:
+    def _search_reduced(self) -> tuple[Reduction, ProvedPlacement, float]:
         begun_s = time.perf_counter()
-        reduction = reduced(self._program, self._cluster, before=self._before)
-        placing = Placing(reduction.work, Wires(self._cluster))
+        reduction = reduce_work(self._program, self._cluster, before=self._before)
+        placing = PlacementProblem(reduction.work, LinkModel(self._cluster))
         solved = solve(placing, anneal(placing, best_of_simple(placing), self._effort.moves, 0), self._effort.reduced)
         return reduction, solved, time.perf_counter() - begun_s
 
-    def _sizes(self, reduction: Reduction, solved: Solved) -> Row:
+    def _sizes(self, reduction: Reduction, solved: ProvedPlacement) -> Row:
         proved = "proved optimal" if solved.is_optimal else f"gap {solved.gap_ratio:.1%}"
         return _own(
             f"{self._name}: items and homes, before and after reduction",
@@ -145,10 +157,10 @@ class _Searches:
             f"compact graph: {_ms(solved.placed.total_s)}, {proved}",
         )
 
-    def _whole_graph(self, best: Placed, solved: Solved, reduced_s: float) -> Iterator[Row]:
+    def _whole_graph(self, best: PlacedSchedule, solved: ProvedPlacement, reduced_s: float) -> Iterator[Row]:
         """The same solver on the graph as it is, from HEFT's placement."""
         begun_s = time.perf_counter()
-        begin = self._whole.placed(heft(self._whole))
+        begin = self._whole.evaluate(heft(self._whole))
         without = solve(self._whole, begin, self._effort.whole)
         took_s = time.perf_counter() - begun_s
         reaches = without.placed.total_s <= best.total_s * 1.001
@@ -168,16 +180,16 @@ class _Searches:
             "the bound is loose where the search ran out of its time" if not without.is_optimal else "the bound is the optimum",
         )
 
-    def _baselines(self, best: Placed) -> Iterator[Row]:
+    def _baselines(self, best: PlacedSchedule) -> Iterator[Row]:
         """What others do. Annealing may try as many moves as the joint search does in both of its graphs."""
         begun_s, num_moves = time.perf_counter(), 2 * self._effort.moves
         annealed = anneal(self._whole, best_of_simple(self._whole), num_moves, 0)
         annealed_s = time.perf_counter() - begun_s
         found = {
-            "one device": self._whole.placed(on_one_device(self._whole)).total_s,
-            "HEFT": self._whole.placed(heft(self._whole)).total_s,
-            "METIS": self._whole.placed(metis(self._whole)).total_s,
-            "best of 100 random": drawn(self._whole, 100, 0).total_s,
+            "one device": self._whole.evaluate(on_one_device(self._whole)).total_s,
+            "HEFT": self._whole.evaluate(heft(self._whole)).total_s,
+            "METIS": self._whole.evaluate(metis(self._whole)).total_s,
+            "best of 100 random": best_of_random(self._whole, 100, 0).total_s,
             "annealing": annealed.total_s,
         }
         closest = min(found.values())
@@ -200,7 +212,9 @@ class _Searches:
         """Bandwidth is divided for placements that were made without it, in their order."""
         capacities, found = Capacities(self._cluster), dict[str, tuple[float, float]]()
         for name, place in (("HEFT", heft), ("METIS", metis)):
-            timeline = Timeline(self._before, self._whole.placed(place(self._whole)).schedule, Wires(self._cluster))
+            timeline = CriticalPathGraph(
+                self._before, self._whole.evaluate(place(self._whole)).schedule, LinkModel(self._cluster)
+            )
             found[name] = timeline.total_s(capacities.even()), by_tangents(timeline, capacities).total_s
         return _own(
             f"{self._name}: bandwidth only: latency lower by dividing it for HEFT's and METIS' placements, strict",
@@ -208,9 +222,9 @@ class _Searches:
             ", ".join(f"{name} {_ms(even_s)} to {_ms(divided_s)}" for name, (even_s, divided_s) in found.items()),
         )
 
-    def _divided(self, best: Placed) -> Iterator[Row]:
+    def _divided(self, best: PlacedSchedule) -> Iterator[Row]:
         """Strict shares, and shares that lend: even ones against divided ones, by the simulator."""
-        capacities, timeline = Capacities(self._cluster), Timeline(self._before, best.schedule, Wires(self._cluster))
+        capacities, timeline = Capacities(self._cluster), CriticalPathGraph(self._before, best.schedule, LinkModel(self._cluster))
         near, division = fixed_point(timeline, capacities), by_tangents(timeline, capacities)
         plan = realise(self._program, self._cluster, self._before, best)
 
@@ -234,7 +248,7 @@ class _Searches:
         yield _pass_row(self._name, timeline, capacities, near, division)
 
 
-def _pass_row(name: str, timeline: Timeline, capacities: Capacities, near: Division, division: Division) -> Row:
+def _pass_row(name: str, timeline: CriticalPathGraph, capacities: Capacities, near: Division, division: Division) -> Row:
     even_s = timeline.total_s(capacities.even())
     return _own(
         f"{name}: shares for a fixed order: fixed point and linear program, against even shares",
@@ -249,7 +263,7 @@ def at_once() -> Iterator[Row]:
 
     seconds = (1.0, 2.0, 0.5, 2.0, 1.0, 1.5, 0.5)
     sent = [(0, (1, 2, 3), 700), (1, (4,), 900), (2, (4, 5), 400), (3, (5,), 1400), (4, (6,), 300), (5, (6,), 500)]
-    work = Work(
+    work = WorkGraph(
         items=tuple(Item(nodes=(str(i),), seconds=(s,) * 3, home=i) for i, s in enumerate(seconds)),
         parcels=tuple(Parcel(*each) for each in sent),
         home_bytes=(0,) * len(seconds),
@@ -257,18 +271,18 @@ def at_once() -> Iterator[Row]:
     )
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
     capacities = Capacities(cluster)
-    placing = Placing(work, Wires(cluster, capacities.even()))
+    placing = PlacementProblem(work, LinkModel(cluster, capacities.even()))
     placed = solve(placing, best_of_simple(placing), 20.0).placed
     alone_s = placed.total_s
-    shares_s = by_tangents(Timeline(work, best_of_simple(placing).schedule, Wires(cluster)), capacities).total_s
+    shares_s = by_tangents(CriticalPathGraph(work, best_of_simple(placing).schedule, LinkModel(cluster)), capacities).total_s
     turns_s = alone_s
     for _ in range(4):
-        division = by_tangents(Timeline(work, placed.schedule, Wires(cluster)), capacities)
-        again = Placing(work, Wires(cluster, division.rates))
-        placed = solve(again, again.placed(placed.placement), 20.0).placed
+        division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), capacities)
+        again = PlacementProblem(work, LinkModel(cluster, division.rates))
+        placed = solve(again, again.evaluate(placed.placement), 20.0).placed
         turns_s = min(turns_s, division.total_s, placed.total_s)
-    best = solve(placing, placing.placed(placed.placement), 60.0, num_shares=8)
-    division = by_tangents(Timeline(work, best.placed.schedule, Wires(cluster)), capacities)
+    best = solve(placing, placing.evaluate(placed.placement), 60.0, num_shares=8)
+    division = by_tangents(CriticalPathGraph(work, best.placed.schedule, LinkModel(cluster)), capacities)
     yield _own(
         "7 items on 3 machines: shares alone, placement alone, in turns, both at once",
         f"{shares_s:.3f} s, {alone_s:.3f} s, {turns_s:.3f} s, {min(best.placed.total_s, division.total_s):.3f} s",
@@ -306,11 +320,11 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
     program = program_of(inception)
     cluster = even_cluster(_NUM_RANKS, flops_per_s=2e7, bytes_per_s=2e6, latency_s=2e-3)
     work = work_of(program, cluster)
-    placing = Placing(work, Wires(cluster))
+    placing = PlacementProblem(work, LinkModel(cluster))
     best = anneal(placing, best_of_simple(placing), 300, 0)
     plan = realise(program, cluster, work, best)
     capacities, num_steps = Capacities(cluster), 2 if quick else 4
-    division = by_tangents(Timeline(work, best.schedule, Wires(cluster)), capacities)
+    division = by_tangents(CriticalPathGraph(work, best.schedule, LinkModel(cluster)), capacities)
     sources = {
         name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype))
         for name in program.sources

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 from dyorc.offline.planners.modulo.ends import with_ends
-from dyorc.offline.planners.modulo.search import Limits, shortest_period
-from dyorc.offline.planners.tessel.enumeration import candidates, enumerated
+from dyorc.offline.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.offline.planners.tessel.enumeration import candidates, enumerate_schedules
 from dyorc.offline.planners.tessel.plan import tessel
 from dyorc.offline.planners.tessel.shapes import SHAPES
 from dyorc.offline.planners.tessel.whole import least_makespan
@@ -126,7 +126,7 @@ def _searches(progress: Progress) -> Iterator[Row]:
     for shape, (depth, units) in _SETTINGS.items():
         progress(f"search, {shape}")
         problem = SHAPES[shape]().with_capacity(units)
-        found, other = shortest_period(problem, Limits(depth=12, shorten=False)), enumerated(problem, depth)
+        found, other = shortest_period(problem, PeriodSearchLimits(depth=12, shorten=False)), enumerate_schedules(problem, depth)
         periods = (found.repetend.period, other.repetend.period)
         note = f"by enumeration {periods[1]}; bubbles 0, memory {units}"
         yield _exact("search", f"{shape}: period", _PERIODS[shape], periods[0] if len(set(periods)) == 1 else periods, note)
@@ -142,7 +142,7 @@ def _searches(progress: Progress) -> Iterator[Row]:
         ours = sum(len(set(indices)) == depth for indices in candidates(SHAPES[shape](), depth))
         yield _exact("search", f"{shape}: candidates that use all of {depth} microbatches", published, ours, "C(K - 1, N_R - 1)")
     for shape, (depth, published_s) in _INFERENCE.items():
-        found = shortest_period(SHAPES[shape](is_training=False), Limits(depth=depth, shorten=False))
+        found = shortest_period(SHAPES[shape](is_training=False), PeriodSearchLimits(depth=depth, shorten=False))
         yield _faster(
             "search", f"{shape}: seconds of search, inference", published_s, found.took_s, f"bubbles {found.repetend.bubbles}"
         )
@@ -152,7 +152,7 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape, published in _BY_DEPTH.items():
         progress(f"bubbles by N_R, {shape}")
         problem, depths = SHAPES[shape]().with_capacity(16), range(1, 1 + len(published))
-        found = [shortest_period(problem, Limits(depth=depth, shorten=False)) for depth in depths]
+        found = [shortest_period(problem, PeriodSearchLimits(depth=depth, shorten=False)) for depth in depths]
         bubbles = tuple(one.repetend.bubbles for one in found)
         proof = "proved least" if all(one.is_optimal for one in found) else "not proved"
         ended = _ENDED_DEPTHS.get(shape, depths[1:])
@@ -163,7 +163,7 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
         note = f"{proof}; the authors' program gives no answer there, so that a constraint model of ours stands beside"
         yield _exact("ablation", what, _at(published, others), _at(bubbles, others), note, Kind.OWN)
         if not (quick and shape == "NN"):
-            second = tuple(enumerated(problem, depth).repetend.bubbles for depth in depths)
+            second = tuple(enumerate_schedules(problem, depth).repetend.bubbles for depth in depths)
             note = "beside modulo scheduling, which shares no code"
             yield _exact("ablation", f"{shape}: bubbles by N_R, by enumeration", bubbles, second, note, Kind.OWN)
         timed = [depth for depth in depths if (shape, depth) in _ABLATION_S]
@@ -188,7 +188,9 @@ def _by_memory(quick: bool, progress: Progress) -> Iterator[Row]:
         if quick and shape == "NN":
             continue
         progress(f"bubbles by memory, {shape}")
-        found = {units: shortest_period(SHAPES[shape]().with_capacity(units), Limits(shorten=False)) for units in published}
+        found = {
+            units: shortest_period(SHAPES[shape]().with_capacity(units), PeriodSearchLimits(shorten=False)) for units in published
+        }
         bubbles = {units: one.repetend.bubbles for units, one in found.items()}
         note = "proved least" if all(one.is_optimal for one in found.values()) else "not proved"
         what = f"{shape}: bubbles by memory, N_R up to 12"
@@ -230,16 +232,16 @@ def _many(quick: bool, progress: Progress) -> Iterator[Row]:
     yield own_row("schedules", "V: span of 32 microbatches", f"{timeline.makespan}", note)
 
 
-def _split_backward(num_devices: int) -> Problem:
+def _split_backward(num_devices: int) -> ModuloProblem:
     """V with the gradients of weights as blocks of their own, which nothing waits for."""
-    blocks: list[Block] = []
+    blocks: list[ModuloBlock] = []
     for block in SHAPES["V"](num_devices).blocks:
         if block.memory > 0:
             blocks.append(block)
             continue
         blocks.append(replace(block, span=2, memory=0))
         blocks.append(replace(block, name=f"w{block.name[1:]}", span=1, after=(block.name,)))
-    return Problem(tuple(blocks))
+    return ModuloProblem(tuple(blocks))
 
 
 def _larger(quick: bool, progress: Progress) -> Iterator[Row]:
@@ -247,7 +249,7 @@ def _larger(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape, num_devices in (("V", 8), *more):
         progress(f"{num_devices} devices, {shape}")
         problem = SHAPES[shape](num_devices).with_capacity(2 * num_devices)
-        found = shortest_period(problem, Limits(depth=2 * num_devices, shorten=False))
+        found = shortest_period(problem, PeriodSearchLimits(depth=2 * num_devices, shorten=False))
         what = f"{shape} on {num_devices} devices: bubbles"
         note = f"{found.took_s:.2g} s; none is the least there can be; theirs were searched up to 8 devices"
         yield _exact("scale", what, 0, found.repetend.bubbles, note, Kind.OWN)

@@ -14,9 +14,9 @@ paces.py, crowd.py     emulates devices, and jobs that share them
 
 from dyorc.offline.runtime.checkpoint import Checkpoint
 from dyorc.offline.runtime.egress import Egress, egress_of
-from dyorc.offline.runtime.nursery import Nursery
+from dyorc.offline.runtime.nursery import RankForkServer
 from dyorc.offline.runtime.paces import paces_of
-from dyorc.offline.runtime.ranks import Ran, RankOptions, Ranks
+from dyorc.offline.runtime.ranks import RankOptions, Ranks, RunResult
 from dyorc.offline.runtime.running import run, train
 from dyorc.offline.runtime.shaping import LinkShape
 from dyorc.offline.runtime.training import Trained, Training, train_on
@@ -25,10 +25,10 @@ __all__ = [
     "Checkpoint",
     "Egress",
     "LinkShape",
-    "Nursery",
-    "Ran",
+    "RankForkServer",
     "RankOptions",
     "Ranks",
+    "RunResult",
     "Trained",
     "Training",
     "egress_of",

@@ -17,7 +17,7 @@ from dyorc.offline.runtime.moves import Key
 Made = Mapping[Key, torch.Tensor]
 
 
-class Channel(Protocol):
+class CommunicationChannel(Protocol):
     """Runs communication."""
 
     def submit(self, communicate: Callable[[], Made]) -> "Future[Made]":
@@ -33,17 +33,17 @@ class Channel(Protocol):
         ...
 
 
-class Channels:
+class RankChannels:
     """A rank's channels: one for each rank that it alone sends to or gets from, and one for all else. Made when they are needed.
 
     So what goes to one rank does not wait for what goes to another, as it would not on a network.
     """
 
-    def __init__(self, make: Callable[[], Channel]) -> None:
+    def __init__(self, make: Callable[[], CommunicationChannel]) -> None:
         self._make = make
-        self._channels: dict[tuple[int, int] | None, Channel] = {}
+        self._channels: dict[tuple[int, int] | None, CommunicationChannel] = {}
 
-    def of(self, peer: tuple[int, int] | None) -> Channel:
+    def of(self, peer: tuple[int, int] | None) -> CommunicationChannel:
         """Returns the channel of a pair of ranks, the one that sends first; or of all else."""
         if peer not in self._channels:
             self._channels[peer] = self._make()
@@ -70,7 +70,7 @@ class Channels:
             channel.close()
 
 
-class Inline:
+class InlineChannel:
     """Communicates at once: computation waits."""
 
     def submit(self, communicate: Callable[[], Made]) -> "Future[Made]":
@@ -87,7 +87,7 @@ class Inline:
         """There is nothing to end."""
 
 
-class Beside:
+class ThreadChannel:
     """Communicates in a thread, on a stream of its own where the device has streams, while computation goes on."""
 
     def __init__(self, device: torch.device) -> None:

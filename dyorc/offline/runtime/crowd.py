@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from dyorc.offline.runtime.presence import Presence
+from dyorc.offline.runtime.presence import PresenceLock
 
 _LOOK_S = 0.002
 """How long a part of the speed is kept before it is looked at again."""
@@ -18,7 +18,7 @@ Pause: TypeAlias = Callable[[float], float]
 """Waits until so many seconds of work are done, and returns how many are: a little more."""
 
 
-def slept(work_s: float) -> float:
+def sleep_for(work_s: float) -> float:
     """Waits as long as a device takes that nobody else uses."""
     began_s = time.monotonic()
     time.sleep(work_s)
@@ -26,7 +26,7 @@ def slept(work_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class DeviceSharing:
     """Jobs whose ranks of the same number share a device and its network.
 
     Attributes:
@@ -40,7 +40,7 @@ class Crowd:
     num_jobs: int
 
 
-class InCrowd:
+class SharedDevice:
     """A use of a device, with those of others. Not for several threads.
 
     Args:
@@ -49,8 +49,8 @@ class InCrowd:
         use: What for: computing does not slow sending down.
     """
 
-    def __init__(self, crowd: Crowd, rank: int, use: str) -> None:
-        files = [Presence(Path(crowd.folder) / f"{use}-{rank}.{job}") for job in range(crowd.num_jobs)]
+    def __init__(self, crowd: DeviceSharing, rank: int, use: str) -> None:
+        files = [PresenceLock(Path(crowd.folder) / f"{use}-{rank}.{job}") for job in range(crowd.num_jobs)]
         self._mine = files.pop(crowd.job)
         self._others = files
 

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Network
 from dyorc.offline.simulate.flows import speeds_of
-from dyorc.offline.simulate.ports import Flow
+from dyorc.offline.simulate.ports import NetworkFlow
 
 _TURN_S = 0.0005
 """How long a speed is kept before it is looked at again."""
@@ -75,7 +75,7 @@ class _Waiting(Generic[Thing]):
     at_s: float = field(default=0.0)  # when it has waited for its latency, too
 
 
-class Way:
+class EgressShaper:
     """One rank's way out. For several threads, each of which sends by itself."""
 
     def __init__(self, egress: Egress, rank: int, path: Path) -> None:
@@ -160,7 +160,7 @@ class Way:
                     under_way.setdefault((here, machine), []).append(rank)
         pairs = list(under_way)
         flows = {
-            index: Flow(egress.rates[one][other], egress.most[one][other], 0.0, (2 * one, 2 * other + 1))
+            index: NetworkFlow(egress.rates[one][other], egress.most[one][other], 0.0, (2 * one, 2 * other + 1))
             for index, (one, other) in enumerate(pairs)
         }
         ways = [capacity for capacity in egress.capacities for _ in (0, 1)]

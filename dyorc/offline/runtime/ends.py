@@ -13,7 +13,7 @@ import msgspec
 from dyorc.config import TransportConfig
 from dyorc.errors import PlanError, TransportError
 from dyorc.offline.plan import ChannelKind
-from dyorc.offline.runtime.lanes import MEMORY_FOLDER, Lane, Lanes, slot_bytes_of
+from dyorc.offline.runtime.lanes import MEMORY_FOLDER, Lanes, MessageLane, slot_bytes_of
 from dyorc.offline.runtime.links import LinkLostError
 from dyorc.offline.runtime.outgoing import Outgoing
 from dyorc.transport.arena import Arena, ArenaBlock
@@ -28,7 +28,7 @@ _TENSOR_BYTES = 128
 _MIN_ARENA_BYTES = 2**20
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """Where ranks tell each other where their memory is."""
 
     def announce(self, key: str, text: bytes) -> None:
@@ -44,7 +44,7 @@ class Meeting(Protocol):
         ...
 
 
-class Told(msgspec.Struct, frozen=True):
+class EndpointInfo(msgspec.Struct, frozen=True):
     """What a rank tells the others.
 
     Attributes:
@@ -62,7 +62,7 @@ class Told(msgspec.Struct, frozen=True):
     token: str
 
 
-class Ends:
+class ChannelEndpoints:
     """The ends. `open` comes first.
 
     Args:
@@ -89,10 +89,10 @@ class Ends:
         self.slots: dict[tuple[int, int, int], ArenaSlot] = {}
         self.boxes: dict[int, ArenaSlot] = {}
         self.views: dict[int, ArenaView] = {}
-        self.told: dict[int, Told] = {}
+        self.infos: dict[int, EndpointInfo] = {}
         self.outgoing = Outgoing(timeout_s)
 
-    def open(self, meeting: Meeting, name: str) -> None:
+    def open(self, meeting: Rendezvous, name: str) -> None:
         """Makes this rank's memory, and opens that of the others. All ranks call it.
 
         Args:
@@ -108,7 +108,7 @@ class Ends:
         meeting.announce(f"{name}/{self._rank}", msgspec.msgpack.encode(told))
         try:
             for peer in sorted({lane.edge.target for lane in self._given} | {lane.edge.source for lane in self._wanted}):
-                self.told[peer] = msgspec.msgpack.decode(meeting.learn(f"{name}/{peer}"), type=Told)
+                self.infos[peer] = msgspec.msgpack.decode(meeting.learn(f"{name}/{peer}"), type=EndpointInfo)
                 self._open_peer(peer)
         except TransportError as error:
             raise LinkLostError(str(error)) from error
@@ -130,7 +130,7 @@ class Ends:
         except TransportError as error:
             raise PlanError(f"rank {self._rank} has no shared memory for its edges: {error}") from error
 
-    def _make_ends(self) -> Told:
+    def _make_ends(self) -> EndpointInfo:
         slots, boxes = dict[str, tuple[int, int]](), dict[int, tuple[int, int]]()
         for (source, target, number), num_bytes in self._slot_bytes.items():
             if target == self._rank:
@@ -147,7 +147,7 @@ class Ends:
             server = GrpcTensorServer(self.outgoing, Endpoint("127.0.0.1"), TransportConfig(), token)
             address = self._stack.enter_context(server).address
             self._stack.callback(self.outgoing.close)  # before the server ends: its threads wait there
-        return Told(self._arena.name if self._arena else "", slots, boxes, address, token)
+        return EndpointInfo(self._arena.name if self._arena else "", slots, boxes, address, token)
 
     def _made_slot(self, num_bytes: int, name: str) -> tuple[ArenaSlot, tuple[int, int]]:
         block = self.allocated(HEADER_BYTES + num_bytes)
@@ -155,7 +155,7 @@ class Ends:
         return ArenaSlot(block.memory, name), (block.offset, block.num_bytes)
 
     def _open_peer(self, peer: int) -> None:
-        told = self.told[peer]
+        told = self.infos[peer]
         given = [lane for lane in self._given if lane.edge.target == peer]
         if told.arena and any(lane.edge.kind is not ChannelKind.GRPC for lane in given):
             window = ArenaWindow(MEMORY_FOLDER, told.arena)
@@ -197,5 +197,5 @@ class Ends:
         self._stack.close()
 
 
-def _box_bytes(lane: Lane) -> int:
+def _box_bytes(lane: MessageLane) -> int:
     return LENGTH_BYTES + _TENSOR_BYTES * (1 + lane.num_tensors)

@@ -12,13 +12,13 @@ from dyorc.errors import PlanError
 from dyorc.offline.plan import Region, extents, starts
 from dyorc.offline.program.evaluate import prepared
 from dyorc.offline.program.graph import located
-from dyorc.offline.runtime.channel import Channels, Made
-from dyorc.offline.runtime.crowd import Pause, slept
+from dyorc.offline.runtime.channel import Made, RankChannels
+from dyorc.offline.runtime.crowd import Pause, sleep_for
 from dyorc.offline.runtime.fused import FusedRun
 from dyorc.offline.runtime.links import Links
 from dyorc.offline.runtime.moves import Key, pieces_at
-from dyorc.offline.runtime.pieces import combined, exchanged, relocated
-from dyorc.offline.runtime.schedule import Combine, Compute, Exchange, Fused, Instruction, Relocate, Schedule
+from dyorc.offline.runtime.pieces import combine_pieces, exchange_pieces, relocate_pieces
+from dyorc.offline.runtime.schedule import CollectiveExchange, CombinePieces, Compute, Fused, Instruction, RankSchedule, Relocate
 
 if TYPE_CHECKING:
     from dyorc.offline.runtime.media import Media
@@ -41,10 +41,10 @@ class Emulated:
 
     slowness: float = 1.0
     paces_s: Mapping[int, float] = field(default_factory=dict[int, float])
-    pause: Pause = slept
+    pause: Pause = sleep_for
 
 
-class Executor:
+class ScheduleExecutor:
     """Runs a schedule, as often as wanted. Not for several threads.
 
     Args:
@@ -65,9 +65,9 @@ class Executor:
 
     def __init__(
         self,
-        schedule: Schedule,
+        schedule: RankSchedule,
         links: Links,
-        channels: Channels,
+        channels: RankChannels,
         *,
         emulated: Emulated,
         media: "Media | None" = None,
@@ -121,13 +121,13 @@ class Executor:
             return lambda: self._held.put(self._computed(instruction, operation, inputs))
         return lambda: self._run(instruction)
 
-    def _run(self, instruction: Combine | Exchange | Relocate | Fused) -> None:
+    def _run(self, instruction: CombinePieces | CollectiveExchange | Relocate | Fused) -> None:
         match instruction:
-            case Combine():
-                self._held.put(combined(instruction, [self._held.get(key) for key in instruction.sources]))
+            case CombinePieces():
+                self._held.put(combine_pieces(instruction, [self._held.get(key) for key in instruction.sources]))
             case Relocate() if instruction.is_local:
                 self._held.put(self._relocated(instruction, {key: self._held.get(key) for key in instruction.reads}))
-            case Exchange() | Relocate() | Fused():
+            case CollectiveExchange() | Relocate() | Fused():
                 sources = [self._held.later(key) for key in instruction.reads]
 
                 def communicate() -> Made:
@@ -136,7 +136,7 @@ class Executor:
                         return self._relocated(instruction, pieces)
                     if isinstance(instruction, Fused):
                         return self._fused(instruction, pieces)
-                    return {instruction.target: exchanged(instruction, pieces[instruction.source], self._links)}
+                    return {instruction.target: exchange_pieces(instruction, pieces[instruction.source], self._links)}
 
                 peer = instruction.peer if isinstance(instruction, Relocate) and self._links.takes_threads else None
                 self._held.await_later(instruction.makes, self._channels.submit(peer, communicate))
@@ -205,7 +205,7 @@ class Executor:
         def empty(shape: tuple[int, ...]) -> torch.Tensor:
             return torch.empty(shape, dtype=dtype, device=self._links.device)
 
-        return relocated(instruction, self.schedule.rank, pieces, empty, self._links, self._media)
+        return relocate_pieces(instruction, self.schedule.rank, pieces, empty, self._links, self._media)
 
 
 def _operation(instruction: Compute, region: Region) -> Operation:
@@ -215,7 +215,7 @@ def _operation(instruction: Compute, region: Region) -> Operation:
 class _Held:
     """The pieces that a rank holds, and those that are on their way."""
 
-    def __init__(self, rank: int, channels: Channels) -> None:
+    def __init__(self, rank: int, channels: RankChannels) -> None:
         self._rank = rank
         self._channels = channels
         self._pieces: dict[Key, torch.Tensor] = {}

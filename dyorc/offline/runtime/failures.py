@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from dyorc.errors import PlanRunError
 from dyorc.offline.plan import Apply, Collective, Plan, Transfer
-from dyorc.offline.runtime.wire import Failed
+from dyorc.offline.runtime.wire import FailedMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RankExited:
     """A rank's process has ended.
 
     Attributes:
@@ -21,23 +21,23 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RankPosition:
     """How far a rank is: the number of its run, and the step of the plan in it."""
 
     run: int
     step: int
 
 
-Event = Gone | Failed
+Event = RankExited | FailedMessage
 
 
 def is_cause(event: Event) -> bool:
     """Whether an event explains itself; a rank that could not reach another does not."""
-    return isinstance(event, Gone) or not event.is_of_link
+    return isinstance(event, RankExited) or not event.is_of_link
 
 
 def error_of(
-    events: Mapping[int, Event], missing: Sequence[int], where: Sequence[Where], plan: Plan | None, timeout_s: float
+    events: Mapping[int, Event], missing: Sequence[int], where: Sequence[RankPosition], plan: Plan | None, timeout_s: float
 ) -> PlanRunError:
     """Returns the error that names the rank to blame.
 
@@ -50,12 +50,12 @@ def error_of(
     """
     for rank, event in events.items():
         if is_cause(event):
-            how = _ended(event) if isinstance(event, Gone) else f"raised {event.error}"
+            how = _ended(event) if isinstance(event, RankExited) else f"raised {event.error}"
             return PlanRunError(f"rank {rank} {how} {_at(where[rank], plan)}", rank=rank, step=where[rank].step)
     behind = [rank for rank in missing if where[rank] == min((where[r] for r in missing), key=lambda w: (w.run, w.step))]
     if behind:
         names = ", ".join(map(str, behind))
-        waiting = "; ".join(f"rank {rank}: {event.error}" for rank, event in events.items() if isinstance(event, Failed))
+        waiting = "; ".join(f"rank {rank}: {event.error}" for rank, event in events.items() if isinstance(event, FailedMessage))
         return PlanRunError(
             f"rank {names} did not go on within {timeout_s:g} s {_at(where[behind[0]], plan)}"
             + (f" ({waiting})" if waiting else ""),
@@ -63,11 +63,11 @@ def error_of(
             step=where[behind[0]].step,
         )
     rank, event = next(iter(events.items()))
-    text = event.error if isinstance(event, Failed) else ""
+    text = event.error if isinstance(event, FailedMessage) else ""
     return PlanRunError(f"rank {rank} lost the others {_at(where[rank], plan)}: {text}", rank=rank, step=where[rank].step)
 
 
-def _ended(gone: Gone) -> str:
+def _ended(gone: RankExited) -> str:
     if gone.exit_code is None:
         return "has ended"
     if gone.exit_code < 0:
@@ -75,7 +75,7 @@ def _ended(gone: Gone) -> str:
     return f"ended with exit code {gone.exit_code}"
 
 
-def _at(where: Where, plan: Plan | None) -> str:
+def _at(where: RankPosition, plan: Plan | None) -> str:
     if plan is None or not where.run:
         return "before its first step"
     if where.step >= len(plan.steps):

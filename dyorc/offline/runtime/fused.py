@@ -14,13 +14,13 @@ from typing import Protocol
 import torch
 
 from dyorc.offline.plan import extents, within
-from dyorc.offline.runtime.channel import Beside, Channel, Made
+from dyorc.offline.runtime.channel import CommunicationChannel, Made, ThreadChannel
 from dyorc.offline.runtime.chunks import Chunks, Computing
 from dyorc.offline.runtime.collectives import Collectives
 from dyorc.offline.runtime.links import Links
 from dyorc.offline.runtime.moves import Key
-from dyorc.offline.runtime.overlapped import Overlapped
-from dyorc.offline.runtime.schedule import Exchange, Fused
+from dyorc.offline.runtime.overlapped import OverlappedScatter
+from dyorc.offline.runtime.schedule import CollectiveExchange, Fused
 
 
 class Scatter(Protocol):
@@ -56,7 +56,7 @@ class FusedRun:
 
     def made(self) -> Made:
         """Runs the kernel, and returns what it makes."""
-        channel, num = Beside(self._links.device), self._kernel.num_chunks
+        channel, num = ThreadChannel(self._links.device), self._kernel.num_chunks
         last: Future[Made] | None = None
         try:
             scatter = self._scatter(channel)
@@ -73,10 +73,10 @@ class FusedRun:
             channel.close()
         return self._made
 
-    def _scatter(self, channel: Channel) -> Scatter:
+    def _scatter(self, channel: CommunicationChannel) -> Scatter:
         if self._kernel.products:
-            return Overlapped(self._kernel, self._chunks, self._pieces, (self._links, channel), self._compute)
-        return _Given(self._kernel, self._chunks, self._pieces, self._links, channel)
+            return OverlappedScatter(self._kernel, self._chunks, self._pieces, (self._links, channel), self._compute)
+        return _PlainScatter(self._kernel, self._chunks, self._pieces, self._links, channel)
 
     def _computed(self, number: int, slices: dict[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         """Computes one chunk of everything, and lets go what nothing reads any more."""
@@ -99,7 +99,7 @@ class FusedRun:
 
         return gather
 
-    def _gather(self, one: Exchange, number: int, own: torch.Tensor) -> None:
+    def _gather(self, one: CollectiveExchange, number: int, own: torch.Tensor) -> None:
         regions = [self._chunks.region(region, number) for region in one.before]
         line = Collectives(self._links, one.ranks, one.index, one.algorithm)
         sizes = [torch.Size(extents(region)).numel() for region in regions]
@@ -131,10 +131,12 @@ class FusedRun:
         self._made[key].narrow(dim, start, stop - start).copy_(chunk)
 
 
-class _Given:
+class _PlainScatter:
     """Reduces what is there whole."""
 
-    def __init__(self, kernel: Fused, chunks: Chunks, pieces: Mapping[Key, torch.Tensor], links: Links, channel: Channel) -> None:
+    def __init__(
+        self, kernel: Fused, chunks: Chunks, pieces: Mapping[Key, torch.Tensor], links: Links, channel: CommunicationChannel
+    ) -> None:
         self._scatter = kernel.scatter
         self._chunks = chunks
         self._whole = pieces[kernel.scatter.source]

@@ -20,7 +20,7 @@ MEMORY_FOLDER = "/dev/shm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class MessageLane:
     """What one transfer sends from one rank to another: one message each time the plan runs.
 
     Attributes:
@@ -36,13 +36,13 @@ class Lane:
     num_tensors: int
 
 
-Lanes: TypeAlias = Mapping[int, Mapping[Pair, Lane]]
+Lanes: TypeAlias = Mapping[int, Mapping[Pair, MessageLane]]
 """Those of each transfer that has any, by the number of its step."""
 
 
 def lanes_of(plan: Plan) -> Lanes:
     """Returns the lanes of each transfer that has any, by the number of its step."""
-    found: dict[int, dict[Pair, Lane]] = {}
+    found: dict[int, dict[Pair, MessageLane]] = {}
     number = 0
     for index, step in enumerate(plan.steps):
         if not isinstance(step, Transfer) or not step.edges:
@@ -52,7 +52,7 @@ def lanes_of(plan: Plan) -> Lanes:
             if edge.kind is ChannelKind.GLOO or edge.pair not in messages:
                 continue
             sizes = messages[edge.pair]
-            lane = Lane(number=number, edge=edge, num_bytes=places_of(sizes)[1], num_tensors=len(sizes))
+            lane = MessageLane(number=number, edge=edge, num_bytes=places_of(sizes)[1], num_tensors=len(sizes))
             found.setdefault(index, {})[edge.pair] = lane
             number += 1
     return found

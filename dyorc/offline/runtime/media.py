@@ -24,8 +24,8 @@ import torch
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.offline.plan import ChannelKind
-from dyorc.offline.runtime.ends import LENGTH_BYTES, Ends
-from dyorc.offline.runtime.lanes import Lane, places_of
+from dyorc.offline.runtime.ends import LENGTH_BYTES, ChannelEndpoints
+from dyorc.offline.runtime.lanes import MessageLane, places_of
 from dyorc.offline.runtime.links import LinkLostError, as_bytes
 from dyorc.offline.runtime.outgoing import Outgoing
 from dyorc.transport.arena import ArenaBlock
@@ -46,7 +46,7 @@ class Media:
         copied_bytes: What has been copied within this process.
     """
 
-    def __init__(self, ends: Ends, timeout_s: float) -> None:
+    def __init__(self, ends: ChannelEndpoints, timeout_s: float) -> None:
         self._ends = ends
         self._timeout_s = timeout_s
         self._blocks: dict[int, ArenaBlock] = {}  # of dynamic messages that were sent, by lane
@@ -64,7 +64,7 @@ class Media:
 
     # -- sending ---------------------------------------------------------------------------------------------------------------
 
-    def send(self, lane: Lane, tensors: Sequence[torch.Tensor]) -> None:
+    def send(self, lane: MessageLane, tensors: Sequence[torch.Tensor]) -> None:
         """Sends a message. Waits only if the one before in the same place is still used.
 
         Raises:
@@ -87,7 +87,7 @@ class Media:
         except TransportError as error:
             raise LinkLostError(f"rank {lane.edge.target}: {error}") from error
 
-    def _send_dynamic(self, lane: Lane, tensors: Sequence[torch.Tensor]) -> None:
+    def _send_dynamic(self, lane: MessageLane, tensors: Sequence[torch.Tensor]) -> None:
         box = self._ends.boxes[lane.number]
         said = box.begin(self._timeout_s)
         with self._counting:
@@ -119,7 +119,7 @@ class Media:
         self._write(packed, tensors)
         return packed
 
-    def _number_of(self, lane: Lane) -> int:
+    def _number_of(self, lane: MessageLane) -> int:
         """Returns which message of its lane is next."""
         with self._counting:
             self._counts[lane.number] = self._counts.get(lane.number, 0) + 1
@@ -131,7 +131,7 @@ class Media:
 
     # -- receiving -------------------------------------------------------------------------------------------------------------
 
-    def receive(self, lane: Lane, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+    def receive(self, lane: MessageLane, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
         """Waits for a message, and returns its tensors, not to be written.
 
         Args:
@@ -159,7 +159,7 @@ class Media:
         except TransportError as error:
             raise LinkLostError(f"rank {lane.edge.source}: {error}") from error
 
-    def _receive_dynamic(self, lane: Lane) -> list[torch.Tensor]:
+    def _receive_dynamic(self, lane: MessageLane) -> list[torch.Tensor]:
         box, view = self._ends.boxes[lane.number], self._ends.views[lane.edge.source]
         said = box.take(self._timeout_s)
         end = LENGTH_BYTES + int.from_bytes(said[:LENGTH_BYTES], "little")
@@ -187,11 +187,11 @@ class Media:
         weakref.finalize(array, let_go).atexit = False
         return _tensors_in(array, kinds)
 
-    def _fetched(self, lane: Lane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
+    def _fetched(self, lane: MessageLane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
         sizes = _sizes_of(kinds)
         num_bytes = sizes[0] if len(sizes) == 1 else places_of(sizes)[1]
         memory = np.empty(num_bytes, np.uint8)
-        told = self._ends.told[lane.edge.source]
+        told = self._ends.infos[lane.edge.source]
         holder = TensorHolder(f"rank {lane.edge.source}", "", "", grpc_address=told.grpc_address)
         block = Outgoing.block_of(lane.number, self._number_of(lane))
         self._tier(lane.edge.source).fetch(holder, [ByteSpan(block, 0, num_bytes)], [memory.data])
@@ -203,7 +203,7 @@ class Media:
         if key not in self._tiers:
             from dyorc.transport.grpc_tensors import GrpcTier
 
-            self._tiers[key] = GrpcTier(TransportConfig(peer_timeout_s=self._timeout_s), self._ends.told[peer].token)
+            self._tiers[key] = GrpcTier(TransportConfig(peer_timeout_s=self._timeout_s), self._ends.infos[peer].token)
         return self._tiers[key]
 
     def owned(self, tensor: torch.Tensor) -> torch.Tensor:

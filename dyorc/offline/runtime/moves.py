@@ -21,7 +21,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class RegionMove:
     """A region of a value that one rank holds and another, or the same, needs.
 
     Attributes:
@@ -87,7 +87,7 @@ def is_zero(plan: Plan, piece: PieceAt, part: int | None = None) -> bool:
     return any(isinstance(p, Partial) and piece.coordinate[axis] and axis != time for axis, p in enumerate(layout))
 
 
-def moves_between(plan: Plan, source: str, target: str, part: int | None = None) -> Iterator[Move]:
+def moves_between(plan: Plan, source: str, target: str, part: int | None = None) -> Iterator[RegionMove]:
     """Yields what is moved to make one placed tensor from another of the same value, in one order for all ranks."""
     terms = terms_at(plan, source, part)
     for wanted in pieces_at(plan, target, part):
@@ -95,7 +95,7 @@ def moves_between(plan: Plan, source: str, target: str, part: int | None = None)
             continue
         for term in terms:
             if (common := overlap(wanted.region, term.region)) is not None:
-                yield Move(
+                yield RegionMove(
                     source=term.key,
                     source_rank=_nearest(plan, term, wanted.rank),
                     source_region=term.region,

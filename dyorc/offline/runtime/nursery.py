@@ -29,7 +29,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """More would be started when the libraries are loaded, and be lost by a fork."""
 
 
-class Forked:
+class ForkedRankProcess:
     """A process that was forked. Its parent is the nursery's process, which tells how it has ended.
 
     Args:
@@ -72,7 +72,7 @@ _Running: TypeAlias = tuple[subprocess.Popen[bytes], socket.socket]
 """The nursery's process, and the connection to it. It ends when that is closed."""
 
 
-class Nursery:
+class RankForkServer:
     """Forks ranks. A context manager, for any thread. It may be used again after it was closed.
 
     A rank gets the environment, folder and output of this process as they are when it is forked; only what libraries read while
@@ -91,7 +91,7 @@ class Nursery:
         self._folder = ""
         self._has_forked = False
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "RankForkServer":
         self.start()
         return self
 
@@ -138,7 +138,7 @@ class Nursery:
                     code = self._end()
             raise _error(f"the process that forks ranks ended with exit code {code} before it had forked one")
 
-    def _forked(self, running: _Running, send_timeout_s: float) -> Forked:
+    def _forked(self, running: _Running, send_timeout_s: float) -> ForkedRankProcess:
         process, line = running
         ours, its = socket.socketpair()
         told, tell = os.pipe()
@@ -160,7 +160,7 @@ class Nursery:
             os.close(tell)
             os.close(folder)
         self._has_forked = True
-        return Forked(answer["pid"], descriptors[0], told, wire_over(ours, send_timeout_s))
+        return ForkedRankProcess(answer["pid"], descriptors[0], told, wire_over(ours, send_timeout_s))
 
     def _started(self) -> _Running:
         if self._running is None:

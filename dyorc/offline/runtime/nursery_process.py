@@ -1,8 +1,9 @@
-"""The process of a nursery: has imported what a rank needs, and forks one whenever it is told to.
+"""The process of a rank fork server: imports what ranks need, then forks a rank for each request.
 
-`python -m dyorc.offline.runtime.nursery_process DESCRIPTOR MODULE FOLDER`, started by `Nursery`. It starts no thread and never
-touches CUDA, so that a forked process may do both. It tells how each rank has ended, by a pipe of that rank. When its parent goes
-away, or lets go of it, it kills the ranks that are left, removes their folder and ends. If it is killed itself, its ranks go on.
+`RankForkServer` starts it: `python -m dyorc.offline.runtime.nursery_process DESCRIPTOR MODULE FOLDER`. It starts no thread and
+never touches CUDA, so that a forked process may do both. It reports the exit code of each rank over a pipe of that rank. When its
+parent ends or closes the connection, it kills the remaining ranks, removes their folder and ends. If it is killed itself, its
+ranks go on.
 """
 
 import contextlib
@@ -48,7 +49,7 @@ class _Child:
     told: int
 
 
-class NurseryProcess:
+class RankForkServerProcess:
     """Forks ranks until its parent is gone.
 
     Args:
@@ -161,7 +162,7 @@ def main() -> None:
         raise RuntimeError(f"imports have started threads, which a forked process would lack: {', '.join(threads)}")
     gc.collect()
     gc.freeze()  # the collector would write to each object, and so copy the memory that forked processes share
-    NurseryProcess(parent, become, sys.argv[3]).run()
+    RankForkServerProcess(parent, become, sys.argv[3]).run()
     os._exit(0)  # exit handlers of libraries are not for this process
 
 

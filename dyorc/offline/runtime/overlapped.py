@@ -15,7 +15,7 @@ import torch
 
 from dyorc.offline.plan import Region, extents, narrowed, within
 from dyorc.offline.plan.kernels import NUM_TERMS
-from dyorc.offline.runtime.channel import Channel, Made
+from dyorc.offline.runtime.channel import CommunicationChannel, Made
 from dyorc.offline.runtime.chunks import Chunks, Computing
 from dyorc.offline.runtime.collectives import RingSum
 from dyorc.offline.runtime.links import Links
@@ -23,7 +23,7 @@ from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.schedule import Fused
 
 
-class Overlapped:
+class OverlappedScatter:
     """One kernel's terms and sums on one rank.
 
     Attributes:
@@ -35,7 +35,7 @@ class Overlapped:
         kernel: Fused,
         chunks: Chunks,
         pieces: Mapping[Key, torch.Tensor],
-        way: tuple[Links, Channel],
+        way: tuple[Links, CommunicationChannel],
         compute: Computing,
     ) -> None:
         self._kernel = kernel

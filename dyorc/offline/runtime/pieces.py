@@ -8,10 +8,10 @@ import torch
 
 from dyorc.offline.plan import CollectiveKind, Region, extents, overlap, within
 from dyorc.offline.runtime.collectives import Collectives
-from dyorc.offline.runtime.lanes import Lane
+from dyorc.offline.runtime.lanes import MessageLane
 from dyorc.offline.runtime.links import Links, Message
 from dyorc.offline.runtime.moves import Key
-from dyorc.offline.runtime.schedule import Combine, Exchange, Relocate
+from dyorc.offline.runtime.schedule import CollectiveExchange, CombinePieces, Relocate
 
 if TYPE_CHECKING:
     from dyorc.offline.runtime.media import Media
@@ -20,7 +20,7 @@ _NOTHING = torch.empty(0)
 """Stands for what is still to come."""
 
 
-def combined(instruction: Combine, sources: Sequence[torch.Tensor]) -> dict[Key, torch.Tensor]:
+def combine_pieces(instruction: CombinePieces, sources: Sequence[torch.Tensor]) -> dict[Key, torch.Tensor]:
     """Changes a placement without other ranks."""
     match instruction.kind:
         case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE_SCATTER:
@@ -34,7 +34,7 @@ def combined(instruction: Combine, sources: Sequence[torch.Tensor]) -> dict[Key,
     return {key: torch.zeros_like(whole) if is_zero else whole[cut] for key, cut, is_zero in instruction.targets}
 
 
-def exchanged(instruction: Exchange, piece: torch.Tensor, links: Links) -> torch.Tensor:
+def exchange_pieces(instruction: CollectiveExchange, piece: torch.Tensor, links: Links) -> torch.Tensor:
     """Takes part in a collective."""
     line = Collectives(links, instruction.ranks, instruction.index, instruction.algorithm)
     before, after, index = instruction.before, instruction.after, instruction.index
@@ -61,7 +61,7 @@ def exchanged(instruction: Exchange, piece: torch.Tensor, links: Links) -> torch
             raise AssertionError(f"{instruction.kind} needs no other rank")
 
 
-def relocated(
+def relocate_pieces(
     instruction: Relocate,
     rank: int,
     pieces: Mapping[Key, torch.Tensor],
@@ -74,7 +74,7 @@ def relocated(
     for move in instruction.moves:
         is_held = move.source_rank == rank
         found.append(pieces[move.source][within(move.region, move.source_region)] if is_held else _NOTHING)
-    by_lane, others = dict[Lane, list[int]](), list[int]()
+    by_lane, others = dict[MessageLane, list[int]](), list[int]()
     for number, move in enumerate(instruction.moves):
         if move.source_rank != move.target_rank:
             lane = instruction.lanes.get((move.source_rank, move.target_rank))

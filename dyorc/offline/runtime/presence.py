@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 
-class Presence:
+class PresenceLock:
     """The file of one process, for itself and for those who look. Not for several threads."""
 
     def __init__(self, path: Path) -> None:

@@ -43,7 +43,7 @@ class StartRank(Protocol):
         ...
 
 
-class Spawned:
+class SpawnedRankProcess:
     """A process of its own, which imports everything first: that takes seconds."""
 
     def __init__(self, process: subprocess.Popen[bytes], wire: Wire) -> None:
@@ -67,7 +67,7 @@ class Spawned:
             raise TimeoutError from None
 
 
-def spawned(send_timeout_s: float) -> RankProcess:
+def spawn_rank(send_timeout_s: float) -> RankProcess:
     """Starts a process."""
     ours, its = socket.socketpair()
     with its:
@@ -78,4 +78,4 @@ def spawned(send_timeout_s: float) -> RankProcess:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # Ctrl-C is the parent's to handle
         )
-    return Spawned(process, wire_over(ours, send_timeout_s))
+    return SpawnedRankProcess(process, wire_over(ours, send_timeout_s))

@@ -13,7 +13,7 @@ from pathlib import Path
 _PLACE = struct.Struct("<qq")
 
 
-class Progress:
+class RankProgress:
     """The file."""
 
     def __init__(self, path: Path, num_ranks: int) -> None:

@@ -23,20 +23,33 @@ import torch
 from dyorc.offline.plan import Plan, for_samples
 from dyorc.offline.plan.codec import plan_from_json
 from dyorc.offline.program import ValueKind
-from dyorc.offline.runtime.channel import Beside, Channels, Inline
+from dyorc.offline.runtime.channel import InlineChannel, RankChannels, ThreadChannel
 from dyorc.offline.runtime.checkpoint import Checkpoint, lasting_pieces, write_pieces
-from dyorc.offline.runtime.crowd import InCrowd, Pause, slept
-from dyorc.offline.runtime.egress import Way
-from dyorc.offline.runtime.executor import Emulated, Executor
+from dyorc.offline.runtime.crowd import Pause, SharedDevice, sleep_for
+from dyorc.offline.runtime.egress import EgressShaper
+from dyorc.offline.runtime.executor import Emulated, ScheduleExecutor
 from dyorc.offline.runtime.lanes import Lanes, lanes_of
 from dyorc.offline.runtime.links import LinkLostError, Links
 from dyorc.offline.runtime.moves import Key, pieces_at, terms_at
-from dyorc.offline.runtime.progress import Progress
-from dyorc.offline.runtime.schedule import Schedule, divided, schedule_of, then_id
+from dyorc.offline.runtime.progress import RankProgress
+from dyorc.offline.runtime.schedule import RankSchedule, divide_schedule, schedule_of, then_id
 from dyorc.offline.runtime.shaping import Buckets, Shaper
 from dyorc.offline.runtime.turns import TurnTaker
 from dyorc.offline.runtime.weights import read_weights
-from dyorc.offline.runtime.wire import Done, Failed, Fetch, Load, Pieces, Save, Start, Step, Stop, Update, Wire, wire_over
+from dyorc.offline.runtime.wire import (
+    DoneMessage,
+    FailedMessage,
+    FetchMessage,
+    LoadMessage,
+    Pieces,
+    SaveMessage,
+    StartMessage,
+    StepMessage,
+    StopMessage,
+    Update,
+    Wire,
+    wire_over,
+)
 
 if TYPE_CHECKING:
     from dyorc.offline.runtime.media import Media
@@ -45,15 +58,17 @@ if TYPE_CHECKING:
 class Rank:
     """One rank. Not for several threads."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: StartMessage) -> None:
         self._start = start
         index = f":{start.rank}" if start.device == "cuda" else ""
         self._device = torch.device(start.device + index)
         crowd, rank = start.crowd, start.rank
-        self._computing, self._sending = (InCrowd(crowd, rank, use).pause if crowd else slept for use in ("device", "network"))
+        self._computing, self._sending = (
+            SharedDevice(crowd, rank, use).pause if crowd else sleep_for for use in ("device", "network")
+        )
         shaper = _shaper_of(start, self._sending)
         self._links = Links(rank=start.rank, num_ranks=start.num_ranks, device=self._device, shaper=shaper)
-        self._progress = Progress(Path(start.folder) / "progress", start.num_ranks)
+        self._progress = RankProgress(Path(start.folder) / "progress", start.num_ranks)
         self._loaded: _Loaded | None = None
         self._run = 0  # the number of the step, from 1
         self._num_opened = 0  # plans with edges
@@ -70,25 +85,29 @@ class Rank:
             self._loaded.close()
         self._links.stop()
 
-    def handle(self, message: Load | Step | Save | Fetch, pieces: Pieces) -> tuple[Done, Pieces]:
+    def handle(
+        self, message: LoadMessage | StepMessage | SaveMessage | FetchMessage, pieces: Pieces
+    ) -> tuple[DoneMessage, Pieces]:
         """Does what the parent says, and returns the answer."""
         pieces = {key: tensor.to(self._device) for key, tensor in pieces.items()}
-        if isinstance(message, Load):
+        if isinstance(message, LoadMessage):
             if self._loaded:
                 self._loaded.close()
             self._loaded = self._load(message, pieces)
-            return Done(), {}
+            return DoneMessage(), {}
         assert self._loaded is not None, "the parent loads first"
         match message:
-            case Step():
+            case StepMessage():
                 return self._step(self._loaded, message, pieces)
-            case Save():
-                return Done(saved=write_pieces(self._loaded.plan, self._start.rank, self._loaded.state, Path(message.path))), {}
-            case Fetch():
+            case SaveMessage():
+                return DoneMessage(
+                    saved=write_pieces(self._loaded.plan, self._start.rank, self._loaded.state, Path(message.path))
+                ), {}
+            case FetchMessage():
                 held = [piece.key for piece in lasting_pieces(self._loaded.plan, self._start.rank)]
-                return Done(), {key: self._loaded.state[key] for key in held}
+                return DoneMessage(), {key: self._loaded.state[key] for key in held}
 
-    def _load(self, message: Load, pieces: Pieces) -> "_Loaded":
+    def _load(self, message: LoadMessage, pieces: Pieces) -> "_Loaded":
         plan = plan_from_json(message.plan)
         state = dict(pieces)
         if message.checkpoint:
@@ -99,7 +118,7 @@ class Rank:
         lanes = lanes_of(plan) if self._device.type == "cpu" else {}
         work = _Work(
             self._start.rank,
-            Channels((lambda: Beside(self._device)) if message.overlap else Inline),
+            RankChannels((lambda: ThreadChannel(self._device)) if message.overlap else InlineChannel),
             TurnTaker(message.turns, self._start.rank) if message.turns else None,
             {step: pace_s for step, rank, pace_s in message.paces if rank == self._start.rank},
             lanes,
@@ -111,24 +130,24 @@ class Rank:
 
     def _opened(self, lanes: Lanes) -> "Media":
         """Opens this rank's ends of a plan's edges; what that needs is imported by plans that have some."""
-        from dyorc.offline.runtime.ends import Ends
+        from dyorc.offline.runtime.ends import ChannelEndpoints
         from dyorc.offline.runtime.media import Media
 
         self._num_opened += 1
-        ends = Ends(self._start.rank, lanes, self._start.timeout_s)
+        ends = ChannelEndpoints(self._start.rank, lanes, self._start.timeout_s)
         ends.open(self._links, str(self._num_opened))
         return Media(ends, self._start.timeout_s)
 
-    def _executor(self, work: "_Work", schedule: Schedule) -> Executor:
+    def _executor(self, work: "_Work", schedule: RankSchedule) -> ScheduleExecutor:
         def reach(step: int) -> None:
             self._progress.note(self._start.rank, self._run, step)
             if work.turns:
                 work.turns.reach(step)
 
         emulated = Emulated(slowness=self._start.slowness, paces_s=work.paces_s, pause=self._computing)
-        return Executor(schedule, self._links, work.channels, emulated=emulated, media=work.media, reach=reach)
+        return ScheduleExecutor(schedule, self._links, work.channels, emulated=emulated, media=work.media, reach=reach)
 
-    def _step(self, loaded: "_Loaded", message: Step, inputs: Pieces) -> tuple[Done, Pieces]:
+    def _step(self, loaded: "_Loaded", message: StepMessage, inputs: Pieces) -> tuple[DoneMessage, Pieces]:
         self._run += 1
         began_s, sent_bytes, copied_bytes = time.perf_counter(), self._links.sent_bytes, loaded.copied_bytes
         runner, lasting = loaded.ready(message.num_samples)
@@ -146,7 +165,7 @@ class Rank:
             torch.cuda.synchronize(self._device)
         seconds, timings = time.perf_counter() - began_s, runner.timings if message.is_timed else ()
         error = None if runner.error is None else (type(runner.error).__name__, str(runner.error))
-        done = Done(
+        done = DoneMessage(
             seconds=seconds,
             peak_bytes=runner.peak_bytes,
             sent_bytes=self._links.sent_bytes - sent_bytes,
@@ -157,9 +176,9 @@ class Rank:
         return done, answer
 
 
-def _shaper_of(start: Start, pause: Pause) -> Shaper | None:
+def _shaper_of(start: StartMessage, pause: Pause) -> Shaper | None:
     if start.egress is not None:
-        return Way(start.egress, start.rank, Path(start.folder) / "egress")
+        return EgressShaper(start.egress, start.rank, Path(start.folder) / "egress")
     return Buckets(start.rank, start.shapes, pause) if start.shapes else None
 
 
@@ -167,7 +186,7 @@ class _Work(NamedTuple):
     """How a plan's steps are carried out."""
 
     rank: int
-    channels: Channels
+    channels: RankChannels
     turns: TurnTaker | None
     paces_s: Mapping[int, float]
     lanes: Lanes
@@ -183,14 +202,14 @@ class _Loaded:
         work: _Work,
         updates: tuple[Update, ...],
         state: dict[Key, torch.Tensor],
-        executor: Callable[[Schedule], Executor],
+        executor: Callable[[RankSchedule], ScheduleExecutor],
     ) -> None:
         self.plan = plan
         self.work = work
         self.state = state
         self._updates = updates
         self._executor = executor
-        self._ready: dict[int, tuple[Executor, Pieces]] = {}
+        self._ready: dict[int, tuple[ScheduleExecutor, Pieces]] = {}
 
     @property
     def copied_bytes(self) -> int:
@@ -205,7 +224,7 @@ class _Loaded:
         if self.work.turns:
             self.work.turns.close()
 
-    def ready(self, num_samples: int) -> tuple[Executor, Pieces]:
+    def ready(self, num_samples: int) -> tuple[ScheduleExecutor, Pieces]:
         """Returns what runs the plan for so many samples, and the pieces that it begins each time with. Both are prepared once.
 
         Args:
@@ -215,13 +234,13 @@ class _Loaded:
             self._ready[num_samples] = self._prepared(num_samples)
         return self._ready[num_samples]
 
-    def _prepared(self, num_samples: int) -> tuple[Executor, Pieces]:
+    def _prepared(self, num_samples: int) -> tuple[ScheduleExecutor, Pieces]:
         plan = for_samples(self.plan, num_samples) if num_samples else self.plan
         pairs = [(update.made, update.source) for update in self._updates]
         schedule = schedule_of(plan, self.work.rank, then=pairs, lanes=self.work.lanes)
         if plan.inference is None:
             return self._executor(schedule), self.state
-        once, often = divided(schedule, self.state)
+        once, often = divide_schedule(schedule, self.state)
         made = self._executor(once).run(self.state)
         read = {key for instruction in often.instructions for key in instruction.reads}
         kept = {key: tensor for key, tensor in made.items() if key in read or key.tensor in plan.results.values()}
@@ -253,23 +272,23 @@ def serve(wire: Wire) -> None:
     """Does what the parent says until it says stop. If the parent goes away, the process ends."""
     threading.Thread(target=_end_with, args=(wire.end,), name="dyorc-parent", daemon=True).start()
     message, pieces = wire.receive()
-    assert isinstance(message, Start)
+    assert isinstance(message, StartMessage)
     rank = Rank(message)
     try:
         rank.start()
-        wire.send(Done())
+        wire.send(DoneMessage())
         while True:
             message, pieces = wire.receive()
-            if isinstance(message, Stop):
+            if isinstance(message, StopMessage):
                 rank.stop()
                 return
-            assert isinstance(message, Load | Step | Save | Fetch), "the parent says nothing else"
+            assert isinstance(message, LoadMessage | StepMessage | SaveMessage | FetchMessage), "the parent says nothing else"
             wire.send(*rank.handle(message, pieces))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody is left to answer
     except BaseException as error:
         with contextlib.suppress(EOFError, OSError):
-            wire.send(Failed(error=f"{type(error).__name__}: {error}", is_of_link=isinstance(error, LinkLostError)))
+            wire.send(FailedMessage(error=f"{type(error).__name__}: {error}", is_of_link=isinstance(error, LinkLostError)))
             wire.receive()  # the parent ends this process when it knows what happened
 
 

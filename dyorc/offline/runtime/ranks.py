@@ -26,27 +26,27 @@ from dyorc.offline.plan.codec import plan_to_json
 from dyorc.offline.plan.interpret import Piece, pieces_of, whole_of
 from dyorc.offline.plan.on_torch import TorchAlgebra
 from dyorc.offline.runtime.checkpoint import check_checkpoint, commit, is_lasting
-from dyorc.offline.runtime.crowd import Crowd
+from dyorc.offline.runtime.crowd import DeviceSharing
 from dyorc.offline.runtime.egress import Egress
-from dyorc.offline.runtime.failures import Event, Gone, Where, error_of, is_cause
+from dyorc.offline.runtime.failures import Event, RankExited, RankPosition, error_of, is_cause
 from dyorc.offline.runtime.lanes import MEMORY_FOLDER
 from dyorc.offline.runtime.moves import Key
-from dyorc.offline.runtime.nursery import Nursery
-from dyorc.offline.runtime.processes import RankProcess, StartRank, spawned
-from dyorc.offline.runtime.progress import Progress
+from dyorc.offline.runtime.nursery import RankForkServer
+from dyorc.offline.runtime.processes import RankProcess, StartRank, spawn_rank
+from dyorc.offline.runtime.progress import RankProgress
 from dyorc.offline.runtime.shaping import LinkShape
-from dyorc.offline.runtime.turns import Turns
+from dyorc.offline.runtime.turns import JobTurns
 from dyorc.offline.runtime.wire import (
-    Done,
-    Failed,
-    Fetch,
-    Load,
+    DoneMessage,
+    FailedMessage,
+    FetchMessage,
+    LoadMessage,
     Message,
     Pieces,
-    Save,
-    Start,
-    Step,
-    Stop,
+    SaveMessage,
+    StartMessage,
+    StepMessage,
+    StopMessage,
     Update,
 )
 from dyorc.transport.arena_file import sweep
@@ -77,7 +77,7 @@ class RankOptions:
     slowness: tuple[float, ...] = ()
     links: Mapping[tuple[int, int], LinkShape] = field(default_factory=dict[tuple[int, int], LinkShape])
     egress: Egress | None = None
-    crowd: Crowd | None = None
+    crowd: DeviceSharing | None = None
     timeout_s: float = 120.0
     start_timeout_s: float = 120.0
     folder: str = ""
@@ -92,7 +92,7 @@ class RankOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunResult:
     """What one run of a plan gave.
 
     Attributes:
@@ -121,18 +121,18 @@ class Ranks:
 
     Args:
         options: How they run.
-        start_rank: Starts the process of each, as `Nursery.fork` does. None: a nursery of the group's own does, or
-            `spawned` where devices are GPUs.
+        start_rank: Starts the process of each, as `RankForkServer.fork` does. None: a fork server of the group's own does,
+            or `spawn_rank` where devices are GPUs.
     """
 
     def __init__(self, options: RankOptions, start_rank: StartRank | None = None) -> None:
         self._options = options
         self._num = options.num_ranks
         self._start_rank = start_rank
-        self._nursery = Nursery(options.start_timeout_s)
+        self._nursery = RankForkServer(options.start_timeout_s)
         self._processes: list[RankProcess] = []
         self._folder: Path | None = None
-        self._progress: Progress | None = None
+        self._progress: RankProgress | None = None
         self._plan: Plan | None = None
         self._begun = deque[int]()  # the number of samples of each step that was begun
         self._sized: dict[int, Plan] = {}  # the plan for a number of samples
@@ -154,15 +154,15 @@ class Ranks:
         self._folder = Path(tempfile.mkdtemp(prefix="ranks." if inside else "dyorc-ranks-", dir=inside or None))
         self._nursery.remove_at_end(str(self._folder))
         try:
-            self._progress = Progress(self._folder / "progress", self._num)
+            self._progress = RankProgress(self._folder / "progress", self._num)
             device = _device_for(self._options.device, self._num)
-            start_rank = self._start_rank or (spawned if device == "cuda" else self._nursery.fork)
+            start_rank = self._start_rank or (spawn_rank if device == "cuda" else self._nursery.fork)
             for _ in range(self._num):
                 self._processes.append(start_rank(self._options.timeout_s))
             for rank in range(self._num):
                 self._send(
                     rank,
-                    Start(
+                    StartMessage(
                         rank=rank,
                         num_ranks=self._num,
                         folder=str(self._folder),
@@ -187,7 +187,7 @@ class Ranks:
                 rank.kill()
             else:
                 try:
-                    rank.wire.send(Stop())
+                    rank.wire.send(StopMessage())
                 except OSError:
                     rank.kill()
         deadline_s = time.monotonic() + _STOP_TIMEOUT_S
@@ -212,7 +212,7 @@ class Ranks:
         """The ids of the processes, by rank."""
         return tuple(rank.pid for rank in self._processes)
 
-    def run(self, plan: Plan, sources: Mapping[str, torch.Tensor], *, overlap: bool = False) -> Ran:
+    def run(self, plan: Plan, sources: Mapping[str, torch.Tensor], *, overlap: bool = False) -> RunResult:
         """Runs a plan once.
 
         Args:
@@ -238,7 +238,7 @@ class Ranks:
         checkpoint: Path | None = None,
         weights: Path | None = None,
         paces: Sequence[tuple[int, int, float]] = (),
-        turns: Turns | None = None,
+        turns: JobTurns | None = None,
     ) -> int:
         """Gives the ranks a plan and the sources that last from step to step.
 
@@ -263,7 +263,7 @@ class Ranks:
         lasting = [value for value in plan.sources if is_lasting(plan, value) and (weights is None or value in sources)]
         pieces = self._cut(plan, {} if checkpoint else sources, () if checkpoint else lasting)
         self._plan, self._sized = plan, {0: plan}
-        message = Load(
+        message = LoadMessage(
             plan=plan_to_json(plan),
             overlap=overlap,
             updates=tuple(updates),
@@ -299,7 +299,7 @@ class Ranks:
         names = list(plan.results) if answer is None else answer
         pieces = self._cut(plan, inputs, [value for value in plan.sources if not is_lasting(plan, value)])
         tensors = tuple(plan.results[name] for name in names)
-        message = Step(answer=tensors, is_timed=is_timed, num_samples=num_samples, is_guarded=is_guarded)
+        message = StepMessage(answer=tensors, is_timed=is_timed, num_samples=num_samples, is_guarded=is_guarded)
         for rank in range(self._num):
             self._send(rank, message, pieces[rank])
         self._begun.append(num_samples)
@@ -310,12 +310,12 @@ class Ranks:
             self._sized[num_samples] = for_samples(plan, num_samples)
         return self._sized[num_samples]
 
-    def end_step(self) -> Ran:
+    def end_step(self) -> RunResult:
         """Waits for the step that was begun first, and returns what it gave."""
         plan = self._sized_for(self._begun.popleft())
         answers = self._answers(self._options.timeout_s)
         held = {key.tensor for _, pieces in answers for key in pieces}
-        return Ran(
+        return RunResult(
             results=_whole(plan, {value: t for value, t in plan.results.items() if t in held}, [pieces for _, pieces in answers]),
             seconds=tuple(done.seconds for done, _ in answers),
             peak_bytes=tuple(done.peak_bytes for done, _ in answers),
@@ -337,7 +337,7 @@ class Ranks:
         token = os.urandom(8).hex()
         names = [f"{token}-{rank}.safetensors" for rank in range(self._num)]
         for rank, name in enumerate(names):
-            self._send(rank, Save(path=str(folder / name)))
+            self._send(rank, SaveMessage(path=str(folder / name)))
         answers = self._answers(self._options.timeout_s)
         commit(plan, step, folder, {name: done.saved for name, (done, _) in zip(names, answers, strict=True)})
 
@@ -345,7 +345,7 @@ class Ranks:
         """Returns the sources that last from step to step, whole, as they are now."""
         plan = self._loaded()
         for rank in range(self._num):
-            self._send(rank, Fetch())
+            self._send(rank, FetchMessage())
         first = {value: tensors[0] for value, tensors in plan.sources.items() if is_lasting(plan, value)}
         return _whole(plan, first, [pieces for _, pieces in self._answers(self._options.timeout_s)])
 
@@ -376,9 +376,9 @@ class Ranks:
         except IndexError:
             raise PlanRunError("the ranks have ended", rank=None, step=None) from None
 
-    def _answers(self, timeout_s: float) -> list[tuple[Done, dict[Key, torch.Tensor]]]:
+    def _answers(self, timeout_s: float) -> list[tuple[DoneMessage, dict[Key, torch.Tensor]]]:
         """Waits for one answer of each rank."""
-        found: dict[int, tuple[Done, dict[Key, torch.Tensor]]] = {}
+        found: dict[int, tuple[DoneMessage, dict[Key, torch.Tensor]]] = {}
         moved_s, before = time.monotonic(), self.where()
         while len(found) < self._num:
             for rank, answer in self._next({rank for rank in range(self._num) if rank not in found}):
@@ -391,9 +391,11 @@ class Ranks:
                 self._give_up({}, time.monotonic(), done=found)
         return [found[rank] for rank in range(self._num)]
 
-    def _next(self, ranks: set[int], timeout_s: float = 0.2) -> list[tuple[int, Event | tuple[Done, dict[Key, torch.Tensor]]]]:
+    def _next(
+        self, ranks: set[int], timeout_s: float = 0.2
+    ) -> list[tuple[int, Event | tuple[DoneMessage, dict[Key, torch.Tensor]]]]:
         """Waits a little for answers, and for the ends of processes."""
-        found: list[tuple[int, Event | tuple[Done, dict[Key, torch.Tensor]]]] = []
+        found: list[tuple[int, Event | tuple[DoneMessage, dict[Key, torch.Tensor]]]] = []
         with selectors.DefaultSelector() as selector:
             for rank in ranks:
                 selector.register(self._processes[rank].wire.end, selectors.EVENT_READ, rank)
@@ -403,10 +405,10 @@ class Ranks:
             try:
                 message, pieces = process.wire.receive()
             except (EOFError, OSError):
-                found.append((rank, Gone(process.wait(_STOP_TIMEOUT_S))))
+                found.append((rank, RankExited(process.wait(_STOP_TIMEOUT_S))))
                 continue
-            assert isinstance(message, Done | Failed), "ranks say nothing else"
-            found.append((rank, message if isinstance(message, Failed) else (message, pieces)))
+            assert isinstance(message, DoneMessage | FailedMessage), "ranks say nothing else"
+            found.append((rank, message if isinstance(message, FailedMessage) else (message, pieces)))
         return found
 
     def _give_up(self, events: dict[int, Event], until_s: float, done: Mapping[int, object] | None = None) -> None:
@@ -415,7 +417,7 @@ class Ranks:
         where = self.where()
         while not any(map(is_cause, events.values())):
             for rank, event in self._next({r for r in range(self._num) if r not in events}):
-                if isinstance(event, Gone | Failed):
+                if isinstance(event, RankExited | FailedMessage):
                     events[rank] = event
             if time.monotonic() >= until_s:
                 break
@@ -424,9 +426,9 @@ class Ranks:
         self.stop(is_abrupt=True)
         raise error
 
-    def where(self) -> list[Where]:
+    def where(self) -> list[RankPosition]:
         """Returns how far each rank is."""
-        return [Where(*self._progress.of(rank)) for rank in range(self._num)] if self._progress else []
+        return [RankPosition(*self._progress.of(rank)) for rank in range(self._num)] if self._progress else []
 
 
 def _whole(plan: Plan, tensors: Mapping[str, str], pieces: Sequence[Pieces]) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ import torch
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Plan
 from dyorc.offline.program import TensorProgram
-from dyorc.offline.runtime.ranks import Ran, RankOptions, Ranks
+from dyorc.offline.runtime.ranks import RankOptions, Ranks, RunResult
 from dyorc.offline.runtime.training import Trained, Training, train_on
 from dyorc.offline.verify import verify
 
@@ -20,7 +20,7 @@ def run(
     allow_unverified: bool = False,
     overlap: bool = False,
     options: RankOptions | None = None,
-) -> Ran:
+) -> RunResult:
     """Runs a plan once, on ranks of its own, and returns the whole results.
 
     Args:

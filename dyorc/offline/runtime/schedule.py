@@ -12,8 +12,8 @@ from dyorc.offline.plan import Algorithm, Apply, Collective, CollectiveKind, Coo
 from dyorc.offline.plan.kernels import parts_of
 from dyorc.offline.program import Argument, Shard
 from dyorc.offline.program.costs import VIEWS
-from dyorc.offline.runtime.lanes import Lane, Lanes, Pair
-from dyorc.offline.runtime.moves import Key, Move, key_at, moves_between, pieces_at
+from dyorc.offline.runtime.lanes import Lanes, MessageLane, Pair
+from dyorc.offline.runtime.moves import Key, RegionMove, key_at, moves_between, pieces_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combine:
+class CombinePieces:
     """Change a placement without other ranks: along time, by cutting, or by filling with zeros.
 
     Attributes:
@@ -79,7 +79,7 @@ class Combine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class CollectiveExchange:
     """Take part in a collective of several ranks.
 
     Attributes:
@@ -131,10 +131,10 @@ class Relocate:
     step: int
     value: str
     targets: Mapping[Key, Region]
-    moves: tuple[Move, ...]
+    moves: tuple[RegionMove, ...]
     reads: tuple[Key, ...]
     is_between_two: bool
-    lanes: Mapping[Pair, Lane]
+    lanes: Mapping[Pair, MessageLane]
 
     @property
     def makes(self) -> tuple[Key, ...]:
@@ -173,9 +173,9 @@ class Fused:
     step: int
     products: tuple[Compute, ...]
     order: tuple[int, ...]
-    scatter: Exchange
+    scatter: CollectiveExchange
     computes: tuple[Compute, ...]
-    gathers: tuple[Exchange, ...]
+    gathers: tuple[CollectiveExchange, ...]
     num_chunks: int
     dims: Mapping[Key, int]
     cuts: Mapping[Key, int]
@@ -194,11 +194,11 @@ class Fused:
         return (*(gather.target for gather in self.gathers), *self.kept)
 
 
-Instruction: TypeAlias = Compute | Combine | Exchange | Relocate | Fused
+Instruction: TypeAlias = Compute | CombinePieces | CollectiveExchange | Relocate | Fused
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RankSchedule:
     """One rank's instructions.
 
     Attributes:
@@ -235,14 +235,14 @@ def schedule_of(
     *,
     then: Sequence[tuple[str, str]] = (),
     lanes: Lanes | None = None,
-) -> Schedule:
+) -> RankSchedule:
     """Returns what a rank does.
 
     Args:
         plan: What is run.
         rank: Whose instructions are wanted.
         then: Pairs of placed tensors of equal shape: after the plan's steps, the first of each pair is brought to where and how
-            the second lies. The pieces that are made are named after the pair, by `then_key`.
+            the second lies. The pieces that are made are named after the pair, by `then_id`.
         lanes: Of each transfer, by the number of its step; None: all goes through torch.distributed.
     """
     kernels = {kernel.first: kernel for kernel in plan.kernels}
@@ -261,10 +261,10 @@ def schedule_of(
     for key, at in last.items():
         if key.tensor not in kept and THEN not in key.tensor:
             releases[at].append(key)
-    return Schedule(plan, rank, tuple(instructions), tuple(map(tuple, releases)))
+    return RankSchedule(plan, rank, tuple(instructions), tuple(map(tuple, releases)))
 
 
-def divided(schedule: Schedule, lasting: Collection[Key]) -> tuple[Schedule, Schedule]:
+def divide_schedule(schedule: RankSchedule, lasting: Collection[Key]) -> tuple[RankSchedule, RankSchedule]:
     """Divides a schedule into what can be done once, and what is done for each batch.
 
     Done once are views and cuts of pieces that last, and of these again: the transpose of each matrix, for example.
@@ -290,7 +290,7 @@ def divided(schedule: Schedule, lasting: Collection[Key]) -> tuple[Schedule, Sch
 def _is_view(instruction: Instruction) -> bool:
     if isinstance(instruction, Compute):
         return bool(instruction.inputs) and instruction.op.split(".")[1] in VIEWS
-    return isinstance(instruction, Combine) and instruction.kind in _LOCAL_KINDS
+    return isinstance(instruction, CombinePieces) and instruction.kind in _LOCAL_KINDS
 
 
 THEN = " -> "
@@ -302,7 +302,7 @@ def then_id(source: str, target: str) -> str:
 
 
 def _of_step(
-    plan: Plan, rank: int, number: int, step: Step, lanes: Mapping[Pair, Lane] = MappingProxyType({})
+    plan: Plan, rank: int, number: int, step: Step, lanes: Mapping[Pair, MessageLane] = MappingProxyType({})
 ) -> Iterator[Instruction]:
     match step:
         case Apply():
@@ -322,7 +322,7 @@ def _fused(plan: Plan, rank: int, kernel: Kernel) -> Iterator[Instruction]:
     if rank not in mesh.ranks:
         return
     found = [instruction for number in steps for instruction in _of_step(plan, rank, number, plan.steps[number])]
-    exchanges = tuple(instruction for instruction in found if isinstance(instruction, Exchange))
+    exchanges = tuple(instruction for instruction in found if isinstance(instruction, CollectiveExchange))
     if not exchanges:
         yield from found
         return
@@ -378,7 +378,7 @@ def _changed(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[I
         elif step.kind in _LOCAL_KINDS or len(line) == 1:
             yield _combined(plan, number, step, line, [index])
         else:
-            yield Exchange(
+            yield CollectiveExchange(
                 step=number,
                 kind=step.kind,
                 algorithm=step.algorithm,
@@ -391,7 +391,7 @@ def _changed(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[I
             )
 
 
-def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordinate], indices: Sequence[int]) -> Combine:
+def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordinate], indices: Sequence[int]) -> CombinePieces:
     """`indices`: which pieces of the line this rank makes, and reads."""
     axis = plan.mesh_of(step.source).axis_index(step.axis)
     before, after = plan.tensors[step.source].layout[axis], plan.tensors[step.target].layout[axis]
@@ -403,7 +403,7 @@ def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordina
             start = sum(after.sizes[:index])
             cut = (slice(None),) * after.dim + (slice(start, start + after.sizes[index]),)
         targets.setdefault(key, (key, cut, step.kind is CollectiveKind.MASK and index > 0))
-    return Combine(
+    return CombinePieces(
         step=number,
         kind=step.kind,
         sources=tuple(dict.fromkeys(key_at(plan, step.source, line[index]) for index in indices)),
@@ -413,7 +413,7 @@ def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordina
 
 
 def _relocated(
-    plan: Plan, rank: int, number: int, step: Transfer, lanes: Mapping[Pair, Lane], renamed: str = ""
+    plan: Plan, rank: int, number: int, step: Transfer, lanes: Mapping[Pair, MessageLane], renamed: str = ""
 ) -> Iterator[Relocate]:
     every = list(moves_between(plan, step.source, step.target, step.part))
     moves = [move for move in every if rank in (move.source_rank, move.target_rank)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from dyorc.offline.runtime.crowd import Pause, slept
+from dyorc.offline.runtime.crowd import Pause, sleep_for
 
 Thing = TypeVar("Thing")
 
@@ -59,7 +59,7 @@ class Buckets:
         pause: Waits until so many seconds of sending are done.
     """
 
-    def __init__(self, rank: int, shapes: Mapping[tuple[int, int], LinkShape], pause: Pause = slept) -> None:
+    def __init__(self, rank: int, shapes: Mapping[tuple[int, int], LinkShape], pause: Pause = sleep_for) -> None:
         self._buckets = {target: TokenBucket(shape) for (source, target), shape in shapes.items() if source == rank}
         self._clock: Callable[[], float] = time.monotonic
         self._pause = pause

@@ -16,11 +16,11 @@ from dyorc.offline.plan import Plan
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.runtime.ranks import Ranks
 from dyorc.offline.runtime.training import Training, load_training, steps_of
-from dyorc.offline.runtime.turns import Claim, Turns
+from dyorc.offline.runtime.turns import JobTurns, PhaseClaim
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """One of several jobs.
 
     Attributes:
@@ -62,12 +62,12 @@ class Sharing:
         lease_s: How long a turn may take before the next job goes on.
     """
 
-    claims: tuple[tuple[Claim, ...], ...]
+    claims: tuple[tuple[PhaseClaim, ...], ...]
     lease_s: float
 
 
 def run_side_by_side(
-    jobs: Sequence[Job],
+    jobs: Sequence[TrainingJob],
     groups: Sequence[Ranks],
     sharing: Sharing | None,
     heard: Callable[[int, int], None] = lambda job, step: None,
@@ -100,22 +100,22 @@ def run_side_by_side(
     return runs
 
 
-def _turns(sharing: Sharing | None, folder: str, number: int, job: Job) -> Turns | None:
+def _turns(sharing: Sharing | None, folder: str, number: int, job: TrainingJob) -> JobTurns | None:
     if sharing is None:
         return None
-    return Turns(folder=folder, job=number, claims=sharing.claims, num_steps=job.training.steps, lease_s=sharing.lease_s)
+    return JobTurns(folder=folder, job=number, claims=sharing.claims, num_steps=job.training.steps, lease_s=sharing.lease_s)
 
 
 @dataclass(frozen=True)
 class _Work:
     """One job on its ranks. Any error ends it, and nothing else: those of what the user wrote, too."""
 
-    job: Job
+    job: TrainingJob
     ranks: Ranks
     run: JobRun
     heard: Callable[[int], None]
 
-    def load(self, turns: Turns | None) -> None:
+    def load(self, turns: JobTurns | None) -> None:
         job = self.job
         try:
             load_training(self.ranks, job.plan, job.program, job.sources, job.training, turns)

@@ -9,8 +9,8 @@ import torch
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Plan
 from dyorc.offline.program import TensorProgram
-from dyorc.offline.runtime.ranks import Ran, Ranks
-from dyorc.offline.runtime.turns import Turns
+from dyorc.offline.runtime.ranks import Ranks, RunResult
+from dyorc.offline.runtime.turns import JobTurns
 from dyorc.offline.runtime.wire import Update
 
 _MAX_BEGUN = 2
@@ -99,7 +99,7 @@ def load_training(
     program: TensorProgram,
     sources: Mapping[str, torch.Tensor],
     training: Training,
-    turns: Turns | None = None,
+    turns: JobTurns | None = None,
 ) -> int:
     """Gives ranks what they need for training, and returns how many steps are done already. `train_on` says what is what.
 
@@ -121,7 +121,7 @@ def steps_of(
     make_batch: Callable[[int], Mapping[str, torch.Tensor]],
     training: Training,
     first: int,
-) -> Iterator[Ran]:
+) -> Iterator[RunResult]:
     """Trains step after step on ranks that have loaded it, and yields what each step gave."""
     begun = first
     for step in range(first, training.steps):

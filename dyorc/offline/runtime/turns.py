@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dyorc.offline.runtime.presence import Presence
+from dyorc.offline.runtime.presence import PresenceLock
 
 _POLL_S = 0.0003
 _LOOK_S = 0.02
@@ -33,7 +33,7 @@ _WORD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class PhaseClaim:
     """A phase of a job's step, and its turns.
 
     Attributes:
@@ -50,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class JobTurns:
     """What the ranks of one job know of the turns of all.
 
     Attributes:
@@ -63,7 +63,7 @@ class Turns:
 
     folder: str
     job: int
-    claims: tuple[tuple[Claim, ...], ...]
+    claims: tuple[tuple[PhaseClaim, ...], ...]
     num_steps: int
     lease_s: float
 
@@ -76,13 +76,13 @@ class _Owner(NamedTuple):
 class Board:
     """One device's board, as one job sees it. Not for several threads."""
 
-    def __init__(self, turns: Turns, rank: int) -> None:
+    def __init__(self, turns: JobTurns, rank: int) -> None:
         self._job = turns.job
         self._lines = _lines(turns.claims)
         self._lease_ns = int(turns.lease_s * 1e9)
         self._late_at = 2 * (1 + max(self._lines))
         path = Path(turns.folder) / str(rank)
-        self._there = [Presence(path.with_suffix(f".{job}")) for job in range(len(turns.claims))]
+        self._there = [PresenceLock(path.with_suffix(f".{job}")) for job in range(len(turns.claims))]
         size = (self._late_at + len(turns.claims)) * _WORD
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -109,7 +109,7 @@ class Board:
         self._words.release()
         self._map.close()
 
-    def turn_of(self, claim: Claim, step: int) -> int:
+    def turn_of(self, claim: PhaseClaim, step: int) -> int:
         """Returns the number of a phase's turn in one of the job's steps."""
         return (step + claim.delay) * len(self._lines[claim.resource]) + claim.place
 
@@ -155,7 +155,7 @@ class Board:
         return True
 
 
-def _lines(claims: Sequence[Sequence[Claim]]) -> dict[int, list[_Owner]]:
+def _lines(claims: Sequence[Sequence[PhaseClaim]]) -> dict[int, list[_Owner]]:
     """For each resource, whose turns those of a period are."""
     found: dict[int, dict[int, _Owner]] = {}
     for job, phases in enumerate(claims):
@@ -167,7 +167,7 @@ def _lines(claims: Sequence[Sequence[Claim]]) -> dict[int, list[_Owner]]:
 class TurnTaker:
     """Takes a job's turns on one device as its steps go on. Not for several threads."""
 
-    def __init__(self, turns: Turns, rank: int) -> None:
+    def __init__(self, turns: JobTurns, rank: int) -> None:
         self._claims = turns.claims[turns.job]
         self._num_steps = turns.num_steps
         self._board = Board(turns, rank)

@@ -14,11 +14,11 @@ import msgspec
 import torch
 
 from dyorc.offline.plan import Region
-from dyorc.offline.runtime.crowd import Crowd
+from dyorc.offline.runtime.crowd import DeviceSharing
 from dyorc.offline.runtime.egress import Egress
 from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.shaping import LinkShape
-from dyorc.offline.runtime.turns import Turns
+from dyorc.offline.runtime.turns import JobTurns
 
 Pieces: TypeAlias = Mapping[Key, torch.Tensor]
 
@@ -27,7 +27,7 @@ Paces: TypeAlias = tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartMessage:
     """Meet the others.
 
     Attributes:
@@ -49,7 +49,7 @@ class Start:
     slowness: float
     shapes: Mapping[tuple[int, int], LinkShape]
     egress: Egress | None
-    crowd: Crowd | None
+    crowd: DeviceSharing | None
     timeout_s: float
 
 
@@ -69,7 +69,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadMessage:
     """Prepare to run a plan. The sources that stay from step to step come along, unless they are in a checkpoint.
 
     Attributes:
@@ -88,11 +88,11 @@ class Load:
     checkpoint: str = ""
     weights: str = ""
     paces: Paces = ()
-    turns: Turns | None = None
+    turns: JobTurns | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepMessage:
     """Run the plan once. The inputs come along.
 
     Attributes:
@@ -109,7 +109,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Save:
+class SaveMessage:
     """Write the lasting sources that this rank is the first to hold.
 
     Attributes:
@@ -120,17 +120,17 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class FetchMessage:
     """Send the lasting sources that this rank is the first to hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopMessage:
     """End."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class DoneMessage:
     """A rank has done what it was told to.
 
     Attributes:
@@ -153,7 +153,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class FailedMessage:
     """A rank raised.
 
     Attributes:
@@ -165,7 +165,9 @@ class Failed:
     is_of_link: bool
 
 
-Message: TypeAlias = Start | Load | Step | Save | Fetch | Stop | Done | Failed
+Message: TypeAlias = (
+    StartMessage | LoadMessage | StepMessage | SaveMessage | FetchMessage | StopMessage | DoneMessage | FailedMessage
+)
 _KINDS = {kind.__name__: kind for kind in get_args(Message)}
 _LENGTHS = struct.Struct("<QQ")
 """Of the message, and of the tensors."""

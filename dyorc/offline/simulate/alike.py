@@ -9,7 +9,7 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Mesh
 
 
-class Group(NamedTuple):
+class RankGroup(NamedTuple):
     """Ranks that exchange something.
 
     Attributes:
@@ -21,7 +21,7 @@ class Group(NamedTuple):
     others: tuple[tuple[int, ...], ...]
 
 
-class Alike:
+class RankKinds:
     """Ranks by kind. The first of each kind stands for all of them."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Alike:
         self.first = tuple(range(cluster.num_ranks)) if first is None else tuple(first)
         self._channels = channels or {}
         self._positions: dict[str, list[tuple[int, int]]] = {}
-        self._groups: dict[tuple[str, str], list[Group]] = {}
+        self._groups: dict[tuple[str, str], list[RankGroup]] = {}
         self._firsts: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     @cached_property
@@ -87,7 +87,7 @@ class Alike:
             found = self._positions[mesh.name] = list(pairs)
         return found
 
-    def groups(self, mesh: Mesh, axis: str) -> Sequence[Group]:
+    def groups(self, mesh: Mesh, axis: str) -> Sequence[RankGroup]:
         """The groups along an axis that are simulated."""
         found = self._groups.get((mesh.name, axis))
         if found is None:
@@ -95,7 +95,7 @@ class Alike:
             for positions in groups_along(mesh, axis):
                 kinds.setdefault(min(self.first[mesh.ranks[position]] for position in positions), []).append(positions)
             found = [
-                Group(first, tuple(tuple(mesh.ranks[position] for position in positions) for positions in others))
+                RankGroup(first, tuple(tuple(mesh.ranks[position] for position in positions) for positions in others))
                 for first, *others in kinds.values()
             ]
             self._groups[mesh.name, axis] = found

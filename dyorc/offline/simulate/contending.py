@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dyorc.offline.cluster import Contention
-from dyorc.offline.simulate.tasks import Task
+from dyorc.offline.simulate.tasks import SimulatedTask
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Going:
 class Contending:
     """Tasks under way, each with what is left of it. Both methods return the tasks whose ends change, with their new ends."""
 
-    def __init__(self, contention: Contention, tasks: Sequence[Task], num_ranks: int) -> None:
+    def __init__(self, contention: Contention, tasks: Sequence[SimulatedTask], num_ranks: int) -> None:
         self._contention = contention
         self._tasks = tasks
         self._going: dict[int, _Going] = {}
@@ -50,7 +50,7 @@ class Contending:
             self._of(task)[rank].remove(index)
         return list(self._changed(task, now_s))
 
-    def _of(self, task: Task) -> list[set[int]]:
+    def _of(self, task: SimulatedTask) -> list[set[int]]:
         return self._communicating if task.is_communication else self._computing
 
     def _times(self, index: int) -> float:
@@ -60,7 +60,7 @@ class Contending:
             return 1.0
         return self._contention.times(task.duration_s) if task.is_communication else self._contention.computing
 
-    def _changed(self, task: Task, now_s: float) -> Iterator[tuple[int, float]]:
+    def _changed(self, task: SimulatedTask, now_s: float) -> Iterator[tuple[int, float]]:
         others = self._computing if task.is_communication else self._communicating
         for index in dict.fromkeys(other for rank in task.ranks for other in sorted(others[rank])):
             going, times = self._going[index], self._times(index)

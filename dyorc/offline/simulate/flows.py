@@ -8,10 +8,10 @@ of their rates. Nobody gets less than what is reserved, as long as no more is re
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from dyorc.offline.simulate.ports import Flow
+from dyorc.offline.simulate.ports import NetworkFlow
 
 
-def speeds_of(flows: Mapping[int, Flow], capacities: Sequence[float]) -> dict[int, float]:
+def speeds_of(flows: Mapping[int, NetworkFlow], capacities: Sequence[float]) -> dict[int, float]:
     """Returns how many times faster than reserved each flow is."""
     left = list(capacities)
     growing, found = dict(flows), dict[int, float]()
@@ -39,14 +39,14 @@ class Flows:
 
     def __init__(self, capacities: Sequence[float]) -> None:
         self._capacities = capacities
-        self._flows: dict[int, Flow] = {}
+        self._flows: dict[int, NetworkFlow] = {}
         self._left_s: dict[int, float] = {}
         self._speeds: dict[int, float] = {}
         self._now_s = 0.0
         self.due_s = inf
         """When the first of them ends, if none begins before."""
 
-    def begin(self, index: int, flow: Flow, work_s: float, now_s: float) -> None:
+    def begin(self, index: int, flow: NetworkFlow, work_s: float, now_s: float) -> None:
         """Adds a communication."""
         self._advance(now_s)
         self._flows[index], self._left_s[index] = flow, work_s

@@ -12,7 +12,7 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Network
 
 
-class Flow(NamedTuple):
+class NetworkFlow(NamedTuple):
     """A communication whose speed depends on what else passes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ports:
         self._lends = network is not None and not network.is_strict
         self._cluster = cluster
         self._limited = cluster.limited_to(network) if network else cluster
-        self._flows: dict[tuple[int, ...], Flow | None] = {}
+        self._flows: dict[tuple[int, ...], NetworkFlow | None] = {}
         ways = [machine for machine in cluster.machines for _ in (0, 1)] if self._lends else []
         self.capacities = tuple(cluster.capacity_of(machine) for machine in ways)
 
@@ -57,7 +57,7 @@ class Ports:
             found = self._of_group[key] = tuple(self._find(ranks, is_message))
         return found
 
-    def flow(self, ranks: tuple[int, ...], *, is_message: bool = False) -> Flow | None:
+    def flow(self, ranks: tuple[int, ...], *, is_message: bool = False) -> NetworkFlow | None:
         """What the speed of a communication depends on; None if it does not change."""
         if not self._lends:
             return None
@@ -83,13 +83,13 @@ class Ports:
         pairs = zip(machines, [*machines[1:], machines[0]], strict=True)
         return [pair for pair in pairs if pair[0] != pair[1]][: 1 if is_message else None]
 
-    def _find_flow(self, ranks: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Flow:
+    def _find_flow(self, ranks: Sequence[int], pairs: Sequence[tuple[int, int]]) -> NetworkFlow:
         ring = list(ranks)[:2] if len(pairs) == 1 else list(ranks)
         if len(pairs) == 1:
             link = self._limited.link_between(*ring)
             reserved, latency_s, most = link.bytes_per_s, link.latency_s, self._cluster.link_between(*ring).bytes_per_s
         else:
             (reserved, latency_s), (most, _) = self._limited.slowest_link(ring), self._cluster.slowest_link(ring)
-        return Flow(
+        return NetworkFlow(
             reserved, most, latency_s, tuple(dict.fromkeys(way for one, other in pairs for way in (2 * one, 2 * other + 1)))
         )

@@ -15,20 +15,20 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dyorc.offline.cluster import Cluster, Device
 from dyorc.offline.plan import Apply, Collective, CollectiveKind, Mesh, Plan, Transfer
-from dyorc.offline.simulate.alike import Alike, groups_along, machines_of
+from dyorc.offline.simulate.alike import RankKinds, groups_along, machines_of
 from dyorc.offline.simulate.sizes import Sizes
 
 _Groups = list[tuple[int, ...]]
 
 
-def ranks_alike(plan: Plan, cluster: Cluster, sizes: Sizes) -> Alike:
+def ranks_alike(plan: Plan, cluster: Cluster, sizes: Sizes) -> RankKinds:
     """Finds which ranks are alike.
 
     Those of plans with kernels, limits or transfers are not looked at, nor where computing and communicating slow each other:
     each is a kind of its own.
     """
     if cluster.contention or plan.network or plan.kernels or any(isinstance(step, Transfer) for step in plan.steps):
-        return Alike(cluster)
+        return RankKinds(cluster)
     return _Refinement(plan, cluster, sizes).alike()
 
 
@@ -50,7 +50,7 @@ class _Refinement:
         for name, columns in _columns(plan, sizes).items():
             self._divide(self._spread(plan.meshes[name].ranks, zip(*columns, strict=True)))
 
-    def alike(self) -> Alike:
+    def alike(self) -> RankKinds:
         num_kinds = 0
         while num_kinds != (num_kinds := max(self._kinds) + 1):
             for number, groups in enumerate(self._axes):
@@ -58,11 +58,11 @@ class _Refinement:
             if len(self._channels) > 1:
                 self._divide_by_machines()
         if len(self._channels) > 1 and not self._are_ports_alike():
-            return Alike(self._cluster)
+            return RankKinds(self._cluster)
         firsts: dict[int, int] = {}
         first = [firsts.setdefault(kind, rank) for rank, kind in enumerate(self._kinds)]
         channels = {group: (number, min(first[rank] for rank in group)) for group, number in self._channels.items()}
-        return Alike(self._cluster, first, channels)
+        return RankKinds(self._cluster, first, channels)
 
     def _divide(self, of_ranks: Iterable[Hashable]) -> None:
         """Ranks of one kind that differ in something are of several kinds from now on."""

@@ -55,7 +55,7 @@ def repeated_operations(plan: Plan, cluster: Cluster | None = None) -> tuple[Rep
     return tuple(sorted(found, key=lambda one: (-(one.seconds or 0), -one.bytes_share, one.op)))
 
 
-def folded(operations: Sequence[RepeatedOperation], num: int) -> tuple[RepeatedOperation, ...]:
+def fold_operations(operations: Sequence[RepeatedOperation], num: int) -> tuple[RepeatedOperation, ...]:
     """Returns the first operations, and one that adds up the others, if there are more than `num`."""
     if len(operations) <= num:
         return tuple(operations)

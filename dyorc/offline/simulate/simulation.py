@@ -8,7 +8,7 @@ from typing import Any
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Apply, Collective, Plan
-from dyorc.offline.simulate.tasks import Task
+from dyorc.offline.simulate.tasks import SimulatedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Simulation:
     peak_bytes: tuple[int, ...]
     memory: tuple[tuple[tuple[float, int], ...], ...] = field(repr=False)
     first_alike: tuple[int, ...] = field(repr=False)
-    tasks: tuple[Task, ...] = field(repr=False)
+    tasks: tuple[SimulatedTask, ...] = field(repr=False)
     times: tuple[tuple[float, float], ...] = field(repr=False)
 
     @cached_property
@@ -78,7 +78,7 @@ class Simulation:
             "peak_bytes": list(self.peak_bytes),
         }
 
-    def _name(self, task: Task) -> str:
+    def _name(self, task: SimulatedTask) -> str:
         step = self.plan.steps[task.step]
         match step:
             case Apply():

@@ -18,9 +18,9 @@ from dyorc.offline.plan.kernels import NUM_TERMS, Parts, parts_of
 from dyorc.offline.program import Partial, Replicate, TensorProgram
 from dyorc.offline.program.costs import FREE, NodeCost, costs_of
 from dyorc.offline.program.graph import type_sizes
-from dyorc.offline.simulate.alike import Alike, Group, groups_along
+from dyorc.offline.simulate.alike import RankGroup, RankKinds, groups_along
 from dyorc.offline.simulate.chunks import ChunkTimes, kernel_s
-from dyorc.offline.simulate.ports import Flow, Ports
+from dyorc.offline.simulate.ports import NetworkFlow, Ports
 from dyorc.offline.simulate.refinement import ranks_alike
 from dyorc.offline.simulate.sizes import Sizes
 
@@ -28,7 +28,7 @@ PieceKey = tuple[str, int, int]
 """A placed tensor, a rank, and the part of the work."""
 
 
-class Task(NamedTuple):
+class SimulatedTask(NamedTuple):
     """Something that takes time.
 
     Attributes:
@@ -52,7 +52,7 @@ class Task(NamedTuple):
     after: tuple[int, ...]
     reads: tuple[int, ...]
     makes: tuple[int, ...]
-    flow: Flow | None = None
+    flow: NetworkFlow | None = None
     others: tuple[tuple[int, ...], ...] = ()
 
 
@@ -77,13 +77,13 @@ class Tasks:
         alike: Which ranks are simulated, and for whom.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[SimulatedTask, ...]
     buffers: tuple[Buffer, ...]
     sources: tuple[int, ...]
     kept: frozenset[int]
     num_ports: int
     capacities: tuple[float, ...] = ()
-    alike: Alike
+    alike: RankKinds
 
     @cached_property
     def followers(self) -> Sequence[Sequence[int]]:
@@ -113,7 +113,7 @@ def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
     if plan.num_ranks > cluster.num_ranks:
         raise PlanError(f"the plan is for {plan.num_ranks} ranks, and cluster {cluster.name} has {cluster.num_ranks} devices")
     sizes = Sizes(plan)
-    alike = ranks_alike(plan, cluster, sizes) if is_folded else Alike(cluster)
+    alike = ranks_alike(plan, cluster, sizes) if is_folded else RankKinds(cluster)
     return _Reader(plan, costs_of(program), cluster, sizes, alike, overlap=overlap).read()
 
 
@@ -121,7 +121,7 @@ class _Reader:
     """Reads the steps in order."""
 
     def __init__(
-        self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, sizes: Sizes, alike: Alike, *, overlap: bool
+        self, plan: Plan, costs: Mapping[str, NodeCost], cluster: Cluster, sizes: Sizes, alike: RankKinds, *, overlap: bool
     ) -> None:
         self._plan = plan
         self._costs = costs
@@ -131,7 +131,7 @@ class _Reader:
         self._alike = alike
         self._ports = Ports(cluster, plan.network)
         self._ports_of: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._tasks: list[Task] = []
+        self._tasks: list[SimulatedTask] = []
         self._buffers: list[Buffer] = []
         self._pieces: dict[PieceKey, tuple[int, tuple[int, ...]]] = {}  # -> its buffer, and the tasks that it is ready after
         self._last: dict[object, int] = {}  # rank or channel -> its latest task
@@ -212,7 +212,7 @@ class _Reader:
         for position, rank in self._alike.positions(mesh):
             self._compute(index, rank, 0.0, [(step.source, rank, part)], [((step.target, rank, part), after[position])])
 
-    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, group: Group) -> None:
+    def _exchange(self, index: int, step: Collective, mesh: Mesh, part: int, group: RankGroup) -> None:
         before, after = self._sizes.bytes_of(step.source)[part], self._sizes.bytes_of(step.target)[part]
         ranks = tuple(mesh.ranks[position] for position in group.positions)
         sizes_after = [after[position] for position in group.positions]
@@ -423,7 +423,9 @@ class _Reader:
             makes.append(self._buffer(key[1], num_bytes))
             self._pieces[key] = (makes[-1], ready)
         self._tasks.append(
-            Task(step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes), None, others)
+            SimulatedTask(
+                step, ranks, duration_s, is_communication, ports, tuple(after), tuple(reads), tuple(makes), None, others
+            )
         )
         return index
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.offline.runtime import Nursery
+from dyorc.offline.runtime import RankForkServer
 from tests.deadlines import TIMEOUT_S
 
 
@@ -23,12 +23,12 @@ def solver_threads() -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[RankForkServer]:
     """Forks ranks for all tests. Those that it has forked are its children, so what a test leaves of them is found."""
-    with Nursery(TIMEOUT_S) as started:
+    with RankForkServer(TIMEOUT_S) as started:
         yield started
 
 
 @pytest.fixture(scope="module", autouse=True)
-def leaves_nothing(nursery: Nursery, solver_threads: None, leaves_nothing: None) -> None:
+def leaves_nothing(nursery: RankForkServer, solver_threads: None, leaves_nothing: None) -> None:
     """Checks that the module leaves nothing else behind; see the folder above."""

@@ -19,7 +19,7 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import PARTIAL, REPLICATE, Shard
 from dyorc.offline.reproduce.channels import copies, training_rows
 from dyorc.offline.reproduce.table import Relation
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks, Training, train_on
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks, Training, train_on
 from dyorc.offline.runtime.lanes import MEMORY_FOLDER
 from dyorc.transport.arena_file import open_arena, read_layout
 from tests.deadlines import TIMEOUT_S
@@ -30,7 +30,7 @@ _OTHERS = [ChannelKind.STATIC, ChannelKind.DYNAMIC, ChannelKind.GRPC]
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: Nursery) -> Iterator[Ranks]:
+def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
     with Ranks(RankOptions(num_ranks=2), nursery.fork) as started:
         pids = started.pids
         yield started
@@ -129,7 +129,7 @@ def test_a_killed_rank_is_named_and_leaves_nothing_in_shared_memory(ranks: Ranks
     assert not _arenas_of(pids)
 
 
-def test_ranks_that_are_killed_while_their_memory_has_a_name_leave_nothing(nursery: Nursery) -> None:
+def test_ranks_that_are_killed_while_their_memory_has_a_name_leave_nothing(nursery: RankForkServer) -> None:
     found = example("gpt")
     with Ranks(RankOptions(num_ranks=2), nursery.fork) as started:
         pids, errors = started.pids, list[PlanRunError]()

@@ -8,7 +8,7 @@ import torch
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.passes.coconet import fused, in_rings, overlapped, sliced
 from dyorc.offline.planners.baselines.data_parallel import dp_even
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks
 from tests.unit.offline.test_coconet import multiplied, split_by_columns, trained
 
 
@@ -16,7 +16,7 @@ def _is_same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor])
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(nursery: Nursery) -> None:
+def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(nursery: RankForkServer) -> None:
     found = trained("adam")
     num, width = 3, prod(found.program.values["w"].shape) * 8
     plan = in_rings(dp_even(found.program, even_cluster(num)))
@@ -36,7 +36,7 @@ def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(nursery: N
     assert sum(whole.sent_bytes) == expected
 
 
-def test_a_product_is_made_while_its_sum_goes_round_and_each_rank_sends_as_much(nursery: Nursery) -> None:
+def test_a_product_is_made_while_its_sum_goes_round_and_each_rank_sends_as_much(nursery: RankForkServer) -> None:
     """Whole numbers, so that any order of additions inside a product gives the same bits."""
     found = multiplied()
     plan = in_rings(split_by_columns(found, 3))

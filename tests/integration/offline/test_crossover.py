@@ -17,9 +17,9 @@ from dyorc.offline.cluster import even_cluster
 from dyorc.offline.plan.codec import read_plan, write_plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.crossover.file import write_merged
-from dyorc.offline.planners.crossover.merge import Candidate, Merged, merged
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks, Training
-from dyorc.offline.runtime.side_by_side import Job, run_side_by_side
+from dyorc.offline.planners.crossover.merge import MergeCandidate, MergedJobs, merge_jobs
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks, Training
+from dyorc.offline.runtime.side_by_side import TrainingJob, run_side_by_side
 from dyorc.planned_module import module_of, program_of
 from tests.deadlines import TIMEOUT_S
 from tests.unit.offline.examples import example
@@ -35,19 +35,19 @@ def make():
 
 
 @pytest.fixture(scope="module")
-def groups(nursery: Nursery) -> Iterator[list[Ranks]]:
+def groups(nursery: RankForkServer) -> Iterator[list[Ranks]]:
     """The ranks of three jobs."""
     options = RankOptions(num_ranks=2, device="cpu", timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     with ExitStack() as stack:
         yield [stack.enter_context(Ranks(options, nursery.fork)) for _ in _RATES]
 
 
-def _jobs() -> tuple[list[Job], Merged]:
+def _jobs() -> tuple[list[TrainingJob], MergedJobs]:
     found, cluster = example("gpt"), even_cluster(2, flops_per_s=1e9, bytes_per_s=1e8)
     plan = PLANNERS["dp_even"](found.program, cluster)
     inputs = {name: found.sources[name] for name in found.program.inputs}
     jobs = [
-        Job(
+        TrainingJob(
             plan=plan,
             program=found.program,
             sources=found.sources,
@@ -56,7 +56,7 @@ def _jobs() -> tuple[list[Job], Merged]:
         )
         for rate in _RATES
     ]
-    return jobs, merged([Candidate(name=name, plan=plan, program=found.program) for name in "abc"], cluster)
+    return jobs, merge_jobs([MergeCandidate(name=name, plan=plan, program=found.program) for name in "abc"], cluster)
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_the_command_line_trains_merged_plans(groups: list[Ranks], tmp_path: Pat
     plan, target, cluster = tmp_path / "plan.json", f"{tmp_path}/model.py:make", even_cluster(2)
     program = program_of(target)
     write_plan(replace(PLANNERS["dp_even"](program, cluster), target=target), plan)
-    found = Candidate(name="plan.json", plan=read_plan(plan), program=program)
-    write_merged(merged([found, found], cluster), tmp_path / "merged.json")
+    found = MergeCandidate(name="plan.json", plan=read_plan(plan), program=program)
+    write_merged(merge_jobs([found, found], cluster), tmp_path / "merged.json")
     started = iter(groups)
     monkeypatch.setattr(runtime, "Ranks", lambda options: nullcontext(next(started)))  # real ranks, which have started
     printed = CliRunner().invoke(app, ["plan", "run", str(tmp_path / "merged.json"), "--steps", "3"], catch_exceptions=False)

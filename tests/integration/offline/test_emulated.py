@@ -10,25 +10,25 @@ import torch
 
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.planners.joint.bandwidth import Capacities
-from dyorc.offline.planners.joint.heuristics import Placing
+from dyorc.offline.planners.joint.heuristics import PlacementProblem
 from dyorc.offline.planners.joint.realise import realise
-from dyorc.offline.planners.joint.reduce import reduced
+from dyorc.offline.planners.joint.reduce import reduce_work
 from dyorc.offline.planners.joint.routes import network_of
-from dyorc.offline.planners.joint.schedule import Wires
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks, egress_of, paces_of
-from dyorc.offline.runtime.egress import Way
+from dyorc.offline.planners.joint.schedule import LinkModel
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks, egress_of, paces_of
+from dyorc.offline.runtime.egress import EgressShaper
 from dyorc.offline.simulate import simulate
 from tests.unit.offline.examples import example
 
 
-def test_emulated_machines_are_no_faster_than_simulated_ones(nursery: Nursery) -> None:
+def test_emulated_machines_are_no_faster_than_simulated_ones(nursery: RankForkServer) -> None:
     found = example("gpt")
     cluster = even_cluster(3, flops_per_s=1e7, bytes_per_s=1e7, latency_s=1e-3)
-    wires = Wires(cluster, Capacities(cluster).even())
+    wires = LinkModel(cluster, Capacities(cluster).even())
     near = even_cluster(3, flops_per_s=1e7)  # so near that not all runs on one
-    work = reduced(found.program, near, 16).work
+    work = reduce_work(found.program, near, 16).work
     in_turns = tuple(home % 3 for home in range(work.num_homes))  # devices mostly wait for each other
-    plan = realise(found.program, cluster, work, Placing(work, wires).placed(in_turns))
+    plan = realise(found.program, cluster, work, PlacementProblem(work, wires).evaluate(in_turns))
     network = network_of(Capacities(cluster).even(), cluster, is_strict=True)
     plan = replace(plan, network=network)
     simulated = simulate(plan, found.program, cluster)
@@ -59,7 +59,7 @@ def test_what_is_lent_to_whom(
 ) -> None:
     cluster = even_cluster(3, bytes_per_s=1000)
     egress = egress_of(cluster, network_of(Capacities(cluster).even(), cluster, is_strict=is_strict))
-    ways = [Way(egress, rank, tmp_path / "egress") for rank in range(3)]
+    ways = [EgressShaper(egress, rank, tmp_path / "egress") for rank in range(3)]
     for rank, machines in under_way.items():
         for machine in machines:
             ways[rank].mark(machine, 1)

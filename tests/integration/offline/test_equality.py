@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dyorc.offline.runtime import Nursery
+from dyorc.offline.runtime import RankForkServer
 from tests.equality.cases import SHARES, TINY, Case, variants
 from tests.equality.checking import Checker
 
@@ -30,7 +30,7 @@ def _diagonal() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def checker(nursery: Nursery) -> Iterator[Checker]:
+def checker(nursery: RankForkServer) -> Iterator[Checker]:
     with Checker(nursery.fork) as started:
         yield started
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from dyorc.errors import PlanRunError
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks
-from dyorc.offline.runtime.processes import RankProcess, spawned
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks
+from dyorc.offline.runtime.processes import RankProcess, spawn_rank
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.integration.offline.plans import data_parallel
 from tests.integration.offline.probing_rank import facts_of
@@ -23,9 +23,9 @@ from tests.unit.offline.examples import example
 
 _PARENT = """
 import os, signal, sys
-from dyorc.offline.runtime import Nursery
+from dyorc.offline.runtime import RankForkServer
 
-nursery = Nursery()
+nursery = RankForkServer()
 ranks = [nursery.fork(1.0) for _ in range(2)]
 os.kill(ranks[1].pid, signal.SIGSTOP)
 print(nursery.pid, *(rank.pid for rank in ranks), flush=True)
@@ -34,14 +34,14 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="module")
-def probing() -> Iterator[Nursery]:
+def probing() -> Iterator[RankForkServer]:
     """Forks ranks that tell what they are like."""
-    with Nursery(TIMEOUT_S, "tests.integration.offline.probing_rank") as started:
+    with RankForkServer(TIMEOUT_S, "tests.integration.offline.probing_rank") as started:
         yield started
 
 
 @contextlib.contextmanager
-def _forked(nursery: Nursery) -> Iterator[RankProcess]:
+def _forked(nursery: RankForkServer) -> Iterator[RankProcess]:
     process = nursery.fork(TIMEOUT_S)
     try:
         yield process
@@ -58,7 +58,9 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def test_a_forked_rank_is_what_a_new_process_would_be(probing: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_rank_is_what_a_new_process_would_be(
+    probing: RankForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLOUR", "red")
     with _forked(probing) as one:
         first = facts_of(one.wire.end)
@@ -79,7 +81,7 @@ def test_a_forked_rank_is_what_a_new_process_would_be(probing: Nursery, tmp_path
     assert not second["has_cuda"]
 
 
-def test_how_a_rank_ends_is_told(probing: Nursery) -> None:
+def test_how_a_rank_ends_is_told(probing: RankForkServer) -> None:
     with _forked(probing) as process:
         facts_of(process.wire.end)
         with pytest.raises(TimeoutError):
@@ -95,10 +97,10 @@ def test_how_a_rank_ends_is_told(probing: Nursery) -> None:
         assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(nursery: Nursery) -> None:
+def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(nursery: RankForkServer) -> None:
     found, options = example("gpt"), RankOptions(num_ranks=2, device="cpu")
     plan = data_parallel(found, (3, 1), num_parts=2)
-    with Ranks(options, nursery.fork) as forked, Ranks(options, spawned) as others:
+    with Ranks(options, nursery.fork) as forked, Ranks(options, spawn_rank) as others:
         for overlap in (False, True):
             one = forked.run(plan, found.sources, overlap=overlap).results
             other = others.run(plan, found.sources, overlap=overlap).results
@@ -109,7 +111,7 @@ def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(nursery: Nursery) 
 def test_ranks_outlive_the_nurserys_process_and_another_takes_its_place() -> None:
     found = example("gpt")
     plan = data_parallel(found, (1, 1))
-    with Nursery(TIMEOUT_S) as nursery, Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
+    with RankForkServer(TIMEOUT_S) as nursery, Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
         first = nursery.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
@@ -124,7 +126,7 @@ def test_ranks_outlive_the_nurserys_process_and_another_takes_its_place() -> Non
 
 def test_whoever_closes_a_nursery_ends_its_ranks() -> None:
     with contextlib.ExitStack() as stack:
-        with Nursery(TIMEOUT_S, "tests.integration.offline.probing_rank") as nursery:
+        with RankForkServer(TIMEOUT_S, "tests.integration.offline.probing_rank") as nursery:
             process = stack.enter_context(_forked(nursery))
             os.kill(process.pid, signal.SIGSTOP)
             pid = nursery.pid
@@ -143,7 +145,7 @@ def test_all_end_when_the_parent_is_killed() -> None:
     wait_until(lambda: all(map(_has_ended, pids)), "the nursery's process has ended, and both ranks, one of them stopped")
 
 
-def test_a_rank_that_a_test_leaves_is_found(nursery: Nursery) -> None:
+def test_a_rank_that_a_test_leaves_is_found(nursery: RankForkServer) -> None:
     with contextlib.ExitStack() as stack:
         with pytest.raises(AssertionError, match=r"left behind: .*process: \d+ ") as raised, no_leaks(timeout_s=0):
             process = stack.enter_context(_forked(nursery))
@@ -153,11 +155,11 @@ def test_a_rank_that_a_test_leaves_is_found(nursery: Nursery) -> None:
 
 
 def test_a_nursery_that_cannot_fork_says_why(capfd: pytest.CaptureFixture[str]) -> None:
-    with Nursery(TIMEOUT_S, "tests.no_such_module") as nursery:
+    with RankForkServer(TIMEOUT_S, "tests.no_such_module") as nursery:
         with pytest.raises(PlanRunError, match="the process that forks ranks ended with exit code 1 before it had forked one"):
             nursery.fork(1.0)
         assert "No module named 'tests.no_such_module'" in capfd.readouterr().err
-    with Nursery(0.1) as nursery:
+    with RankForkServer(0.1) as nursery:
         assert nursery.pid is not None
         os.kill(nursery.pid, signal.SIGSTOP)
         with pytest.raises(PlanRunError, match=r"the process that forks ranks has not answered within 0\.1 s"):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.offline.plan import Plan
-from dyorc.offline.runtime import Ran, Ranks
+from dyorc.offline.runtime import Ranks, RunResult
 from dyorc.planned_module import module_of
 
 _MODEL = """
@@ -65,7 +65,7 @@ def test_real_ranks_compute_loss_gradients_and_buffers_of_the_model(folder: Path
 def test_ranks_that_compute_something_else_end_with_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Ranks.run
 
-    def run_and_change(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor], *, overlap: bool = False) -> Ran:
+    def run_and_change(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor], *, overlap: bool = False) -> RunResult:
         ran = run(ranks, plan, sources, overlap=overlap)
         loss = min(ran.results.values(), key=torch.numel)
         return replace(ran, results={name: t if t is loss else t * 1.001 for name, t in ran.results.items()})

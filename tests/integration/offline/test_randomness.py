@@ -11,14 +11,14 @@ from dyorc.offline.plan import Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program.randomness import CounterBased
 from dyorc.offline.program.randomness.philox import STEP
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks, Training, train_on
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks, Training, train_on
 from tests.unit.offline.examples import Example, example
 
 _RATE = 0.5
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: Nursery) -> Iterator[Ranks]:
+def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
     with Ranks(RankOptions(num_ranks=4), nursery.fork) as started:
         yield started
 

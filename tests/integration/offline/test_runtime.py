@@ -14,7 +14,7 @@ from dyorc.offline.plan import Algorithm, Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import PARTIAL, REPLICATE, Node, Ref, Shard, TensorProgram, ValueKind, evaluate
 from dyorc.offline.program.graph import Phase
-from dyorc.offline.runtime import Checkpoint, LinkShape, Nursery, RankOptions, Ranks, Training, train_on
+from dyorc.offline.runtime import Checkpoint, LinkShape, RankForkServer, RankOptions, Ranks, Training, train_on
 from tests.integration.offline.plans import Place, changed, data_parallel, moved, product, product_value
 from tests.unit.offline.examples import Example, example
 
@@ -29,7 +29,7 @@ _KINDS += [
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: Nursery) -> Iterator[Ranks]:
+def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
     with Ranks(RankOptions(num_ranks=4), nursery.fork) as started:
         yield started
 
@@ -67,7 +67,7 @@ def test_each_collective_by_each_algorithm_gives_the_whole(ranks: Ranks, ratios:
     _check_collectives(ranks, ratios)
 
 
-def test_shaped_links_change_nothing_but_the_time(nursery: Nursery) -> None:
+def test_shaped_links_change_nothing_but_the_time(nursery: RankForkServer) -> None:
     slow = LinkShape(bytes_per_s=1e6, latency_s=0.0002)
     options = RankOptions(num_ranks=3, links={(a, b): slow for a in range(3) for b in range(3) if a != b})
     with Ranks(options, nursery.fork) as ranks:

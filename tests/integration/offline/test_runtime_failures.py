@@ -9,9 +9,9 @@ import pytest
 
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.offline.plan import Apply, Plan
-from dyorc.offline.runtime import Nursery, RankOptions, Ranks
-from dyorc.offline.runtime.failures import Where
-from dyorc.offline.runtime.processes import RankProcess, spawned
+from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks
+from dyorc.offline.runtime.failures import RankPosition
+from dyorc.offline.runtime.processes import RankProcess, spawn_rank
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.integration.offline.plans import data_parallel
 from tests.unit.offline.examples import example
@@ -20,7 +20,7 @@ from tests.unit.offline.examples import example
 def _wait_until_rank_1_computes(ranks: Ranks, plan: Plan) -> int:
     """Returns the step of its first operation, once it has begun that."""
     first = next(n for n, step in enumerate(plan.steps) if isinstance(step, Apply))
-    wait_until(lambda: ranks.where()[1] == Where(1, first), "rank 1 computes")
+    wait_until(lambda: ranks.where()[1] == RankPosition(1, first), "rank 1 computes")
     return first
 
 
@@ -40,7 +40,7 @@ def test_a_killed_rank_is_named_with_its_step() -> None:
             ranks.run(plan, found.sources)
 
 
-def test_a_stopped_rank_is_named_when_time_is_up(nursery: Nursery) -> None:
+def test_a_stopped_rank_is_named_when_time_is_up(nursery: RankForkServer) -> None:
     found = example("gpt")
     with Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
         ranks.load(data_parallel(found, (1, 1)), found.sources)
@@ -51,7 +51,7 @@ def test_a_stopped_rank_is_named_when_time_is_up(nursery: Nursery) -> None:
             ranks.end_step()
 
 
-def test_what_a_rank_raises_is_quoted_with_its_step(nursery: Nursery) -> None:
+def test_what_a_rank_raises_is_quoted_with_its_step(nursery: RankForkServer) -> None:
     found = example("gpt")
     plan = data_parallel(found, (1, 1))
     at = next(n for n, step in enumerate(plan.steps) if isinstance(step, Apply) and step.op == "aten.mm.default")
@@ -71,7 +71,7 @@ def test_a_rank_ends_with_its_parent_even_while_it_computes() -> None:
     processes: list[RankProcess] = []
 
     def start_rank(send_timeout_s: float) -> RankProcess:
-        processes.append(spawned(send_timeout_s))
+        processes.append(spawn_rank(send_timeout_s))
         return processes[-1]
 
     ranks = Ranks(RankOptions(num_ranks=2, slowness=(1, 1e9)), start_rank)  # rank 1 never ends its first operation

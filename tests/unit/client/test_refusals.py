@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
-from dyorc.gateway.http.errors import error_body, retry_headers, status_of
+from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.ids import Ids
 from dyorc.protocol.refusals import ErrorBody, as_told, refusal, refusal_of
 

@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from dyorc.gateway.http.answer_writer import AnswerWriter, CommonHeaders
-from dyorc.gateway.http.errors import Header
 from dyorc.gateway.http.request_parser import ParsedHead
+from dyorc.protocol.headers import Header
 
 
 class _Transport:

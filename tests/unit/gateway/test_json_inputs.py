@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.http.protocol_inputs import Input, read_inputs
+from dyorc.gateway.codec.json_inputs import Input, read_inputs
 
 MEMORY: Any = None  # no input lies in client memory
 

@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
-from dyorc.gateway.http.json_pieces import json_parts
+from dyorc.gateway.codec.json_pieces import json_parts
 
 NUM_ITEMS = 100_001
 LONG = np.arange(NUM_ITEMS, dtype=np.float32) / 7

@@ -6,7 +6,7 @@ import pytest
 
 from dyorc.config import LogsConfig, RecordsConfig
 from dyorc.errors import InvalidInputError, UnsupportedError
-from dyorc.gateway.http.errors import status_of_outcome
+from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.log_control import LogControl
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dyorc.gateway.ui
-from dyorc.gateway.ui.files import START, policy, ui_files
+from dyorc.gateway.ui.ui_files import START, policy, ui_files
 
 FOLDER = Path(dyorc.gateway.ui.__file__).parent
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|.*\(LICENSE\.(?P<licence>\w+)\).*`(?P<sum>[0-9a-f]{64})` \|$", re.MULTILINE)

@@ -11,14 +11,14 @@ from torch import nn
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.cluster.small import uneven_cluster
 from dyorc.offline.memory import peak_of
-from dyorc.offline.passes.adama import AdamA, accumulated, with_adama
+from dyorc.offline.passes.adama import AdamA, accumulate_microbatches, with_adama
 from dyorc.offline.plan import Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, evaluate, with_update
 from dyorc.offline.reproduce import adama
 from dyorc.offline.reproduce.table import Relation
-from dyorc.offline.runtime.channel import Channels, Inline
-from dyorc.offline.runtime.executor import Emulated, Executor
+from dyorc.offline.runtime.channel import InlineChannel, RankChannels
+from dyorc.offline.runtime.executor import Emulated, ScheduleExecutor
 from dyorc.offline.runtime.links import Links
 from dyorc.offline.runtime.moves import Key
 from dyorc.offline.runtime.schedule import schedule_of
@@ -79,7 +79,7 @@ def test_the_mean_is_adams_and_the_square_its_closed_form(name: str) -> None:
     found = example(name)
     parts = batches(found, _NUM_PARTS)
     ours = with_adama(found.program, _NUM_PARTS, **_SETTINGS)
-    adams = with_update(accumulated(found.program, _NUM_PARTS), "adam", **_SETTINGS)
+    adams = with_update(accumulate_microbatches(found.program, _NUM_PARTS), "adam", **_SETTINGS)
     sources = sources_of(ours, found, parts)
     changed, expected = after(ours, sources), after(adams, sources)
     each = [gradients_of(found, part) for part in parts]
@@ -114,7 +114,7 @@ def test_plans_of_it_are_proved_and_equal(planner: str, speeds: tuple[float, ...
 def test_a_plan_of_it_needs_the_gradients_of_one_layer_less_than_all() -> None:
     found, cluster = layers(), even_cluster(2)
     ours = with_adama(found.program, 2)
-    adams = with_update(accumulated(found.program, 2), "adam")
+    adams = with_update(accumulate_microbatches(found.program, 2), "adam")
     peaks = [max(simulate(PLANNERS["dp_even"](one, cluster), one, cluster).peak_bytes) for one in (ours, adams)]
     num_bytes = sum(found.program.values[name].num_bytes for name in found.program.parameters)
     assert peaks[1] - peaks[0] > 0.5 * num_bytes
@@ -124,14 +124,16 @@ def counted_bytes(plan: Plan, sources: Mapping[str, torch.Tensor]) -> int:
     """Counts tensor by tensor what one rank needs at most while it runs a plan."""
     given = {Key(ids[0], 0): sources[name] for name, ids in plan.sources.items()}
     links = Links(rank=0, num_ranks=1, device=torch.device("cpu"))
-    executor = Executor(schedule_of(plan, 0), links, Channels(Inline), emulated=Emulated(), reach=lambda step: None)
+    executor = ScheduleExecutor(
+        schedule_of(plan, 0), links, RankChannels(InlineChannel), emulated=Emulated(), reach=lambda step: None
+    )
     return peak_of(lambda: executor.run(given), given.values())
 
 
 def test_a_plan_takes_the_memory_that_the_simulator_says_with_it_and_without() -> None:
     found, cluster = layers(), even_cluster(1)
     counted, simulated = list[int](), list[int]()
-    for program in (with_update(accumulated(found.program, 2), "adam"), with_adama(found.program, 2)):
+    for program in (with_update(accumulate_microbatches(found.program, 2), "adam"), with_adama(found.program, 2)):
         plan = PLANNERS["dp_even"](program, cluster)
         counted.append(counted_bytes(plan, sources_of(program, found, batches(found, 2))))
         simulated += simulate(plan, program, cluster).peak_bytes

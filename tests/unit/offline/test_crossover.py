@@ -18,12 +18,12 @@ from dyorc.offline.cluster import even_cluster
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.crossover.file import read_merged, write_merged
-from dyorc.offline.planners.crossover.merge import Candidate, merged, scheduled
+from dyorc.offline.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
 from dyorc.offline.planners.crossover.phases import Resource, phases_of
 from dyorc.offline.reproduce.crossover import formulas
 from dyorc.offline.reproduce.table import Relation
-from dyorc.offline.runtime.crowd import Crowd, InCrowd
-from dyorc.offline.runtime.turns import Claim, Turns, TurnTaker
+from dyorc.offline.runtime.crowd import DeviceSharing, SharedDevice
+from dyorc.offline.runtime.turns import JobTurns, PhaseClaim, TurnTaker
 from dyorc.offline.simulate import simulate
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.unit.offline.examples import example
@@ -35,7 +35,7 @@ def _spans(compute: int, network: int) -> list[tuple[Resource, int]]:
 
 @pytest.mark.parametrize(("compute", "network"), [(20, 1), (10, 1), (5, 1), (2, 1), (1, 1), (2, 3), (1, 2)])
 def test_two_equal_jobs_are_as_much_faster_as_the_formula_says(compute: int, network: int) -> None:
-    found = scheduled([_spans(compute, network)] * 2)
+    found = schedule_jobs([_spans(compute, network)] * 2)
     ratio = Fraction(network, compute)
     assert Fraction(2 * (compute + network), found.repetend.period) == min(1 + ratio, 1 + 1 / ratio)
     assert found.is_optimal
@@ -49,7 +49,7 @@ def test_of_more_jobs_and_unequal_ones_the_busiest_resource_or_the_longest_job_d
         ([_spans(8, 8), _spans(1, 1)], 16),  # no step begins before the job's last has ended
         ([_spans(3, 2), _spans(2, 1), _spans(4, 3)], 9),
     ]:
-        found = scheduled(jobs)
+        found = schedule_jobs(jobs)
         assert (found.repetend.period, found.is_optimal, found.repetend.unrolled(5).faults()) == (period, True, [])
 
 
@@ -71,7 +71,7 @@ def test_a_plan_comes_apart_where_it_turns_from_computing_to_communicating() -> 
     assert len(many) > 2
     assert [phase.begins for phase in many] == sorted({phase.begins for phase in many})
     assert all(one.resource is not other.resource for one, other in itertools.pairwise(many))
-    found = merged([Candidate(name=name, plan=plan, program=program) for name in "ab"], cluster)
+    found = merge_jobs([MergeCandidate(name=name, plan=plan, program=program) for name in "ab"], cluster)
     assert found.alone_s == pytest.approx(2 * alone_s, rel=0.05)
     assert 1.0 < found.speedup <= 2.0
 
@@ -79,16 +79,16 @@ def test_a_plan_comes_apart_where_it_turns_from_computing_to_communicating() -> 
 def test_what_cannot_be_merged_is_refused() -> None:
     program, cluster = example("gpt").program, even_cluster(4)
     plans = [PLANNERS["dp_even"](program, even_cluster(num_ranks)) for num_ranks in (2, 4)]
-    two, four = (Candidate(name=f"{plan.num_ranks}.json", plan=plan, program=program) for plan in plans)
+    two, four = (MergeCandidate(name=f"{plan.num_ranks}.json", plan=plan, program=program) for plan in plans)
     with pytest.raises(PlanError, match="merging takes at least two plans, and this is 1"):
-        merged([two], cluster)
+        merge_jobs([two], cluster)
     with pytest.raises(PlanError, match=r"have the same number of ranks: 2\.json needs 2, 4\.json needs 4"):
-        merged([two, four], cluster)
+        merge_jobs([two, four], cluster)
     with pytest.raises(PlanError, match=r" has 2 ranks: 4\.json needs 4, 4\.json needs 4"):
-        merged([four, four], even_cluster(2))
+        merge_jobs([four, four], even_cluster(2))
     small = even_cluster(4, memory_bytes=int(1.5 * max(simulate(four.plan, program, cluster, overlap=False).peak_bytes)))
     with pytest.raises(PlanError, match=r"together .*: rank 0 \(.* on .*\) needs [\d,]+ \+ [\d,]+ bytes and has [\d,]+"):
-        merged([four] * 2, small)
+        merge_jobs([four] * 2, small)
 
 
 # -- the command line ----------------------------------------------------------------------------------------------------------
@@ -181,16 +181,16 @@ def test_errors_of_merged_plans_name_what_is_wrong(folder: Path) -> None:
 
 _CLAIMS = tuple(
     (
-        Claim(begins=0, resource=Resource.DEVICES, place=job, delay=0),
-        Claim(begins=10, resource=Resource.NETWORK, place=1 - job, delay=job),
+        PhaseClaim(begins=0, resource=Resource.DEVICES, place=job, delay=0),
+        PhaseClaim(begins=10, resource=Resource.NETWORK, place=1 - job, delay=job),
     )
     for job in (0, 1)
 )
 """Job 0 computes and communicates first; job 1 communicates while job 0 computes its next step."""
 
 
-def _turns(folder: Path, job: int, num_steps: int, lease_s: float = TIMEOUT_S) -> Turns:
-    return Turns(folder=str(folder), job=job, claims=_CLAIMS, num_steps=num_steps, lease_s=lease_s)
+def _turns(folder: Path, job: int, num_steps: int, lease_s: float = TIMEOUT_S) -> JobTurns:
+    return JobTurns(folder=str(folder), job=job, claims=_CLAIMS, num_steps=num_steps, lease_s=lease_s)
 
 
 def test_jobs_take_turns_and_go_on_alone_when_one_has_done_its_steps(tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_a_turn_that_is_set_back_comes_forward_again(tmp_path: Path) -> None:
 
 
 def test_a_device_that_two_jobs_use_is_half_as_fast_for_each(tmp_path: Path) -> None:
-    crowd = [InCrowd(Crowd(folder=str(tmp_path), job=job, num_jobs=2), 0, "device") for job in (0, 1)]
+    crowd = [SharedDevice(DeviceSharing(folder=str(tmp_path), job=job, num_jobs=2), 0, "device") for job in (0, 1)]
     assert crowd[0].pause(0.01) >= 0.01

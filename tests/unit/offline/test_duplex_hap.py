@@ -11,7 +11,7 @@ from dyorc.offline.plan import Plan, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.baselines.data_parallel import dp_even, dp_proportional, zero
 from dyorc.offline.planners.baselines.megatron import megatron
-from dyorc.offline.planners.duplex_hap import chosen, duplex_hap
+from dyorc.offline.planners.duplex_hap import choices_of_program, duplex_hap
 from dyorc.offline.planners.exhaustive import exhaustive
 from dyorc.offline.planners.hidup import Duplex
 from dyorc.offline.planners.hidup.shares import best_shares
@@ -55,7 +55,7 @@ def test_shares_are_as_good_as_the_best_of_a_grid() -> None:
     program = example("net").program
     duplex = Duplex(program, uneven_cluster([3, 1], flops_per_s=1e9, bytes_per_s=1e9), {})
     found = next(duplex.searches((1.0, 1.0), 4))
-    assignment = chosen(found, duplex)
+    assignment = choices_of_program(found, duplex)
     grid = {share: duplex.timed(assignment, (share, 1 - share)).cost_s for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
     ratios = best_shares(found, duplex.costs((1.0, 1.0)))
     assert sum(ratios) == pytest.approx(1.0)

@@ -13,12 +13,12 @@ from dyorc.offline.plan import Apply, Collective, Plan, Provenance, SearchEnd
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.assignment import assignments_of
 from dyorc.offline.planners.hap.a_star import solve_by_a_star
-from dyorc.offline.planners.hap.emit import distributed, plan_of
+from dyorc.offline.planners.hap.emit import distributed_program, plan_of
 from dyorc.offline.planners.hap.forms import NEVER
 from dyorc.offline.planners.hap.frontier import Frontier
 from dyorc.offline.planners.hap.moves import moves_of
-from dyorc.offline.planners.hap.problem import Pricing, Problem, Space
-from dyorc.offline.planners.hap.ratios import Terms, best_ratios, terms_of, total_s
+from dyorc.offline.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace
+from dyorc.offline.planners.hap.ratios import ShareTerms, best_ratios, terms_of, total_s
 from dyorc.offline.planners.hap.seeds import numbers_of
 from dyorc.offline.program import REPLICATE, Placement, Shard, TensorProgram
 from dyorc.offline.simulate import simulate
@@ -67,8 +67,8 @@ def test_a_transformer_is_planned() -> None:
     assert plan.provenance.cost_s <= by_hand
 
 
-def _problem(program: TensorProgram, cluster: Cluster) -> Problem:
-    return Pricing(Space.of(program), cluster, cluster.flops_ratios).problem()
+def _problem(program: TensorProgram, cluster: Cluster) -> SynthesisProblem:
+    return Pricing(SynthesisSpace.of(program), cluster, cluster.flops_ratios).problem()
 
 
 @pytest.mark.parametrize(("batch", "wide", "speeds"), [(4, 64, (1, 1)), (64, 4, (3, 1))], ids=str)
@@ -90,13 +90,13 @@ def test_frontier_search_and_a_star_agree_where_not_everything_can_be_tried() ->
         assert found.cost == solve_by_a_star(moves).cost
 
 
-def _costs(problem: Problem) -> list[int]:
+def _costs(problem: SynthesisProblem) -> list[int]:
     numbers = [range(len(choice.alternatives)) for choice in problem.choices]
     known: dict[tuple[str, int, int], int] = {}
     return [_cost(problem, each, known) for each in product(*numbers)]
 
 
-def _cost(problem: Problem, numbers: tuple[int, ...], known: dict[tuple[str, int, int], int]) -> int:
+def _cost(problem: SynthesisProblem, numbers: tuple[int, ...], known: dict[tuple[str, int, int], int]) -> int:
     """What alternatives cost, without any order: their own costs, and the cheapest way to all forms of each value."""
     made: dict[str, int] = {}
     asked: dict[str, int] = {}
@@ -159,11 +159,11 @@ def test_shares_are_those_of_a_fine_grid() -> None:
         assert grid * (1 - 1e-2) <= best.total_s <= grid * (1 + 1e-9)
 
 
-def _terms(program: TensorProgram, cluster: Cluster, ratios: tuple[float, ...]) -> Terms:
-    space = Space.of(program)
+def _terms(program: TensorProgram, cluster: Cluster, ratios: tuple[float, ...]) -> ShareTerms:
+    space = SynthesisSpace.of(program)
     pricing = Pricing(space, cluster, ratios)
     problem = pricing.problem()
-    found = distributed(space, problem, Frontier(64).solve(moves_of(problem)).numbers)
+    found = distributed_program(space, problem, Frontier(64).solve(moves_of(problem)).numbers)
     plan = plan_of(space, pricing, problem, found, cluster, Provenance(planner="hap"))
     return terms_of(plan, found, space.costs, cluster)
 
@@ -171,10 +171,10 @@ def _terms(program: TensorProgram, cluster: Cluster, ratios: tuple[float, ...]) 
 def test_memory_bounds_the_shares_and_a_rank_may_have_none() -> None:
     cluster = uneven_cluster([3, 1], memory_bytes=1000)
     stage = {((0.0, 1.0), (0.0, 3.0)): 1}
-    free = best_ratios(Terms(0.0, 0.0, stage, ((0, 1000),)), cluster)  # type: ignore[arg-type]
-    bound = best_ratios(Terms(0.0, 0.0, stage, ((400, 1000),)), cluster)  # type: ignore[arg-type]
-    none = best_ratios(Terms(0.0, 0.0, stage, ((600, 1000),)), cluster)  # type: ignore[arg-type]
-    slow = best_ratios(Terms(0.0, 0.0, {((0.0, 1.0), (5.0, 3.0)): 1}, ()), cluster)  # type: ignore[arg-type]
+    free = best_ratios(ShareTerms(0.0, 0.0, stage, ((0, 1000),)), cluster)  # type: ignore[arg-type]
+    bound = best_ratios(ShareTerms(0.0, 0.0, stage, ((400, 1000),)), cluster)  # type: ignore[arg-type]
+    none = best_ratios(ShareTerms(0.0, 0.0, stage, ((600, 1000),)), cluster)  # type: ignore[arg-type]
+    slow = best_ratios(ShareTerms(0.0, 0.0, {((0.0, 1.0), (5.0, 3.0)): 1}, ()), cluster)  # type: ignore[arg-type]
     assert free is not None and bound is not None and slow is not None  # noqa: PT018
     assert free.ratios == pytest.approx((0.75, 0.25))
     assert bound.ratios == pytest.approx((0.6, 0.4))
@@ -242,7 +242,7 @@ def test_further_layers_are_known_already() -> None:
 
 def test_a_search_that_keeps_a_known_solution_costs_no_more() -> None:
     found, cluster = example("gpt"), _cluster(2, 1)
-    space = Space.of(found.program)
+    space = SynthesisSpace.of(found.program)
     problem = Pricing(space, cluster, cluster.flops_ratios).problem()
     moves = moves_of(problem)
     plans = [PLANNERS[name](found.program, cluster) for name in ("dp_proportional", "zero", "megatron")]

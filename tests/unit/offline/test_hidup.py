@@ -11,11 +11,11 @@ from dyorc.offline.cluster.small import even_cluster, uneven_cluster
 from dyorc.offline.plan import Apply, Collective, CollectiveKind, SearchEnd
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.assignment import assignment_of
-from dyorc.offline.planners.exhaustive import Stage, duplex_s, exhaustive_duplex_s
+from dyorc.offline.planners.exhaustive import StageTimes, duplex_s, exhaustive_duplex_s
 from dyorc.offline.planners.hidup import Duplex, hidup
 from dyorc.offline.planners.hidup.clock import Clock
 from dyorc.offline.planners.hidup.figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
-from dyorc.offline.planners.hidup.search import Search
+from dyorc.offline.planners.hidup.search import ParetoSearch
 from dyorc.offline.program import REPLICATE, Shard, TensorProgram, capture
 from tests.unit.offline.examples import example
 from tests.unit.offline.planned import assert_equal_to_one_device
@@ -48,11 +48,11 @@ def test_the_search_finds_the_optimum_of_the_equations(seed: int) -> None:
 
     duplex = Duplex(_tiny(1), even_cluster(2, flops_per_s=1e7, bytes_per_s=10.0 ** (5 + seed), latency_s=1e-6), {}, wrong)
     costs = duplex.costs((1.0, 1.0))
-    assert Search(duplex.items, costs).run().cost_s == pytest.approx(exhaustive_duplex_s(duplex.items, costs))
+    assert ParetoSearch(duplex.items, costs).run().cost_s == pytest.approx(exhaustive_duplex_s(duplex.items, costs))
 
 
 def test_a_clock_tells_the_time_of_the_printed_equations() -> None:
-    stages = [Stage(0.0, 0.0, 0.0, 3.0, 1.0), Stage(0.5, 2.0, 0.0, 1.0, 0.0), Stage(0.0, 4.0, 1.0, 2.0, 2.5)]
+    stages = [StageTimes(0.0, 0.0, 0.0, 3.0, 1.0), StageTimes(0.5, 2.0, 0.0, 1.0, 0.0), StageTimes(0.0, 4.0, 1.0, 2.0, 2.5)]
     clock = Clock()
     for index, (once, both, late, comp, leaves) in enumerate(stages):
         clock = (clock.opened() if index else clock).after(once + both, both + late, comp)._replace(waiting_s=leaves)
@@ -70,7 +70,7 @@ def test_a_search_never_loses_the_program_it_begins_with(planner: str) -> None:
     assert assignment
     known = duplex.timed(assignment, (1.0, 1.0))
     batch = frozenset((duplex.halves.batch,))
-    found = Search(duplex.items, duplex.costs((1.0, 1.0)), max_states=1, axes=batch, known=known).run()
+    found = ParetoSearch(duplex.items, duplex.costs((1.0, 1.0)), max_states=1, axes=batch, known=known).run()
     assert found.cost_s <= known.cost_s * (1 + 1e-12)
 
 

@@ -18,7 +18,7 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.auto import plan
 from dyorc.offline.program import TensorProgram, capture_inference, evaluate
 from dyorc.offline.runtime.moves import pieces_at
-from dyorc.offline.runtime.schedule import Compute, divided, schedule_of
+from dyorc.offline.runtime.schedule import Compute, divide_schedule, schedule_of
 from dyorc.offline.verify import proved
 
 NUM_SAMPLES = 4
@@ -198,7 +198,7 @@ def test_views_of_weights_are_made_once_for_all_batches() -> None:
         for piece in pieces_at(schedule.plan, tensor)
         if piece.rank == 0
     }
-    once, often = divided(schedule, lasting)
+    once, often = divide_schedule(schedule, lasting)
     assert len(once.instructions) + len(often.instructions) == len(schedule.instructions)
     assert any(isinstance(each, Compute) and each.op == "aten.permute.default" for each in once.instructions)
     known = lasting | {key for each in once.instructions for key in each.makes}

@@ -8,15 +8,15 @@ import pytest
 
 from dyorc.offline.cluster import Interface, even_cluster, uneven_cluster
 from dyorc.offline.plan import SearchEnd, Transfer
-from dyorc.offline.planners.joint.bandwidth import Capacities, Timeline, by_tangents, fixed_point
+from dyorc.offline.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents, fixed_point
 from dyorc.offline.planners.joint.exact import solve
-from dyorc.offline.planners.joint.heuristics import Placing, anneal, best_of_simple, drawn
+from dyorc.offline.planners.joint.heuristics import PlacementProblem, anneal, best_of_random, best_of_simple
 from dyorc.offline.planners.joint.plan import joint
 from dyorc.offline.planners.joint.realise import realise
-from dyorc.offline.planners.joint.reduce import reduced
+from dyorc.offline.planners.joint.reduce import reduce_work
 from dyorc.offline.planners.joint.routes import network_of, rates_of
-from dyorc.offline.planners.joint.schedule import Wires
-from dyorc.offline.planners.joint.work import Item, Parcel, Work, work_of
+from dyorc.offline.planners.joint.schedule import LinkModel
+from dyorc.offline.planners.joint.work import Item, Parcel, WorkGraph, work_of
 from dyorc.offline.simulate import simulate
 from dyorc.offline.verify import verify
 from tests.unit.offline.examples import Example, example
@@ -25,9 +25,9 @@ from tests.unit.offline.planned import assert_equal_to_one_device
 _SLOW = {"flops_per_s": 1e8, "bytes_per_s": 1e8, "latency_s": 1e-5}
 
 
-def _work(seconds: list[float], sent: list[tuple[int, tuple[int, ...], int]], num_ranks: int = 2) -> Work:
+def _work(seconds: list[float], sent: list[tuple[int, tuple[int, ...], int]], num_ranks: int = 2) -> WorkGraph:
     """Items with homes of their own."""
-    return Work(
+    return WorkGraph(
         items=tuple(Item(nodes=(str(i),), seconds=(s,) * num_ranks, home=i) for i, s in enumerate(seconds)),
         parcels=tuple(Parcel(*each) for each in sent),
         home_bytes=(0,) * len(seconds),
@@ -35,7 +35,7 @@ def _work(seconds: list[float], sent: list[tuple[int, tuple[int, ...], int]], nu
     )
 
 
-def _fan(sizes: list[int]) -> tuple[Work, tuple[int, ...]]:
+def _fan(sizes: list[int]) -> tuple[WorkGraph, tuple[int, ...]]:
     """The first item sends each other one its own bytes; each is on a machine of its own."""
     num = len(sizes) + 1
     sent = [(0, (index + 1,), size) for index, size in enumerate(sizes)]
@@ -51,12 +51,12 @@ def _example() -> Example:
 def test_any_placement_computes_what_the_program_computes(is_reduced: bool) -> None:
     program, cluster = _example().program, uneven_cluster([3, 1, 1], **_SLOW)
     before = work_of(program, cluster)
-    reduction = reduced(program, cluster, 24, before)
+    reduction = reduce_work(program, cluster, 24, before)
     assert len(reduction.work.items) < len(before.items) / 3
     after_s, before_s = (sum(item.seconds[0] for item in work.items) for work in (reduction.work, before))
     assert after_s == pytest.approx(before_s)
     work = reduction.work if is_reduced else before
-    found = drawn(Placing(work, Wires(cluster)), 1, seed=1)
+    found = best_of_random(PlacementProblem(work, LinkModel(cluster)), 1, seed=1)
     plan = realise(program, cluster, work, found)
     assert_equal_to_one_device(_example(), plan)
     assert simulate(plan, program, cluster).total_s == pytest.approx(found.total_s, rel=0.1)
@@ -66,7 +66,7 @@ def test_what_is_made_is_sent_at_once() -> None:
     """Ranks do their steps in order: a transfer must not stand behind what its sender computes next."""
     program, cluster = _example().program, even_cluster(3, **_SLOW)
     work = work_of(program, cluster)
-    plan = realise(program, cluster, work, drawn(Placing(work, Wires(cluster)), 1, seed=2))
+    plan = realise(program, cluster, work, best_of_random(PlacementProblem(work, LinkModel(cluster)), 1, seed=2))
     made = {tensor: number for number, step in enumerate(plan.steps) for tensor in step.outputs}
     transfers = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Transfer)]
     assert len(transfers) > 10
@@ -103,8 +103,8 @@ def test_the_solver_finds_the_best_of_all_placements() -> None:
         [2.0, 3.0, 1.0, 2.5, 1.5, 2.0],
         [(0, (1, 2, 3), 400), (1, (4,), 900), (2, (4,), 100), (3, (5,), 200), (4, (5,), 300)],
     )
-    placing = Placing(work, Wires(uneven_cluster([1, 1], bytes_per_s=1000, latency_s=0.1)))
-    every = [placing.placed(placement).total_s for placement in product(range(2), repeat=6)]
+    placing = PlacementProblem(work, LinkModel(uneven_cluster([1, 1], bytes_per_s=1000, latency_s=0.1)))
+    every = [placing.evaluate(placement).total_s for placement in product(range(2), repeat=6)]
     begin = best_of_simple(placing)
     annealed = anneal(placing, begin, 300, seed=0)
     solved = solve(placing, begin, 5.0)
@@ -117,9 +117,9 @@ def test_what_all_wait_for_is_divided_by_volume() -> None:
     """All begin together and the last counts: the best rates are in the ratio of the bytes, and all end together."""
     work, placement = _fan([4000, 1000, 3000])
     cluster = even_cluster(4, bytes_per_s=1000, latency_s=0)
-    placed = Placing(work, Wires(cluster)).placed(placement)
+    placed = PlacementProblem(work, LinkModel(cluster)).evaluate(placement)
     capacities = Capacities(cluster)
-    division = by_tangents(Timeline(work, placed.schedule, Wires(cluster)), capacities)
+    division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), capacities)
     assert division.total_s == pytest.approx(1 + 8, rel=2e-3)
     assert division.bound_s == pytest.approx(1 + 8, rel=2e-3)
     rates = [division.rates[0, other] for other in (1, 2, 3)]
@@ -134,8 +134,8 @@ def test_the_fixed_point_comes_near_the_best_and_never_below_the_bound() -> None
     )
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
     for placement in [(0, 1, 2, 0, 1, 2), (0, 0, 1, 2, 2, 1), (2, 1, 0, 2, 0, 0)]:
-        placed = Placing(work, Wires(cluster)).placed(placement)
-        timeline, capacities = Timeline(work, placed.schedule, Wires(cluster)), Capacities(cluster)
+        placed = PlacementProblem(work, LinkModel(cluster)).evaluate(placement)
+        timeline, capacities = CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), Capacities(cluster)
         near, best = fixed_point(timeline, capacities), by_tangents(timeline, capacities)
         assert best.bound_s <= best.total_s <= near.total_s <= timeline.total_s(capacities.even())
         assert best.total_s <= best.bound_s * 1.002
@@ -145,11 +145,11 @@ def test_the_fixed_point_comes_near_the_best_and_never_below_the_bound() -> None
 def test_shares_and_placement_at_once_are_no_worse_than_in_turns() -> None:
     work = _work([1.0, 2.0, 0.5, 2.0, 1.0], [(0, (1, 2, 3), 700), (1, (4,), 900), (2, (4,), 400), (3, (4,), 400)], num_ranks=3)
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
-    placing = Placing(work, Wires(cluster, Capacities(cluster).even()))
+    placing = PlacementProblem(work, LinkModel(cluster, Capacities(cluster).even()))
     begin = best_of_simple(placing)
     solved = solve(placing, begin, 20.0, num_shares=8)
     assert solved.rates is not None
-    again = Placing(work, Wires(cluster, solved.rates)).placed(solved.placed.placement)
+    again = PlacementProblem(work, LinkModel(cluster, solved.rates)).evaluate(solved.placed.placement)
     assert solved.placed.total_s <= min(begin.total_s, again.total_s + 1e-9)
     for machine in range(3):
         assert sum(rate for pair, rate in solved.rates.items() if pair[0] == machine) <= 1000 * (1 + 2 / 16) + 1e-6

@@ -11,7 +11,7 @@ from dyorc.offline.plan.codec import plan_from_json, plan_to_json
 from dyorc.offline.program import REPLICATE, Node, Ref, Strategy, TensorProgram, Value, ValueKind
 from dyorc.offline.simulate import simulate
 from dyorc.offline.simulate.flows import speeds_of
-from dyorc.offline.simulate.ports import Flow
+from dyorc.offline.simulate.ports import NetworkFlow
 
 _CLUSTER = even_cluster(3, flops_per_s=1e30, bytes_per_s=1000, latency_s=0.5)
 _EVEN = {"machine-1": 500.0, "machine-2": 500.0}
@@ -76,7 +76,7 @@ def test_how_long_a_step_takes_under_limits(network: Network | None, expected_s:
 
 
 def test_what_two_senders_lend_each_other_at_one_receiver() -> None:
-    flows = {0: Flow(200, 1000, 0, (0, 3)), 1: Flow(300, 1000, 0, (2, 3)), 2: Flow(100, 150, 0, (0, 5))}
+    flows = {0: NetworkFlow(200, 1000, 0, (0, 3)), 1: NetworkFlow(300, 1000, 0, (2, 3)), 2: NetworkFlow(100, 150, 0, (0, 5))}
     found = speeds_of(flows, [1000.0] * 6)
     assert {index: flows[index].bytes_per_s * speed for index, speed in found.items()} == pytest.approx({0: 400, 1: 600, 2: 150})
 

@@ -11,12 +11,12 @@ import pytest
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.modulo.blocks import Block, Problem, with_transfers
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem, with_transfers
 from dyorc.offline.planners.modulo.ends import with_ends
 from dyorc.offline.planners.modulo.greedy import best_without_search
-from dyorc.offline.planners.modulo.search import Limits, shortest_period
-from dyorc.offline.planners.modulo.timeline import Entry, Timeline
-from dyorc.offline.planners.tessel.enumeration import enumerated
+from dyorc.offline.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.offline.planners.modulo.timeline import Entry, UnrolledTimeline
+from dyorc.offline.planners.tessel.enumeration import enumerate_schedules
 from dyorc.offline.planners.tessel.shapes import SHAPES
 from dyorc.offline.planners.tessel.whole import least_makespan
 
@@ -36,17 +36,17 @@ _OF_32 = {"V": 140, "X": 265, "K": 196, "M": 204}
 def test_bubbles_by_depth_are_the_published_ones_by_both_searches(shape: str) -> None:
     problem = SHAPES[shape]().with_capacity(16)
     for depth, bubbles in enumerate(_BY_DEPTH[shape], 1):
-        found = shortest_period(problem, Limits(depth=depth, shorten=False))
+        found = shortest_period(problem, PeriodSearchLimits(depth=depth, shorten=False))
         assert (found.repetend.bubbles, found.is_optimal, found.repetend.depth <= depth) == (bubbles, True, True), depth
         if shape != "NN" or depth < 4:
-            assert enumerated(problem, depth).repetend.bubbles == bubbles, depth
+            assert enumerate_schedules(problem, depth).repetend.bubbles == bubbles, depth
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bubbles_by_memory_are_the_published_ones(shape: str) -> None:
     for units, bubbles in enumerate(_BY_MEMORY[shape], 1):
         if bubbles is not None:  # NN with less memory takes seconds: `dyorc reproduce tessel` has it
-            found = shortest_period(SHAPES[shape]().with_capacity(units), Limits(shorten=False))
+            found = shortest_period(SHAPES[shape]().with_capacity(units), PeriodSearchLimits(shorten=False))
             assert (found.repetend.bubbles, found.is_optimal) == (bubbles, True), units
             timeline = found.repetend.unrolled(10)
             assert timeline.faults() == []
@@ -74,7 +74,7 @@ def test_any_number_of_microbatches_follows_from_one_period(shape: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_both_searches_agree_on_any_problem(seed: int) -> None:
     problem = _random(random.Random(seed))
-    found, other = shortest_period(problem, Limits(depth=4)), enumerated(problem, 4)
+    found, other = shortest_period(problem, PeriodSearchLimits(depth=4)), enumerate_schedules(problem, 4)
     assert found.is_optimal
     assert found.repetend.period == other.repetend.period
     for repetend in (found.repetend, other.repetend, best_without_search(problem, 4)):
@@ -82,35 +82,37 @@ def test_both_searches_agree_on_any_problem(seed: int) -> None:
         assert with_ends(repetend).unrolled(7).faults() == []
 
 
-def _random(draw: random.Random) -> Problem:
+def _random(draw: random.Random) -> ModuloProblem:
     """Two chains that meet, forward and back, of blocks with any spans on any of three devices; some on two at a time.
 
     In half of them a block waits for one of the repetition before.
     """
-    forward: list[Block] = []
+    forward: list[ModuloBlock] = []
     for number in range(4):
         devices = tuple(draw.sample(["a", "b", "c"], draw.choice([1, 1, 2])))
         after: Sequence[int] = [] if number < 2 else [number - 2] if number == 2 else [1, 2]
         names = tuple(forward[index].name for index in after)
         forward.append(
-            Block(name=f"f{number}", span=draw.randint(1, 3), resources=devices, memory=draw.randint(0, 2), after=names)
+            ModuloBlock(name=f"f{number}", span=draw.randint(1, 3), resources=devices, memory=draw.randint(0, 2), after=names)
         )
-    backward: list[Block] = []
+    backward: list[ModuloBlock] = []
     for block in reversed(forward):
         name = backward[-1].name if backward else block.name
         resources, memory = block.resources, -block.memory
-        backward.append(Block(name=f"b{block.name}", span=draw.randint(1, 4), resources=resources, memory=memory, after=(name,)))
+        backward.append(
+            ModuloBlock(name=f"b{block.name}", span=draw.randint(1, 4), resources=resources, memory=memory, after=(name,))
+        )
     capacities = dict.fromkeys("abc", draw.randint(6, 8))
     carried = ((draw.choice(backward).name, draw.choice(forward).name),) if draw.random() < 0.5 else ()
-    return Problem((*forward, *backward), capacities, carried)
+    return ModuloProblem((*forward, *backward), capacities, carried)
 
 
 def test_the_next_repetition_may_wait_for_one_of_the_last() -> None:
-    blocks = (Block(name="a", span=3, resources=("x",)), Block(name="b", span=2, resources=("y",), after=("a",)))
-    assert shortest_period(Problem(blocks)).repetend.period == 3
-    found = shortest_period(Problem(blocks, carried=(("b", "a"),)))
+    blocks = (ModuloBlock(name="a", span=3, resources=("x",)), ModuloBlock(name="b", span=2, resources=("y",), after=("a",)))
+    assert shortest_period(ModuloProblem(blocks)).repetend.period == 3
+    found = shortest_period(ModuloProblem(blocks, carried=(("b", "a"),)))
     assert (found.repetend.period, found.is_optimal) == (5, True)
-    early = Timeline(found.repetend.problem, (Entry(0, 0, blocks[0]), Entry(3, 0, blocks[1]), Entry(3, 1, blocks[0])))
+    early = UnrolledTimeline(found.repetend.problem, (Entry(0, 0, blocks[0]), Entry(3, 0, blocks[1]), Entry(3, 1, blocks[0])))
     assert early.faults() == ["a #1 starts at 3, before b #0 has ended"]
 
 
@@ -127,9 +129,9 @@ def test_transfers_take_links_or_only_time() -> None:
 def test_faults_are_found() -> None:
     problem = SHAPES["V"](2).with_capacity(1)
     first, second, third, fourth = problem.blocks
-    early = Timeline(problem, (Entry(0, 0, first), Entry(0, 0, second), Entry(1, 0, third), Entry(4, 0, fourth)))
+    early = UnrolledTimeline(problem, (Entry(0, 0, first), Entry(0, 0, second), Entry(1, 0, third), Entry(4, 0, fourth)))
     assert early.faults() == ["f 1 #0 starts at 0, before f 0 has ended"]
-    twice = Timeline(problem, (Entry(0, 0, first), Entry(0, 1, first)))
+    twice = UnrolledTimeline(problem, (Entry(0, 0, first), Entry(0, 1, first)))
     assert twice.faults() == ["f 0 #0 and f 0 #1 overlap on device 0", "device 0 needs 2 units of memory and has 1"]
 
 
@@ -137,11 +139,11 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(PlanError, match="one repetition alone needs 2 units of memory on device 0, which has 1"):
         shortest_period(SHAPES["X"]().with_capacity(1))
     with pytest.raises(PlanError, match=r"each repetition leaves \+1 units of memory on device 0, and must leave none"):
-        Problem(SHAPES["V"]().blocks[:1])
+        ModuloProblem(SHAPES["V"]().blocks[:1])
     with pytest.raises(PlanError, match="the next repetition waits for c, and there is no such block"):
-        Problem((Block(name="a", span=1, resources=("x",)),), carried=(("c", "a"),))
+        ModuloProblem((ModuloBlock(name="a", span=1, resources=("x",)),), carried=(("c", "a"),))
     with pytest.raises(PlanError, match="block f 1 waits for f 0, which does not come before it"):
-        Problem(SHAPES["V"]().blocks[1:])
+        ModuloProblem(SHAPES["V"]().blocks[1:])
 
 
 @pytest.fixture
@@ -162,7 +164,7 @@ def test_ctrl_c_keeps_the_best_schedule() -> None:
         if len(heard) == 1:
             threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
 
-    found = shortest_period(problem, Limits(work=60.0), listen)
+    found = shortest_period(problem, PeriodSearchLimits(work=60.0), listen)
     assert found.ended is SearchEnd.INTERRUPTED
     assert found.repetend.period == heard[-1][1]
     assert found.repetend.unrolled(12).faults() == []

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.passes.adama import accumulated
+from dyorc.offline.passes.adama import accumulate_microbatches
 from dyorc.offline.plan import Apply, Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, capture, capture_inference, evaluate, repeated
@@ -222,7 +222,7 @@ def _step(module: nn.Module, inputs: Sequence[torch.Tensor], step: int) -> tuple
 
 def test_each_microbatch_draws_numbers_of_its_own() -> None:
     found = example("dropout")
-    program = accumulated(found.program, 3)
+    program = accumulate_microbatches(found.program, 3)
     sources = {name: tensor for name, tensor in found.sources.items() if name in program.values} | {STEP: torch.tensor(10)}
     results = evaluate(program, sources | dict.fromkeys(program.inputs, found.inputs[0]))
     parts = [_step(found.module, found.inputs, step) for step in (10, 11, 12)]

@@ -5,7 +5,7 @@ import pytest
 from dyorc.offline.cluster.small import uneven_cluster
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder
 from dyorc.offline.program import REPLICATE, Node, Ref, TensorProgram, Value, ValueKind, axes_of, strategies_of
-from dyorc.offline.simulate.repeated import folded, repeated_operations
+from dyorc.offline.simulate.repeated import fold_operations, repeated_operations
 
 _SHAPES = {"x": (8, 4), "w": (4, 6), "h": (8, 6), "y": (8, 6)}
 _MM = Node(name="mm", op="aten.mm.default", arguments=(Ref("x"), Ref("w")), outputs=("h",))
@@ -61,7 +61,7 @@ def test_without_a_cluster_there_are_no_seconds() -> None:
 
 def test_operations_that_are_left_are_added_up() -> None:
     operations = repeated_operations(_plan(), uneven_cluster([1, 1], flops_per_s=96)) * 3
-    first, others = folded(operations, 1)
+    first, others = fold_operations(operations, 1)
     assert first == operations[0]
     assert (others.op, others.num_steps, others.seconds) == ("2 other operations", 2, pytest.approx(8.0))
-    assert folded(operations, 3) == operations
+    assert fold_operations(operations, 3) == operations

@@ -13,15 +13,15 @@ from dyorc.errors import CheckpointError, PlanError
 from dyorc.offline.plan import Collective, CollectiveKind, MeshAxis, Plan, PlanBuilder
 from dyorc.offline.program import REPLICATE, Shard
 from dyorc.offline.runtime import Checkpoint, LinkShape, run
-from dyorc.offline.runtime.channel import Channels, Inline
+from dyorc.offline.runtime.channel import InlineChannel, RankChannels
 from dyorc.offline.runtime.checkpoint import check_checkpoint, commit, is_lasting, write_pieces
-from dyorc.offline.runtime.executor import Emulated, Executor
-from dyorc.offline.runtime.failures import Gone, Where, error_of
+from dyorc.offline.runtime.executor import Emulated, ScheduleExecutor
+from dyorc.offline.runtime.failures import RankExited, RankPosition, error_of
 from dyorc.offline.runtime.links import Links
 from dyorc.offline.runtime.moves import Key, moves_between, pieces_at
 from dyorc.offline.runtime.schedule import Compute, schedule_of
 from dyorc.offline.runtime.shaping import TokenBucket
-from dyorc.offline.runtime.wire import Failed
+from dyorc.offline.runtime.wire import FailedMessage
 from tests.integration.offline.plans import data_parallel
 from tests.unit.offline.examples import example
 
@@ -68,7 +68,9 @@ def test_a_slow_rank_does_its_work_again(monkeypatch: pytest.MonkeyPatch) -> Non
         return counted
 
     monkeypatch.setattr(executor, "prepared", counting)
-    made = Executor(schedule, links, Channels(Inline), emulated=Emulated(slowness=2.5), reach=lambda step: None).run(sources)
+    made = ScheduleExecutor(
+        schedule, links, RankChannels(InlineChannel), emulated=Emulated(slowness=2.5), reach=lambda step: None
+    ).run(sources)
     num_operations = sum(isinstance(instruction, Compute) for instruction in schedule.instructions)
     assert num_computed[0] == int(2.5 * num_operations)
     loss = schedule.plan.results[found.program.loss]
@@ -84,12 +86,12 @@ def test_a_shaped_link_lets_messages_leave_at_its_rate() -> None:
 
 
 def test_the_rank_to_blame_is_the_one_that_explains_itself() -> None:
-    where = [Where(3, 7), Where(3, 5), Where(3, 7)]
-    lost = Failed(error="LinkLostError: Connection closed by peer", is_of_link=True)
-    killed = error_of({0: lost, 1: Gone(-9)}, [2], where, None, 5)
+    where = [RankPosition(3, 7), RankPosition(3, 5), RankPosition(3, 7)]
+    lost = FailedMessage(error="LinkLostError: Connection closed by peer", is_of_link=True)
+    killed = error_of({0: lost, 1: RankExited(-9)}, [2], where, None, 5)
     assert killed.rank == 1
     assert "killed by SIGKILL" in str(killed)
-    assert error_of({0: lost, 2: Failed(error="ValueError: no", is_of_link=False)}, [1], where, None, 5).rank == 2
+    assert error_of({0: lost, 2: FailedMessage(error="ValueError: no", is_of_link=False)}, [1], where, None, 5).rank == 2
     missing = error_of({0: lost}, [1, 2], where, None, 5)
     assert missing.rank == 1  # rank 2 waits further on
     assert "Connection closed" in str(missing)

@@ -13,7 +13,7 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster, uneven_cluster
 from dyorc.offline.cluster.published import tag_cluster
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.tag.actions import Action, Option, Scene
+from dyorc.offline.planners.tag.actions import Action, Option, SearchContext
 from dyorc.offline.planners.tag.duplicate import Duplication, duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator
 from dyorc.offline.planners.tag.plan import tag
@@ -35,7 +35,7 @@ _CASES = {
 @pytest.mark.parametrize("name", _CASES)
 def test_any_actions_compute_what_the_program_computes(name: str) -> None:
     found = example(name)
-    scene, random = Scene(found.program, _CASES[name], max_groups=8), Random(2)
+    scene, random = SearchContext(found.program, _CASES[name], max_groups=8), Random(2)
     of_option = [[action for action in scene.actions if action.option is option] for option in Option]
     drawn = tuple(random.choice(of_option[number % 3]) for number in range(len(scene.groups)))
     assert_equal_to_one_device(found, realise(scene, drawn))
@@ -58,7 +58,7 @@ def _tiny() -> Example:
 
 def test_plans_are_proved() -> None:
     found = _tiny()
-    scene = Scene(found.program, uneven_cluster([3, 1]), max_groups=4)
+    scene = SearchContext(found.program, uneven_cluster([3, 1]), max_groups=4)
     random = Random(1)
     for _ in range(2):
         plan = realise(scene, tuple(random.choice(scene.actions) for _ in scene.groups))
@@ -67,7 +67,7 @@ def test_plans_are_proved() -> None:
 
 
 def test_a_parameter_stays_with_its_readers_and_its_gradient() -> None:
-    scene = Scene(example("gpt").program, even_cluster(2))
+    scene = SearchContext(example("gpt").program, even_cluster(2))
     program = scene.program
     unit_of = {name: unit for group in scene.groups for unit in group.units for name in unit.nodes}
     assert len(scene.groups) <= 40
@@ -89,7 +89,7 @@ def test_the_search_finds_the_best_of_all_actions() -> None:
 
 def test_the_planner_finds_the_best_of_all_actions() -> None:
     found, cluster = _tiny(), uneven_cluster([3, 1], flops_per_s=1e8, bytes_per_s=1e8)
-    scene = Scene(found.program, cluster, max_groups=2)
+    scene = SearchContext(found.program, cluster, max_groups=2)
     everything = product(scene.actions, repeat=len(scene.groups))
     best_s = min(simulate(realise(scene, actions), found.program, cluster).total_s for actions in everything)
     plan = tag(found.program, cluster, max_groups=2, playouts=1000, max_search_s=inf)
@@ -164,7 +164,7 @@ class _Wide(nn.Module):
 def test_small_factors_are_gathered_instead_of_summing_a_large_gradient() -> None:
     found = example_of(_Wide(), (torch.randn(6, 200, dtype=torch.float64),))
     cluster = even_cluster(2, flops_per_s=1e12, bytes_per_s=1e8, latency_s=1e-6)
-    scene = Scene(found.program, cluster)
+    scene = SearchContext(found.program, cluster)
     product_of_gradient = found.program.producers[found.program.gradients["one.weight"]].name
     duplicated = solve(duplication_of(scene, scene.data_parallel))
     assert product_of_gradient in duplicated
@@ -178,7 +178,7 @@ def test_small_factors_are_gathered_instead_of_summing_a_large_gradient() -> Non
 def test_estimates_are_near_the_simulator() -> None:
     """What an estimate leaves out is the order in which movements are served."""
     found, cluster = example("vgg19"), tag_cluster([("V100", 2, 8e9), ("P100", 2, 8e9)])
-    scene, random = Scene(found.program, cluster, max_groups=8), Random(4)
+    scene, random = SearchContext(found.program, cluster, max_groups=8), Random(4)
     estimator, ratios = Estimator(scene), list[float]()
     drawn = [tuple(random.choice(scene.actions) for _ in scene.groups) for _ in range(6)]
     for actions in (scene.data_parallel, scene.spread, *drawn):
@@ -193,7 +193,7 @@ def test_estimates_are_near_the_simulator() -> None:
 
 def test_machines_of_a_large_cluster_are_not_combined_in_all_ways() -> None:
     cluster = tag_cluster([("V100", 1, 8e9)] * 10 + [("P100", 1, 8e9)] * 10)
-    scene = Scene(_tiny().program, cluster, max_groups=2)
+    scene = SearchContext(_tiny().program, cluster, max_groups=2)
     sets = {action.machines for action in scene.actions}
     assert tuple(range(10)) in sets  # those alike, which are the fastest
     assert len(sets) < 60

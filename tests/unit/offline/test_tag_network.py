@@ -13,19 +13,19 @@ import torch
 from dyorc.offline.cluster import uneven_cluster
 from dyorc.offline.cluster.published import tag_cluster
 from dyorc.offline.planners.tag import plan as tag_plan
-from dyorc.offline.planners.tag.actions import Scene
+from dyorc.offline.planners.tag.actions import SearchContext
 from dyorc.offline.planners.tag.estimate import Estimator
-from dyorc.offline.planners.tag.features import Graph
-from dyorc.offline.planners.tag.network import Network, together
+from dyorc.offline.planners.tag.features import FeatureGraph
+from dyorc.offline.planners.tag.network import PolicyNetwork, batch_graphs
 from dyorc.offline.planners.tag.prior import WEIGHTS, NetworkPrior, load_network, save_network
 from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import Start
+from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.planners.tag.topologies import random_cluster
-from dyorc.offline.planners.tag.training import Effort, learn, play, train
+from dyorc.offline.planners.tag.training import TrainingEffort, learn, play, train
 from dyorc.offline.reproduce.tag.searching import Searching
 from tests.unit.offline.examples import example
 
-_LITTLE = Effort(rounds=2, games=1, groups=1, playouts=6, epochs=2)
+_LITTLE = TrainingEffort(rounds=2, games=1, groups=1, playouts=6, epochs=2)
 
 
 @pytest.fixture(autouse=True)
@@ -39,23 +39,23 @@ def _one_thread() -> Iterator[None]:
 
 def _estimator(num_machines: int = 3) -> Estimator:
     machines = [("V100", 2, 8e9), ("P100", 2, 20e9), ("1080Ti", 4, 8e9)][:num_machines]
-    return Estimator(Scene(example("vgg19").program, tag_cluster(machines), max_groups=8))
+    return Estimator(SearchContext(example("vgg19").program, tag_cluster(machines), max_groups=8))
 
 
-def _network() -> Network:
+def _network() -> PolicyNetwork:
     torch.manual_seed(0)
-    return Network().eval()
+    return PolicyNetwork().eval()
 
 
-def _graph(estimator: Estimator, num_decided: int = 2) -> Graph:
+def _graph(estimator: Estimator, num_decided: int = 2) -> FeatureGraph:
     scene, random = estimator.scene, Random(1)
     actions = tuple(random.choice(scene.actions) for _ in scene.groups)
     return NetworkPrior(estimator, _network()).graph(actions, num_decided)
 
 
-def _scores(*graphs: Graph) -> torch.Tensor:
+def _scores(*graphs: FeatureGraph) -> torch.Tensor:
     with torch.inference_mode():
-        return _network()(together(graphs))
+        return _network()(batch_graphs(graphs))
 
 
 def test_scores_do_not_depend_on_the_order_of_groups_machines_and_actions() -> None:
@@ -109,7 +109,7 @@ def test_weights_come_back_from_their_file(tmp_path: Path) -> None:
 
 
 def test_a_search_begins_with_what_is_promising() -> None:
-    start = Start(_estimator())
+    start = SearchBaseline(_estimator())
     game = start.game()
     wanted = len(game.actions) - 1
     sure = [float(number == wanted) for number in range(len(game.actions))]

@@ -21,7 +21,7 @@ _Fold = Callable[[ProgramWriter, int, str, str], None]
 """What becomes of a gradient: writer, number of the microbatch, parameter, the gradient's value."""
 
 
-def accumulated(program: TensorProgram, num_parts: int) -> TensorProgram:
+def accumulate_microbatches(program: TensorProgram, num_parts: int) -> TensorProgram:
     """Returns a step over several microbatches that adds their gradients up, and has their mean loss.
 
     Args:

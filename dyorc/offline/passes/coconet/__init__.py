@@ -8,26 +8,26 @@ on_ranks.py    measures them on real ranks
 
 from dyorc.offline.passes.coconet.rewriting import Rewriting
 from dyorc.offline.passes.coconet.tune import (
-    Candidate,
+    ScheduleCandidate,
     best_of,
     candidates_of,
     coconet,
     fused,
     in_rings,
-    measured,
+    measure_candidates,
     overlapped,
     sliced,
 )
 
 __all__ = [
-    "Candidate",
     "Rewriting",
+    "ScheduleCandidate",
     "best_of",
     "candidates_of",
     "coconet",
     "fused",
     "in_rings",
-    "measured",
+    "measure_candidates",
     "overlapped",
     "sliced",
 ]

@@ -27,7 +27,7 @@ _AS_IT_WAS = "AR-C"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ScheduleCandidate:
     """One schedule.
 
     Attributes:
@@ -43,7 +43,9 @@ class Candidate:
     measured_s: float | None = None
 
 
-def candidates_of(plan: Plan, program: TensorProgram, cluster: Cluster, chunks: Sequence[int] = _CHUNKS) -> list[Candidate]:
+def candidates_of(
+    plan: Plan, program: TensorProgram, cluster: Cluster, chunks: Sequence[int] = _CHUNKS
+) -> list[ScheduleCandidate]:
     """Returns every schedule with its simulated time, the quickest first.
 
     Raises:
@@ -62,7 +64,8 @@ def candidates_of(plan: Plan, program: TensorProgram, cluster: Cluster, chunks: 
             "computed in slices: is the optimizer in the program?"
         )
     found = [
-        Candidate(name=name, plan=each, simulated_s=simulate(each, program, cluster).total_s) for name, each in plans.items()
+        ScheduleCandidate(name=name, plan=each, simulated_s=simulate(each, program, cluster).total_s)
+        for name, each in plans.items()
     ]
     return sorted(found, key=lambda candidate: candidate.simulated_s)
 
@@ -88,12 +91,12 @@ def coconet(
     Raises:
         PlanError: Nothing that the plan all-reduces is read by the optimizer alone, or made by a product.
     """
-    return best_of(plan, measured(candidates_of(plan, program, cluster), measure, max_measured))
+    return best_of(plan, measure_candidates(candidates_of(plan, program, cluster), measure, max_measured))
 
 
-def measured(
-    found: Sequence[Candidate], measure: Callable[[Plan], float] | None = None, max_measured: int = 2
-) -> Sequence[Candidate]:
+def measure_candidates(
+    found: Sequence[ScheduleCandidate], measure: Callable[[Plan], float] | None = None, max_measured: int = 2
+) -> Sequence[ScheduleCandidate]:
     """Returns the best schedules by the simulator and the plan as it was, the quickest on real ranks first.
 
     Args:
@@ -107,7 +110,7 @@ def measured(
     return sorted((replace(one, measured_s=measure(one.plan)) for one in tried), key=lambda one: one.measured_s or 0.0)
 
 
-def best_of(plan: Plan, found: Sequence[Candidate]) -> Plan:
+def best_of(plan: Plan, found: Sequence[ScheduleCandidate]) -> Plan:
     """Returns the plan with the first of several schedules, and with that said in its notes."""
     best = found[0]
     notes = {**plan.provenance.notes, "coconet": best.name}

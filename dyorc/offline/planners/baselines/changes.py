@@ -19,7 +19,7 @@ _PS = 1e12
 _MOVES_SHARDS = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
 
 
-class Change(NamedTuple):
+class PlacementChange(NamedTuple):
     """What it takes.
 
     Attributes:
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     held: int
 
 
-class Changes:
+class PlacementChanges:
     """Finds out, and remembers. Not for several threads."""
 
     def __init__(
@@ -56,9 +56,9 @@ class Changes:
         self._adapters.divide(self._mesh, {along.axis.name: along.ratios for along in outer})
         self._pinned = _made_of(choices, pinned)
         self._spots: dict[tuple[str, int], Spot | None] = {}
-        self._found: dict[tuple[str, int, int], Change | None] = {}
+        self._found: dict[tuple[str, int, int], PlacementChange | None] = {}
 
-    def into(self, value: str, held: int, wanted: int) -> Change | None:
+    def into(self, value: str, held: int, wanted: int) -> PlacementChange | None:
         """Returns what it takes until a value that is held in some placements is held in one more; None if nothing leads there.
 
         Args:
@@ -67,21 +67,21 @@ class Changes:
             wanted: The bit of the one more.
         """
         if held & wanted:
-            return Change(0, 0, held)
+            return PlacementChange(0, 0, held)
         key = (value, held, wanted)
         if key not in self._found:
             ways = (self._way(value, held, before, wanted) for before in _bits_in(held))
             self._found[key] = min(filter(None, ways), default=None)
         return self._found[key]
 
-    def _way(self, value: str, held: int, before: int, wanted: int) -> Change | None:
+    def _way(self, value: str, held: int, before: int, wanted: int) -> PlacementChange | None:
         path = self._path(value, before, wanted)
         if path is None:
             return None
         for hop in path.hops:
             held |= bit_of(hop.target.layout[-1])
         is_gathered = value in self._pinned and any(hop.kind in _MOVES_SHARDS for hop in path.hops)
-        return Change(int(is_gathered), round(path.cost * _PS), held)
+        return PlacementChange(int(is_gathered), round(path.cost * _PS), held)
 
     def _path(self, value: str, before: int, wanted: int) -> Path | None:
         start, end = self._spot(value, before), self._spot(value, wanted)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis
-from dyorc.offline.planners.baselines.changes import Changes, bit_of
+from dyorc.offline.planners.baselines.changes import PlacementChanges, bit_of
 from dyorc.offline.planners.baselines.follow import AxisPlan, Choices, results_of
 from dyorc.offline.program import REPLICATE, Node, Placement, Shard, Strategy
 from dyorc.offline.program.costs import costs_of
@@ -44,7 +44,7 @@ def cheapest(
     Raises:
         PlanError: No strategies fit together.
     """
-    changes = Changes(choices, outer, axis, cluster, sources)
+    changes = PlacementChanges(choices, outer, axis, cluster, sources)
     return _Search(choices, changes, sources, axis, cluster).plan()
 
 
@@ -101,7 +101,12 @@ class _Step(NamedTuple):
 
 class _Search:
     def __init__(
-        self, choices: Choices, changes: Changes, sources: Mapping[str, Sequence[Placement]], axis: MeshAxis, cluster: Cluster
+        self,
+        choices: Choices,
+        changes: PlacementChanges,
+        sources: Mapping[str, Sequence[Placement]],
+        axis: MeshAxis,
+        cluster: Cluster,
     ) -> None:
         self._choices = choices
         self._program = choices.program

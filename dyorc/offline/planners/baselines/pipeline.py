@@ -166,11 +166,11 @@ def one_forward_one_backward(choices: Choices, time: AxisPlan, stages: Stages) -
     """
     num_stages, num_parts = len(stages.ranks), time.axis.size
     queues = [_queue(stage, num_stages, num_parts) for stage in range(num_stages)]
-    return in_turns(choices, time, stages, queues) or list(in_order(choices, num_parts))
+    return order_passes(choices, time, stages, queues) or list(in_order(choices, num_parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StagePass:
     """All that a stage does in one pass over one microbatch."""
 
     stage: int
@@ -178,7 +178,9 @@ class Turn:
     part: int
 
 
-def in_turns(choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[Sequence[Turn]]) -> list[tuple[Node, int]] | None:
+def order_passes(
+    choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[Sequence[StagePass]]
+) -> list[tuple[Node, int]] | None:
     """Returns the order of nodes in which each queue is worked off from its beginning, one turn at a time and as far as what a
     turn needs is there; None if that stops before the end.
 
@@ -187,14 +189,14 @@ def in_turns(choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[
     return _Turns(choices, time, stages).order(queues)
 
 
-def _queue(stage: int, num_stages: int, num_parts: int) -> list[Turn]:
+def _queue(stage: int, num_stages: int, num_parts: int) -> list[StagePass]:
     """What a stage does in 1F1B: forward or backward, of which microbatch."""
     num_ahead = min(num_stages - stage - 1, num_parts)
-    found = [Turn(stage, True, part) for part in range(num_ahead)]
+    found = [StagePass(stage, True, part) for part in range(num_ahead)]
     for part in range(num_parts):
         if part + num_ahead < num_parts:
-            found.append(Turn(stage, True, part + num_ahead))
-        found.append(Turn(stage, False, part))
+            found.append(StagePass(stage, True, part + num_ahead))
+        found.append(StagePass(stage, False, part))
     return found
 
 
@@ -217,7 +219,7 @@ class _Turns:
                 for part in range(self._num_parts):
                     self._emit(node, part)
 
-    def order(self, queues: Sequence[Sequence[Turn]]) -> list[tuple[Node, int]] | None:
+    def order(self, queues: Sequence[Sequence[StagePass]]) -> list[tuple[Node, int]] | None:
         """In rounds, in each of which a stage runs once on what earlier rounds have made: of stages that share a rank, none
         waits for another rank while its neighbour could run.
         """
@@ -232,7 +234,7 @@ class _Turns:
                 return None
         return self._order
 
-    def _unit(self, turn: Turn) -> list[Node]:
+    def _unit(self, turn: StagePass) -> list[Node]:
         return self._units.get((turn.stage, turn.is_forward), [])
 
     def _can_run(self, unit: Sequence[Node], part: int) -> bool:

@@ -12,8 +12,8 @@ import msgspec
 from dyorc.errors import PlanError
 from dyorc.offline.plan.codec import plan_from_json, plan_to_json
 from dyorc.offline.plan.document import Header
-from dyorc.offline.planners.crossover.merge import Merged, MergedJob
-from dyorc.offline.planners.crossover.phases import Phase, Resource
+from dyorc.offline.planners.crossover.merge import MergedJob, MergedJobs
+from dyorc.offline.planners.crossover.phases import JobPhase, Resource
 from dyorc.offline.whole_file import write_whole
 
 FORMAT = "dyorc-merged-plans"
@@ -37,7 +37,7 @@ class JobRow(msgspec.Struct, forbid_unknown_fields=True):
     plan: msgspec.Raw
 
 
-class Document(msgspec.Struct, forbid_unknown_fields=True):
+class MergedPlansDocument(msgspec.Struct, forbid_unknown_fields=True):
     """The whole file."""
 
     format: str
@@ -57,7 +57,7 @@ def is_merged(path: Path) -> bool:
         return False
 
 
-def write_merged(merged: Merged, path: Path) -> None:
+def write_merged(merged: MergedJobs, path: Path) -> None:
     """Writes merged jobs to a file, which is either whole or not there.
 
     Raises:
@@ -74,12 +74,12 @@ def write_merged(merged: Merged, path: Path) -> None:
         )
         for job in merged.jobs
     ]
-    document = Document(FORMAT, VERSION, "", merged.period, merged.bound, merged.unit_s, jobs)
+    document = MergedPlansDocument(FORMAT, VERSION, "", merged.period, merged.bound, merged.unit_s, jobs)
     document.digest = _digest(document)
     write_whole(path, msgspec.json.encode(document).decode() + "\n")
 
 
-def read_merged(path: Path) -> Merged:
+def read_merged(path: Path) -> MergedJobs:
     """Reads merged jobs from a file.
 
     Raises:
@@ -87,7 +87,7 @@ def read_merged(path: Path) -> Merged:
         PlanError: It holds none, is of another version, or was changed; names the file.
     """
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=Document)
+        document = msgspec.json.decode(path.read_bytes(), type=MergedPlansDocument)
     except msgspec.MsgspecError as error:
         raise PlanError(f"{path}: these are no merged plans, or only a part of them: {error}") from error
     if (document.format, document.version) != (FORMAT, VERSION):
@@ -103,14 +103,14 @@ def read_merged(path: Path) -> Merged:
             name=row.name,
             plan=plan_from_json(bytes(row.plan).decode()),
             phases=tuple(
-                Phase(resource=Resource[one.resource.upper()], begins=one.begins, seconds=one.seconds) for one in row.phases
+                JobPhase(resource=Resource[one.resource.upper()], begins=one.begins, seconds=one.seconds) for one in row.phases
             ),
             starts=tuple(one.start for one in row.phases),
         )
         for row in document.jobs
     )
-    return Merged(jobs=jobs, period=document.period, bound=document.bound, unit_s=document.unit_s)
+    return MergedJobs(jobs=jobs, period=document.period, bound=document.bound, unit_s=document.unit_s)
 
 
-def _digest(document: Document) -> str:
+def _digest(document: MergedPlansDocument) -> str:
     return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(document, digest=""))).hexdigest()

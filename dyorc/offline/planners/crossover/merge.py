@@ -11,13 +11,13 @@ from functools import cached_property
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan
-from dyorc.offline.planners.crossover.phases import Phase, Resource, phases_of
-from dyorc.offline.planners.modulo.blocks import Block, Problem
-from dyorc.offline.planners.modulo.search import Limits, shortest_period
-from dyorc.offline.planners.modulo.timeline import Found
+from dyorc.offline.planners.crossover.phases import JobPhase, Resource, phases_of
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
+from dyorc.offline.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.offline.planners.modulo.timeline import PeriodSearchResult
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.runtime.side_by_side import Sharing
-from dyorc.offline.runtime.turns import Claim
+from dyorc.offline.runtime.turns import PhaseClaim
 from dyorc.offline.simulate import simulate
 
 Spans = Sequence[tuple[Resource, int]]
@@ -31,7 +31,7 @@ _MIN_LEASE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class MergeCandidate:
     """A job that is to be merged with others.
 
     Attributes:
@@ -58,12 +58,12 @@ class MergedJob:
 
     name: str
     plan: Plan
-    phases: tuple[Phase, ...]
+    phases: tuple[JobPhase, ...]
     starts: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merged:
+class MergedJobs:
     """Several jobs, merged.
 
     Attributes:
@@ -120,13 +120,13 @@ class Merged:
                 found.setdefault(phase.resource, []).append((start % self.period, number, index))
         return {resource: sorted(turns) for resource, turns in found.items()}
 
-    def _claim(self, job: int, index: int) -> Claim:
+    def _claim(self, job: int, index: int) -> PhaseClaim:
         phase, (delay, start) = self.jobs[job].phases[index], divmod(self.jobs[job].starts[index], self.period)
         place = self._order[phase.resource].index((start, job, index))
-        return Claim(begins=phase.begins, resource=phase.resource, place=place, delay=delay)
+        return PhaseClaim(begins=phase.begins, resource=phase.resource, place=place, delay=delay)
 
 
-def merged(candidates: Sequence[Candidate], cluster: Cluster) -> Merged:
+def merge_jobs(candidates: Sequence[MergeCandidate], cluster: Cluster) -> MergedJobs:
     """Merges jobs.
 
     Args:
@@ -142,36 +142,36 @@ def merged(candidates: Sequence[Candidate], cluster: Cluster) -> Merged:
     _check_memory(candidates, cluster)
     phases = [phases_of(each.plan, each.program, cluster) for each in candidates]
     unit_s = sum(phase.seconds for each in phases for phase in each) / _RESOLUTION
-    found = scheduled([[(phase.resource, max(1, round(phase.seconds / unit_s))) for phase in each] for each in phases])
+    found = schedule_jobs([[(phase.resource, max(1, round(phase.seconds / unit_s))) for phase in each] for each in phases])
     starts = found.repetend.starts
     jobs = tuple(
         MergedJob(name=each.name, plan=each.plan, phases=mine, starts=tuple(starts[_name(job, i)] for i in range(len(mine))))
         for job, (each, mine) in enumerate(zip(candidates, phases, strict=True))
     )
-    return Merged(jobs=jobs, period=found.repetend.period, bound=found.bound, unit_s=unit_s)
+    return MergedJobs(jobs=jobs, period=found.repetend.period, bound=found.bound, unit_s=unit_s)
 
 
-def scheduled(jobs: Sequence[Spans]) -> Found:
+def schedule_jobs(jobs: Sequence[Spans]) -> PeriodSearchResult:
     """Returns the schedule of least period in which each job does one step.
 
     A job's next step waits for its last: it needs the parameters that this has made.
     """
     blocks = [
-        Block(
+        ModuloBlock(
             name=_name(job, number), span=span, resources=(resource.name.lower(),), after=(_name(job, number - 1),) * bool(number)
         )
         for job, spans in enumerate(jobs)
         for number, (resource, span) in enumerate(spans)
     ]
     carried = tuple((_name(job, len(spans) - 1), _name(job, 0)) for job, spans in enumerate(jobs))
-    return shortest_period(Problem(tuple(blocks), carried=carried), Limits(depth=3))
+    return shortest_period(ModuloProblem(tuple(blocks), carried=carried), PeriodSearchLimits(depth=3))
 
 
 def _name(job: int, phase: int) -> str:
     return f"job {job}, phase {phase}"
 
 
-def _check_ranks(candidates: Sequence[Candidate], cluster: Cluster) -> None:
+def _check_ranks(candidates: Sequence[MergeCandidate], cluster: Cluster) -> None:
     needed = [f"{each.name} needs {each.plan.num_ranks}" for each in candidates]
     if len({each.plan.num_ranks for each in candidates}) > 1:
         raise PlanError(f"jobs that share devices have the same number of ranks: {', '.join(needed)}")
@@ -179,7 +179,7 @@ def _check_ranks(candidates: Sequence[Candidate], cluster: Cluster) -> None:
         raise PlanError(f"{cluster.name} has {cluster.num_ranks} ranks: {', '.join(needed)}")
 
 
-def _check_memory(candidates: Sequence[Candidate], cluster: Cluster) -> None:
+def _check_memory(candidates: Sequence[MergeCandidate], cluster: Cluster) -> None:
     peaks = [simulate(each.plan, each.program, cluster, overlap=False).peak_bytes for each in candidates]
     over: list[str] = []
     for rank in range(candidates[0].plan.num_ranks):

@@ -22,7 +22,7 @@ class Resource(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class JobPhase:
     """Steps of a plan that follow each other and need the same.
 
     Attributes:
@@ -36,7 +36,7 @@ class Phase:
     seconds: float
 
 
-def phases_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> tuple[Phase, ...]:
+def phases_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> tuple[JobPhase, ...]:
     """Returns a plan's phases. What computes or communicates only for a moment belongs to the phase before or after it."""
     busy: dict[int, dict[int, float]] = {}  # of each step, the seconds of each rank
     communicates: set[int] = set()
@@ -53,29 +53,29 @@ def phases_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> tuple[Pha
     least_s = _MIN_SHARE * sum(phase.seconds for phase in found)
     while len(found) > 1 and (shortest := min(found, key=lambda phase: phase.seconds)).seconds < least_s:
         found = _without(found, found.index(shortest))
-    return (Phase(resource=found[0].resource, begins=0, seconds=found[0].seconds), *found[1:])
+    return (JobPhase(resource=found[0].resource, begins=0, seconds=found[0].seconds), *found[1:])
 
 
-def _runs(busy: Mapping[int, Mapping[int, float]], communicates: set[int]) -> list[Phase]:
+def _runs(busy: Mapping[int, Mapping[int, float]], communicates: set[int]) -> list[JobPhase]:
     """Runs of steps that need the same; each takes as long as its busiest rank."""
-    found: list[Phase] = []
+    found: list[JobPhase] = []
     total: dict[int, float] = {}
     for step in sorted(busy):
         resource = Resource.NETWORK if step in communicates else Resource.DEVICES
         if not found or found[-1].resource is not resource:
             total = {}
-            found.append(Phase(resource=resource, begins=step, seconds=0.0))
+            found.append(JobPhase(resource=resource, begins=step, seconds=0.0))
         for rank, seconds in busy[step].items():
             total[rank] = total.get(rank, 0.0) + seconds
-        found[-1] = Phase(resource=resource, begins=found[-1].begins, seconds=max(total.values()))
+        found[-1] = JobPhase(resource=resource, begins=found[-1].begins, seconds=max(total.values()))
     return found
 
 
-def _without(phases: list[Phase], index: int) -> list[Phase]:
+def _without(phases: list[JobPhase], index: int) -> list[JobPhase]:
     """Has the neighbours of a phase, which need the same, take it in."""
     first, last = max(index - 1, 0), min(index + 1, len(phases) - 1)
     resource = phases[first].resource if first < index else phases[last].resource
-    joined = Phase(
+    joined = JobPhase(
         resource=resource, begins=phases[first].begins, seconds=sum(phase.seconds for phase in phases[first : last + 1])
     )
     return [*phases[:first], joined, *phases[last + 1 :]]

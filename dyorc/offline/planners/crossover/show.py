@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from string import ascii_uppercase
 
-from dyorc.offline.planners.crossover.merge import Merged
+from dyorc.offline.planners.crossover.merge import MergedJobs
 from dyorc.offline.planners.crossover.phases import Resource
 
 
@@ -12,7 +12,7 @@ def letter_of(job: int) -> str:
     return ascii_uppercase[job % len(ascii_uppercase)]
 
 
-def rows_of(merged: Merged, *, num_periods: int = 2, width: int = 40) -> Iterator[tuple[Resource, str]]:
+def rows_of(merged: MergedJobs, *, num_periods: int = 2, width: int = 40) -> Iterator[tuple[Resource, str]]:
     """Yields, for each resource, whose phases it is used for over some periods in the middle of the run; a dot is nobody's.
 
     Args:

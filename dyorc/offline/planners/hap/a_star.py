@@ -9,10 +9,10 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from dyorc.offline.planners.hap.frontier import Solution
-from dyorc.offline.planners.hap.moves import Move, State
+from dyorc.offline.planners.hap.moves import SearchMove, State
 
 
-def solve_by_a_star(moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> Solution:
+def solve_by_a_star(moves: Sequence[SearchMove], check: Callable[[], None] = lambda: None) -> Solution:
     """Returns the cheapest alternatives.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.offline.planners.hap.forms import TERM, WHOLE, form_of, placement_of
-from dyorc.offline.planners.hap.problem import Pricing, Problem, Space, token
+from dyorc.offline.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, token
 from dyorc.offline.program import Strategy
 from dyorc.offline.program.graph import Phase
 
@@ -14,7 +14,7 @@ _MESH, _AXIS = "ranks", "rank"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distributed:
+class DistributedProgram:
     """A distributed program without ratios: what HAP calls Q.
 
     Attributes:
@@ -28,7 +28,7 @@ class Distributed:
     asked: Mapping[str, int]
 
 
-def distributed(space: Space, problem: Problem, numbers: Sequence[int]) -> Distributed:
+def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, numbers: Sequence[int]) -> DistributedProgram:
     """Reads off a solution what each node does and which forms of each value there are."""
     chosen = {choice.name: (choice.alternatives[number], number) for choice, number in zip(problem.choices, numbers, strict=True)}
     made: dict[str, int] = {}
@@ -38,11 +38,16 @@ def distributed(space: Space, problem: Problem, numbers: Sequence[int]) -> Distr
         for name, form in alternative.inputs:
             asked[name] = asked.get(name, 0) | 1 << form
     strategies = {node.name: space.strategies[node.name][chosen[node.name][1]] for node in space.program.nodes}
-    return Distributed(strategies=strategies, made=made, asked=asked)
+    return DistributedProgram(strategies=strategies, made=made, asked=asked)
 
 
 def plan_of(
-    space: Space, pricing: Pricing, problem: Problem, found: Distributed, cluster: Cluster, provenance: Provenance
+    space: SynthesisSpace,
+    pricing: Pricing,
+    problem: SynthesisProblem,
+    found: DistributedProgram,
+    cluster: Cluster,
+    provenance: Provenance,
 ) -> Plan:
     """Builds the plan, with the sizes and the algorithms that the pricing's ratios lead to."""
     emitter = _Emitter(space, pricing, problem, found)
@@ -61,7 +66,7 @@ def plan_of(
 
 
 class _Emitter:
-    def __init__(self, space: Space, pricing: Pricing, problem: Problem, found: Distributed) -> None:
+    def __init__(self, space: SynthesisSpace, pricing: Pricing, problem: SynthesisProblem, found: DistributedProgram) -> None:
         self._space = space
         self._pricing = pricing
         self._found = found

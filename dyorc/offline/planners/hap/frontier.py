@@ -16,12 +16,12 @@ from operator import ne
 from typing import TypeAlias
 
 from dyorc.offline.planners.hap.forms import Forms
-from dyorc.offline.planners.hap.moves import Move, State
+from dyorc.offline.planners.hap.moves import SearchMove, State
 
 _Ways: TypeAlias = tuple[tuple[int, int], ...]
 """For each state, the number of the state before and of the alternative that lead to it."""
 
-_Key: TypeAlias = tuple["_Front", Move, tuple[int, ...] | None, State | None]
+_Key: TypeAlias = tuple["_Front", SearchMove, tuple[int, ...] | None, State | None]
 """What the outcome of a move depends on: the states before, which alternatives are tried, and which state is always kept."""
 
 
@@ -67,7 +67,7 @@ class Frontier:
 
     def solve(
         self,
-        moves: Sequence[Move],
+        moves: Sequence[SearchMove],
         check: Callable[[], None] = lambda: None,
         *,
         among: Sequence[tuple[int, ...]] | None = None,
@@ -106,7 +106,7 @@ class Frontier:
         return Solution(tuple(reversed(numbers)), total, is_optimal and among is None, most, tuple(reversed(path)))
 
     def _moved(
-        self, front: _Front, move: Move, among: tuple[int, ...] | None, always: State | None
+        self, front: _Front, move: SearchMove, among: tuple[int, ...] | None, always: State | None
     ) -> tuple[_Front, int, _Ways, bool]:
         best: dict[State, tuple[int, int, int]] = {}
         for index, (state, cost) in enumerate(zip(front.states, front.costs, strict=True)):

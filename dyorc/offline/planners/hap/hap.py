@@ -18,16 +18,16 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
-from dyorc.offline.planners.assignment import assignments_of, ratios_of, whole
+from dyorc.offline.planners.assignment import assignments_of, ratios_of, replicated_assignment
 from dyorc.offline.planners.ending import check_deadline, end_of
 from dyorc.offline.planners.hap.a_star import solve_by_a_star
-from dyorc.offline.planners.hap.emit import Distributed, distributed, plan_of
+from dyorc.offline.planners.hap.emit import DistributedProgram, distributed_program, plan_of
 from dyorc.offline.planners.hap.frontier import Frontier, Solution
 from dyorc.offline.planners.hap.moves import moves_of
-from dyorc.offline.planners.hap.problem import Pricing, Problem, Space
+from dyorc.offline.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace
 from dyorc.offline.planners.hap.ratios import best_ratios, terms_of
 from dyorc.offline.planners.hap.seeds import numbers_of
-from dyorc.offline.planners.pricing import BY_HAND, Best, by_hand
+from dyorc.offline.planners.pricing import BY_HAND, BestPlan, by_hand
 from dyorc.offline.program import TensorProgram
 
 Search: TypeAlias = Literal["frontier", "known", "a_star"]
@@ -96,8 +96,8 @@ def hap(
 class _Turn(NamedTuple):
     """A program that was found, and the problem that it solves."""
 
-    problem: Problem
-    found: Distributed
+    problem: SynthesisProblem
+    found: DistributedProgram
     solution: Solution
 
 
@@ -120,7 +120,7 @@ class _Planning:
         self._progress = progress
         self._deadline_s = deadline_s
         self._weights = _BESIDE_WEIGHTS if overlap else ()
-        self._best = Best(program, cluster, overlap=overlap)
+        self._best = BestPlan(program, cluster, overlap=overlap)
         self._made: _Made | None = None
         self._plans: list[Plan] = []
         self._tried: set[tuple[tuple[int, ...], tuple[float, ...]]] = set()
@@ -142,8 +142,11 @@ class _Planning:
     def begin(self, search: Search, max_states: int, whole_parameters: bool) -> None:
         self._search = search
         self._frontier = Frontier(max_states)
-        self._space = Space.of(self._program, whole_parameters)
-        self._seeds = [whole(self._program, self._space.strategies), *assignments_of(self._plans, self._space.strategies)]
+        self._space = SynthesisSpace.of(self._program, whole_parameters)
+        self._seeds = [
+            replicated_assignment(self._program, self._space.strategies),
+            *assignments_of(self._plans, self._space.strategies),
+        ]
         self._check()
 
     def take_turns(self, ratios: tuple[float, ...], adapt_ratios: bool, max_rounds: int) -> None:
@@ -193,14 +196,14 @@ class _Planning:
         problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s, weight).problem()
         return self._turn(problem, self._frontier.solve(moves_of(problem), self._check, among=self._among(problem, *known)))
 
-    def _among(self, problem: Problem, *more: Solution) -> list[tuple[int, ...]]:
+    def _among(self, problem: SynthesisProblem, *more: Solution) -> list[tuple[int, ...]]:
         """For each choice, what any of the known plans chose."""
         known = [numbers for seed in self._seeds if (numbers := numbers_of(self._space, problem, seed))]
         columns = zip(*known, *(solution.numbers for solution in more), strict=True)
         return [tuple(sorted(set(numbers))) for numbers in columns]
 
-    def _turn(self, problem: Problem, solution: Solution) -> _Turn:
-        return _Turn(problem, distributed(self._space, problem, solution.numbers), solution)
+    def _turn(self, problem: SynthesisProblem, solution: Solution) -> _Turn:
+        return _Turn(problem, distributed_program(self._space, problem, solution.numbers), solution)
 
     def _try_once(self, turn: _Turn, ratios: tuple[float, ...]) -> None:
         if (turn.solution.numbers, _rounded(ratios)) not in self._tried:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from dyorc.offline.planners.hap.forms import NEVER, Forms, Options
-from dyorc.offline.planners.hap.problem import Choice, Problem
+from dyorc.offline.planners.hap.problem import SynthesisChoice, SynthesisProblem
 
 State: TypeAlias = tuple[int, ...]
 
@@ -60,7 +60,7 @@ class Touch:
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class SearchMove:
     """A choice, with the places of the values that it touches.
 
     Attributes:
@@ -131,14 +131,14 @@ class Move:
         return tuple(found)
 
 
-def moves_of(problem: Problem) -> tuple[Move, ...]:
+def moves_of(problem: SynthesisProblem) -> tuple[SearchMove, ...]:
     """Turns choices into moves; equal ones are the same object."""
     mover = _Mover(problem)
     return tuple(mover.move(choice) for choice in problem.choices)
 
 
 class _Mover:
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SynthesisProblem) -> None:
         self._problem = problem
         self._left: dict[str, int] = {}
         for choice in problem.choices:
@@ -146,9 +146,9 @@ class _Mover:
                 self._left[name] = self._left.get(name, 0) + 1
         self._open: list[str] = []
         self._made: set[str] = set()
-        self._known: dict[tuple[object, ...], Move] = {}
+        self._known: dict[tuple[object, ...], SearchMove] = {}
 
-    def move(self, choice: Choice) -> Move:
+    def move(self, choice: SynthesisChoice) -> SearchMove:
         names = _names(choice)
         outputs = {name for name, _ in choice.alternatives[0].outputs}
         touches = tuple(self._touch(name, name in outputs) for name in names)
@@ -159,7 +159,7 @@ class _Mover:
         after = tuple((self._problem.forms[name], name in self._made) for name in self._open)
         alternatives = tuple((a.cost, tuple(form for _, form in (*a.inputs, *a.outputs))) for a in choice.alternatives)
         key = (tuple(t.key for t in touches), alternatives, kept, tuple((id(forms), is_held) for forms, is_held in after))
-        return self._known.setdefault(key, Move(touches, alternatives, kept, after))
+        return self._known.setdefault(key, SearchMove(touches, alternatives, kept, after))
 
     def _touch(self, name: str, is_made: bool) -> Touch:
         self._left[name] -= 1
@@ -167,6 +167,6 @@ class _Mover:
         return Touch(self._problem.forms[name], place, name in self._made, is_made, not self._left[name])
 
 
-def _names(choice: Choice) -> tuple[str, ...]:
+def _names(choice: SynthesisChoice) -> tuple[str, ...]:
     first = choice.alternatives[0]
     return tuple(name for name, _ in (*first.inputs, *first.outputs))

@@ -41,7 +41,7 @@ class Alternative(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SynthesisChoice:
     """Something that is decided: a node's strategy, or the form in which a source is kept."""
 
     name: str
@@ -49,15 +49,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SynthesisProblem:
     """All choices in the order of the search, and what changing the form of each value costs."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[SynthesisChoice, ...]
     forms: Mapping[str, Forms]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
+class SynthesisSpace:
     """What does not depend on ratios: the program, its strategies and costs, and the order of the search."""
 
     program: TensorProgram
@@ -68,11 +68,11 @@ class Space:
     whole_parameters: bool = False
 
     @staticmethod
-    def of(program: TensorProgram, whole_parameters: bool = False) -> "Space":
+    def of(program: TensorProgram, whole_parameters: bool = False) -> "SynthesisSpace":
         """Analyses a program."""
         choices = choices_of(program)
         kept = (*program.gradients.items(), *program.updates.items())
-        return Space(
+        return SynthesisSpace(
             program=program,
             axes=choices.axes,
             strategies=choices.strategies,
@@ -103,7 +103,12 @@ class Pricing:
     """Turns a space into a problem, for given ratios."""
 
     def __init__(
-        self, space: Space, cluster: Cluster, ratios: Sequence[float], kept_byte_s: float = 0.0, beside_weight: float = 1.0
+        self,
+        space: SynthesisSpace,
+        cluster: Cluster,
+        ratios: Sequence[float],
+        kept_byte_s: float = 0.0,
+        beside_weight: float = 1.0,
     ) -> None:
         """Args:
         space: The program.
@@ -124,7 +129,7 @@ class Pricing:
         self._forms: dict[tuple[object, ...], Forms] = {}
         self._times: dict[tuple[NodeCost, int | None], int] = {}
 
-    def problem(self) -> Problem:
+    def problem(self) -> SynthesisProblem:
         """Returns all choices, priced."""
         program = self._space.program
         kept = self._kept_sources()
@@ -132,7 +137,7 @@ class Pricing:
         forms = {name: self._forms_of(program.values[name], name, name in beside) for name in program.values}
         never = {size: _unchangeable(size) for size in {len(forms[name].table) for name in kept}}  # one object for all alike
         forms |= {token(name): never[len(forms[name].table)] for name in kept}
-        placed: list[tuple[tuple[float, int], Choice]] = []
+        placed: list[tuple[tuple[float, int], SynthesisChoice]] = []
         positions = _positions(program)
         for name in kept:
             placed.append(((positions[program.consumers[name][0].name] - 0.5, 0), self._source(name)))
@@ -145,7 +150,7 @@ class Pricing:
         if program.loss in program.producers:
             placed.append(((positions[program.producers[program.loss].name] + 0.5, 0), _everywhere(program.loss)))
         placed.sort(key=lambda item: item[0])
-        return Problem(tuple(choice for _, choice in placed), forms)
+        return SynthesisProblem(tuple(choice for _, choice in placed), forms)
 
     def pieces(self, value: Value, form: int) -> tuple[int, ...]:
         """The bytes that each rank holds of a value."""
@@ -209,7 +214,7 @@ class Pricing:
             return NEVER
         return in_units(weight * self.change(value, before, after)[0])
 
-    def _node(self, node: Node, kept: Sequence[str]) -> Choice:
+    def _node(self, node: Node, kept: Sequence[str]) -> SynthesisChoice:
         program = self._space.program
         found: list[Alternative] = []
         for strategy in self._space.strategies[node.name]:
@@ -217,7 +222,7 @@ class Pricing:
             inputs = {n: f for n, f in inputs.items() if n in program.producers or n in kept}
             outputs = ((name, form_of(p)) for name, p in zip(node.outputs, strategy.outputs, strict=True) if name)
             found.append(Alternative(tuple(inputs.items()), tuple(outputs), self._compute(node, strategy)))
-        return Choice(node.name, tuple(found))
+        return SynthesisChoice(node.name, tuple(found))
 
     def _compute(self, node: Node, strategy: Strategy) -> int:
         """The time of the slowest rank."""
@@ -240,7 +245,7 @@ class Pricing:
             found = self._work_of[axis] = [(rank, size / extent) for rank, size in pairs]
         return found
 
-    def _source(self, name: str) -> Choice:
+    def _source(self, name: str) -> SynthesisChoice:
         value = self._space.program.values[name]
         outermost = self._space.axes.outermost[name]
         forms = [WHOLE]
@@ -250,16 +255,16 @@ class Pricing:
             Alternative((), ((name, form), (token(name), form)), in_units(self._kept_byte_s * max(self.pieces(value, form))))
             for form in forms
         )
-        return Choice(f"source {name}", found)
+        return SynthesisChoice(f"source {name}", found)
 
-    def _keeping(self, source: str, result: str) -> Choice:
+    def _keeping(self, source: str, result: str) -> SynthesisChoice:
         forms = [form for _, form in (alternative.outputs[0] for alternative in self._source(source).alternatives)]
         found = tuple(Alternative(((token(source), form), (result, form)), (), 0) for form in forms)
-        return Choice(f"{result} lies as {source}", found)
+        return SynthesisChoice(f"{result} lies as {source}", found)
 
 
-def _everywhere(result: str) -> Choice:
-    return Choice(f"{result} is everywhere", (Alternative(((result, WHOLE),), (), 0),))
+def _everywhere(result: str) -> SynthesisChoice:
+    return SynthesisChoice(f"{result} is everywhere", (Alternative(((result, WHOLE),), (), 0),))
 
 
 def _unchangeable(size: int) -> Forms:

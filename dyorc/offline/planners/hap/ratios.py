@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
-from dyorc.offline.planners.hap.emit import Distributed
+from dyorc.offline.planners.hap.emit import DistributedProgram
 from dyorc.offline.planners.linear_shares import LinearShares
 from dyorc.offline.program import Shard
 from dyorc.offline.program.costs import NodeCost
@@ -39,7 +39,7 @@ class Ratios:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ShareTerms:
     """A plan's time and memory as functions of the shares.
 
     Attributes:
@@ -55,7 +55,7 @@ class Terms:
     memory: tuple[tuple[int, int], ...]
 
 
-def best_ratios(terms: Terms, cluster: Cluster) -> Ratios | None:
+def best_ratios(terms: ShareTerms, cluster: Cluster) -> Ratios | None:
     """Solves the linear program; None if no shares fit into memory."""
     num_ranks = cluster.num_ranks
     scale = 1.0 / max(total_s(terms, [1.0 / num_ranks] * num_ranks), 1e-12)  # the solver's tolerances are absolute
@@ -73,7 +73,7 @@ def best_ratios(terms: Terms, cluster: Cluster) -> Ratios | None:
     return Ratios(solved[0], terms.fixed_s + solved[1] / scale) if solved else None
 
 
-def total_s(terms: Terms, ratios: Sequence[float]) -> float:
+def total_s(terms: ShareTerms, ratios: Sequence[float]) -> float:
     """The seconds of a step with given shares: what the linear program minimizes."""
     stages = sum(
         count * max(whole + split * share for (whole, split), share in zip(stage, ratios, strict=True))
@@ -82,7 +82,7 @@ def total_s(terms: Terms, ratios: Sequence[float]) -> float:
     return terms.fixed_s + terms.largest * max(ratios) + stages
 
 
-def terms_of(plan: Plan, found: Distributed, costs: Mapping[str, NodeCost], cluster: Cluster) -> Terms:
+def terms_of(plan: Plan, found: DistributedProgram, costs: Mapping[str, NodeCost], cluster: Cluster) -> ShareTerms:
     """Reads off a plan how its time and memory depend on the shares."""
     fixed_s = largest = 0.0
     stages: Counter[tuple[tuple[float, float], ...]] = Counter()
@@ -98,7 +98,7 @@ def terms_of(plan: Plan, found: Distributed, costs: Mapping[str, NodeCost], clus
             fixed_s += constant
             largest += slope
     stages[stage.of_ranks()] += 1
-    return Terms(fixed_s, largest, stages, _memory(plan))
+    return ShareTerms(fixed_s, largest, stages, _memory(plan))
 
 
 class _Stage:

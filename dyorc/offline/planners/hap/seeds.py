@@ -1,11 +1,11 @@
 """Where other planners' choices are among a problem's alternatives, so that the search can begin with them."""
 
-from dyorc.offline.planners.assignment import Assignment
+from dyorc.offline.planners.assignment import StrategyAssignment
 from dyorc.offline.planners.hap.forms import form_of
-from dyorc.offline.planners.hap.problem import Choice, Problem, Space, token
+from dyorc.offline.planners.hap.problem import SynthesisChoice, SynthesisProblem, SynthesisSpace, token
 
 
-def numbers_of(space: Space, problem: Problem, assignment: Assignment) -> tuple[int, ...] | None:
+def numbers_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:
     """Returns the number of each choice's alternative; None if one of them is not allowed here."""
     forms = {name: form_of(placement) for name, placement in assignment.sources.items()}
     forms |= {token(name): form for name, form in forms.items()}
@@ -18,7 +18,7 @@ def numbers_of(space: Space, problem: Problem, assignment: Assignment) -> tuple[
     return tuple(found)
 
 
-def _number(space: Space, choice: Choice, assignment: Assignment, forms: dict[str, int]) -> int | None:
+def _number(space: SynthesisSpace, choice: SynthesisChoice, assignment: StrategyAssignment, forms: dict[str, int]) -> int | None:
     strategies = space.strategies.get(choice.name)
     if strategies is not None:
         strategy = assignment.strategies.get(choice.name)

@@ -16,7 +16,7 @@ Wrong = Callable[[str, float], float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class TimedTensor:
     """A value as it lies along time: one that both halves summed up is another tensor than their terms.
 
     There is one object for each (items.py), so that the search can tell them apart by identity, which is quick.
@@ -35,7 +35,7 @@ class Tensor:
 class Conversion:
     """One tensor changes its placement along the axis of space."""
 
-    tensor: Tensor
+    tensor: TimedTensor
     before: Placement
     after: Placement
     algorithm: Algorithm
@@ -44,7 +44,7 @@ class Conversion:
 
 
 @dataclass
-class Costs:
+class MicrobatchCosts:
     """Costs on one cluster under given ratios. Remembers what was asked.
 
     Attributes:
@@ -61,8 +61,8 @@ class Costs:
     ratios: Sequence[float]
     wrong: Wrong | None = None
     _computed: dict[tuple[str, Strategy], float] = field(default_factory=dict[tuple[str, Strategy], float])
-    _converted: dict[tuple[Tensor, Placement, Placement], Conversion | None] = field(
-        default_factory=dict[tuple[Tensor, Placement, Placement], Conversion | None]
+    _converted: dict[tuple[TimedTensor, Placement, Placement], Conversion | None] = field(
+        default_factory=dict[tuple[TimedTensor, Placement, Placement], Conversion | None]
     )
 
     def __post_init__(self) -> None:
@@ -89,14 +89,14 @@ class Costs:
             units //= 2
         return tuple(share / max(units, 1) / 2 for share in shares(units, self.ratios))
 
-    def conversion(self, tensor: Tensor, before: Placement, after: Placement) -> Conversion | None:
+    def conversion(self, tensor: TimedTensor, before: Placement, after: Placement) -> Conversion | None:
         """What changes a placement, by the quicker algorithm; None if nothing does."""
         key = (tensor, before, after)
         if key not in self._converted:
             self._converted[key] = self._convert(*key)
         return self._converted[key]
 
-    def _convert(self, tensor: Tensor, before: Placement, after: Placement) -> Conversion | None:
+    def _convert(self, tensor: TimedTensor, before: Placement, after: Placement) -> Conversion | None:
         if isinstance(before, Shard) and isinstance(after, Partial):
             return None
         kind = kind_between(before, after)
@@ -109,7 +109,7 @@ class Costs:
             cost_s, algorithm = cost(Algorithm.PADDED, piece_bytes=pieces), Algorithm.PADDED
         return Conversion(tensor, before, after, algorithm, self.wrong("communicate", cost_s) if self.wrong else cost_s)
 
-    def piece_bytes(self, tensor: Tensor, before: Placement, after: Placement, kind: CollectiveKind) -> list[int]:
+    def piece_bytes(self, tensor: TimedTensor, before: Placement, after: Placement, kind: CollectiveKind) -> list[int]:
         """Each rank's bytes, as the cluster's costs want them."""
         num_bytes = self.program.values[tensor.value].num_bytes
         num_bytes = num_bytes // 2 if isinstance(tensor.along_time, Shard) else num_bytes
@@ -118,7 +118,7 @@ class Costs:
         cuts = [self._shards(tensor, p.dim, num_bytes) for p in (before, after) if isinstance(p, Shard)]
         return [max(cut[rank] for cut in cuts) for rank in range(len(self.ratios))]
 
-    def _shards(self, tensor: Tensor, dim: int, num_bytes: int) -> list[int]:
+    def _shards(self, tensor: TimedTensor, dim: int, num_bytes: int) -> list[int]:
         units = self.halves.axes.extent_of(tensor.value, dim)
         units = units // 2 if tensor.along_time == Shard(dim) else units
         return [num_bytes * share // max(units, 1) for share in shares(units, self.ratios)]

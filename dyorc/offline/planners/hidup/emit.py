@@ -11,20 +11,20 @@ from collections.abc import Sequence
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.offline.planners.hidup.costs import Conversion, Tensor
+from dyorc.offline.planners.hidup.costs import Conversion, TimedTensor
 from dyorc.offline.planners.hidup.halves import TIME, Halves
-from dyorc.offline.planners.hidup.items import Run, Settle
+from dyorc.offline.planners.hidup.items import NodeItem, ReductionItem
 from dyorc.offline.planners.hidup.optimizer import states_like_parameters, update_strategies
-from dyorc.offline.planners.hidup.search import Found, Record
+from dyorc.offline.planners.hidup.search import DuplexProgram, ItemRecord
 from dyorc.offline.program import REPLICATE, Placement, TensorProgram
 
 _MESH, _SPACE = "ranks", "rank"
-Stages = Sequence[Sequence[Record]]
+Stages = Sequence[Sequence[ItemRecord]]
 
 
-def stages_of(found: Found) -> list[list[Record]]:
+def stages_of(found: DuplexProgram) -> list[list[ItemRecord]]:
     """Cuts a program's records where stages begin."""
-    stages: list[list[Record]] = [[]]
+    stages: list[list[ItemRecord]] = [[]]
     for record in found.records:
         if record.opens:
             stages.append([])
@@ -35,7 +35,7 @@ def stages_of(found: Found) -> list[list[Record]]:
 def emit(
     program: TensorProgram,
     halves: Halves,
-    found: Found,
+    found: DuplexProgram,
     cluster: Cluster,
     ratios: Sequence[float],
     provenance: Provenance,
@@ -60,7 +60,7 @@ def emit(
 
 
 class _Emission:
-    def __init__(self, program: TensorProgram, halves: Halves, found: Found, ratios: Sequence[float]) -> None:
+    def __init__(self, program: TensorProgram, halves: Halves, found: DuplexProgram, ratios: Sequence[float]) -> None:
         self._program = program
         self._halves = halves
         self._stages = stages_of(found)
@@ -76,7 +76,7 @@ class _Emission:
                 self.builder.source(name, _MESH, [halves.placed[name], self._held.get(name, REPLICATE)])
 
     def body(self, is_interleaved: bool) -> None:
-        before: Sequence[Record] = ()
+        before: Sequence[ItemRecord] = ()
         for stage in (*self._stages, ()):
             if is_interleaved:
                 self._communicate(stage, 0)
@@ -105,14 +105,14 @@ class _Emission:
         for before, after in program.updates.items():
             self._result(after, before)
 
-    def _communicate(self, stage: Sequence[Record], part: int) -> None:
+    def _communicate(self, stage: Sequence[ItemRecord], part: int) -> None:
         for record in stage:
-            if not isinstance(record.item, Settle):
+            if not isinstance(record.item, ReductionItem):
                 for conversion in record.conversions:
                     for each in self._parts_in_slot(conversion.tensor, part):
                         self._convert(conversion, each)
 
-    def _parts_in_slot(self, tensor: Tensor, part: int) -> Sequence[int]:
+    def _parts_in_slot(self, tensor: TimedTensor, part: int) -> Sequence[int]:
         """What is put together from both microbatches is there in the second slot alone: then once, or for each of them."""
         if self._halves.placed[tensor.value] in (REPLICATE, tensor.along_time):
             return (part,)
@@ -120,9 +120,9 @@ class _Emission:
             return ()
         return (part,) if tensor.is_once else range(TIME.size)
 
-    def _settle(self, stage: Sequence[Record]) -> None:
+    def _settle(self, stage: Sequence[ItemRecord]) -> None:
         for record in stage:
-            if isinstance(record.item, Settle):
+            if isinstance(record.item, ReductionItem):
                 for conversion in record.conversions:
                     self._convert(conversion, None)
 
@@ -131,9 +131,9 @@ class _Emission:
         source = self.builder.want(tensor.value, _MESH, [tensor.along_time, conversion.before], part)
         self.builder.collective(source, _SPACE, conversion.after, part, conversion.algorithm)
 
-    def _compute(self, stage: Sequence[Record], part: int) -> None:
+    def _compute(self, stage: Sequence[ItemRecord], part: int) -> None:
         for record in stage:
-            if isinstance(record.item, Run) and record.strategy:
+            if isinstance(record.item, NodeItem) and record.strategy:
                 node = record.item.node
                 self.builder.apply(node, _MESH, [self._halves.along_time[node.name], record.strategy], part)
 
@@ -147,7 +147,7 @@ class _Emission:
         """How a result that belongs to nothing lies: the loss, as a sum of terms if it is made so."""
         for stage in self._stages:
             for record in stage:
-                if isinstance(record.item, Run) and record.strategy and name in record.item.node.outputs:
+                if isinstance(record.item, NodeItem) and record.strategy and name in record.item.node.outputs:
                     index = record.item.node.outputs.index(name)
                     return [REPLICATE, record.strategy.outputs[index]]
         return [REPLICATE, REPLICATE]

@@ -11,10 +11,10 @@ from time import process_time
 from dyorc.offline.cluster import Cluster, Link
 from dyorc.offline.cluster.collectives import CostLine
 from dyorc.offline.planners.hidup.costs import Wrong
-from dyorc.offline.planners.hidup.items import Run
+from dyorc.offline.planners.hidup.items import NodeItem
 from dyorc.offline.planners.hidup.plan import Duplex
-from dyorc.offline.planners.hidup.search import Found
-from dyorc.offline.planners.pricing import Priced, by_hand, priced
+from dyorc.offline.planners.hidup.search import DuplexProgram
+from dyorc.offline.planners.pricing import PricedPlan, by_hand, price_plan
 from dyorc.offline.program import REPLICATE, Placement, TensorProgram
 
 _GATE_OPS = ("topk", "argmax", "cumsum", "max")
@@ -124,7 +124,7 @@ def _placements(duplex: Duplex, max_states: int) -> Placements:
     gates = [
         record.strategy
         for record in found.records
-        if isinstance(record.item, Run) and record.strategy and record.item.node.op.split(".")[1] in _GATE_OPS
+        if isinstance(record.item, NodeItem) and record.strategy and record.item.node.op.split(".")[1] in _GATE_OPS
     ]
     num_whole = sum(strategy.axis is None for strategy in gates)
     num_replicated = sum(placement == REPLICATE for placement in lies.values())
@@ -141,13 +141,13 @@ def _simulated_s(program: TensorProgram, cluster: Cluster, wrong: Wrong | None, 
     return best_plan(program, cluster, wrong, max_states=max_states).simulation.total_s
 
 
-def best_plan(program: TensorProgram, cluster: Cluster, wrong: Wrong | None = None, *, max_states: int = 4) -> Priced:
+def best_plan(program: TensorProgram, cluster: Cluster, wrong: Wrong | None = None, *, max_states: int = 4) -> PricedPlan:
     """What the search finds under some costs, and what it takes under the right ones."""
     duplex = Duplex(program, cluster, {}, wrong)
-    return priced(duplex.plan(_best(duplex, max_states), _even(duplex)), program, cluster)
+    return price_plan(duplex.plan(_best(duplex, max_states), _even(duplex)), program, cluster)
 
 
-def _best(duplex: Duplex, max_states: int) -> Found:
+def _best(duplex: Duplex, max_states: int) -> DuplexProgram:
     duplex.begin_with(by_hand(duplex.program, duplex.cluster))
     return [*duplex.searches(_even(duplex), max_states)][-1]
 

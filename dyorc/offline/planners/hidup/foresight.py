@@ -7,29 +7,29 @@ which states to keep; what it says of a program's time is counted on the backwar
 
 from bisect import bisect_left
 
-from dyorc.offline.planners.hidup.costs import Conversion, Costs, Tensor
-from dyorc.offline.planners.hidup.items import Items, Run, Settle
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts, TimedTensor
+from dyorc.offline.planners.hidup.items import Items, NodeItem, ReductionItem
 from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, ValueKind
 from dyorc.offline.program.graph import Phase
 
 _HEAVY = frozenset(("mm", "bmm", "convolution", "convolution_backward", "embedding", "embedding_dense_backward"))
 
 
-class Foresight:
+class BackwardCosts:
     """Knows for each item of the forward pass when the backward pass is done with it."""
 
-    def __init__(self, items: Items, costs: Costs) -> None:
+    def __init__(self, items: Items, costs: MicrobatchCosts) -> None:
         self._items = items
         self._costs = costs
         parameters = [costs.program.values[name].num_bytes for name in costs.program.parameters]
         self._largest_bytes = max(parameters, default=0)
         self._has_gradient = _with_gradients(items)
-        forward = [i for i, item in enumerate(items.items) if isinstance(item, Run) and item.node.phase is Phase.FORWARD]
+        forward = [i for i, item in enumerate(items.items) if isinstance(item, NodeItem) and item.node.phase is Phase.FORWARD]
         self.turn = forward[-1] if forward else -1
         """The index of the last item of the forward pass."""
         self._due = self._due_at()
 
-    def of(self, item: Run, strategy: Strategy) -> float:
+    def of(self, item: NodeItem, strategy: Strategy) -> float:
         """The seconds that the backward pass will communicate because of an item's strategy."""
         if item.node.phase is not Phase.FORWARD or not any(isinstance(placement, Shard) for placement in strategy.outputs):
             return 0.0
@@ -43,11 +43,11 @@ class Foresight:
         """What is still to come of it after an item."""
         return ahead_s if history is None else history[min(self._due[index], len(history) - 1)]
 
-    def is_heavy(self, item: Run) -> bool:
+    def is_heavy(self, item: NodeItem) -> bool:
         """Whether it is worth communicating more than an operation needs, so that it computes less."""
         return item.node.op.split(".")[1] in _HEAVY
 
-    def shards(self, tensor: Tensor, *, is_exact: bool) -> list[Placement]:
+    def shards(self, tensor: TimedTensor, *, is_exact: bool) -> list[Placement]:
         """How a parameter that is used whole may be held in shards: along the dimension with most units, or along any."""
         axes, shape = self._costs.halves.axes, self._costs.program.values[tensor.value].shape
         dims = [dim for dim in range(len(shape)) if axes.extent_of(tensor.value, dim) > 1]
@@ -68,7 +68,7 @@ class Foresight:
             case _:
                 return 0.0
 
-    def _cost(self, tensor: Tensor, before: Placement, after: Placement) -> float:
+    def _cost(self, tensor: TimedTensor, before: Placement, after: Placement) -> float:
         conversion = self._costs.conversion(tensor, before, after)
         return conversion.cost_s if conversion else 0.0
 
@@ -77,15 +77,15 @@ class Foresight:
         last_read: dict[str, int] = {}
         for index, item in enumerate(self._items.items):
             match item:
-                case Run() if index > self.turn:
+                case NodeItem() if index > self.turn:
                     last_read |= {tensor.value: index for tensor in item.inputs}
-                case Settle():
+                case ReductionItem():
                     last_read[item.owner.value] = index
                 case _:
                     pass
         releases = [0] * (self.turn + 2)
         for index, item in enumerate(self._items.items[: self.turn + 1]):
-            if isinstance(item, Run):
+            if isinstance(item, NodeItem):
                 used = [t for t in (*item.inputs, *item.outputs) if t and t.value in self._has_gradient]
                 releases[index] = max((last_read.get(tensor.value, 0) for tensor in used), default=0)
         # release[i] falls with i, roughly: what is used first is needed last. Made monotone from the end.
@@ -99,6 +99,6 @@ def _with_gradients(items: Items) -> set[str]:
     """The values whose gradients are computed: parameters, and what depends on them, other than integers."""
     found = {tensor.value for tensor, kind in items.sources.items() if kind is ValueKind.PARAMETER}
     for item in items.items:
-        if isinstance(item, Run) and item.node.phase is Phase.FORWARD and any(t.value in found for t in item.inputs):
+        if isinstance(item, NodeItem) and item.node.phase is Phase.FORWARD and any(t.value in found for t in item.inputs):
             found.update(output.value for output in item.outputs if output)
     return found

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
-from dyorc.offline.planners.hidup.costs import Tensor
+from dyorc.offline.planners.hidup.costs import TimedTensor
 from dyorc.offline.planners.hidup.halves import Halves
 from dyorc.offline.program import REPLICATE, Node, Placement, Shard, Strategy, TensorProgram, ValueKind
 from dyorc.offline.program.graph import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class NodeItem:
     """A node runs.
 
     Attributes:
@@ -22,17 +22,17 @@ class Run:
     """
 
     node: Node
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor | None, ...]
+    inputs: tuple[TimedTensor, ...]
+    outputs: tuple[TimedTensor | None, ...]
     strategies: tuple[Strategy, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Meet:
+class RegroupItem:
     """A tensor is put together from both microbatches, or cut in two for them."""
 
-    source: Tensor
-    target: Tensor
+    source: TimedTensor
+    target: TimedTensor
 
     @property
     def is_waiting(self) -> bool:
@@ -41,17 +41,17 @@ class Meet:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class ReductionItem:
     """A result that belongs to a source is summed over both microbatches and brought where the source lies: a gradient to its
     parameter, a new value to the one it replaces.
     """
 
-    source: Tensor
-    target: Tensor
-    owner: Tensor
+    source: TimedTensor
+    target: TimedTensor
+    owner: TimedTensor
 
 
-Item = Run | Meet | Settle
+Item = NodeItem | RegroupItem | ReductionItem
 Hints = Mapping[str, Placement]
 
 
@@ -68,9 +68,9 @@ class Items:
     """
 
     items: tuple[Item, ...]
-    last_use: Mapping[Tensor, int]
-    owners: frozenset[Tensor]
-    sources: Mapping[Tensor, ValueKind]
+    last_use: Mapping[TimedTensor, int]
+    owners: frozenset[TimedTensor]
+    sources: Mapping[TimedTensor, ValueKind]
     hints: Hints
 
 
@@ -96,8 +96,8 @@ class _Listing:
         self._halves = halves
         self._hints = hints
         self._found: list[Item] = []
-        self._tensors: dict[tuple[str, Placement], Tensor] = {}
-        self._met: set[Tensor] = set()
+        self._tensors: dict[tuple[str, Placement], TimedTensor] = {}
+        self._met: set[TimedTensor] = set()
         self._owner_of: dict[str, list[str]] = {}
         for owner, result in [*program.gradients.items(), *program.updates.items()]:
             self._owner_of.setdefault(result, []).append(owner)
@@ -106,37 +106,37 @@ class _Listing:
         along = self._halves.along_time[node.name]
         inputs = tuple(self._as_read(name, p) for name, p in zip(node.inputs, along.inputs, strict=True))
         outputs = tuple(self._tensor(n, p) if n else None for n, p in zip(node.outputs, along.outputs, strict=True))
-        self._found.append(Run(node=node, inputs=inputs, outputs=outputs, strategies=self._allowed(node)))
+        self._found.append(NodeItem(node=node, inputs=inputs, outputs=outputs, strategies=self._allowed(node)))
         for output in outputs:
             for owner in self._owner_of.get(output.value, ()) if output else ():
                 assert output
                 target = self._tensor(output.value, REPLICATE)
-                self._found.append(Settle(output, target, self._tensor(owner, self._halves.placed[owner])))
+                self._found.append(ReductionItem(output, target, self._tensor(owner, self._halves.placed[owner])))
 
     def items(self) -> Items:
-        last_use: dict[Tensor, int] = {}
-        owners: set[Tensor] = set()
+        last_use: dict[TimedTensor, int] = {}
+        owners: set[TimedTensor] = set()
         for index, item in enumerate(self._found):
             match item:
-                case Run():
+                case NodeItem():
                     used = (*item.inputs, *(output for output in item.outputs if output))
-                case Meet():
+                case RegroupItem():
                     used = (item.source, item.target)
-                case Settle():
+                case ReductionItem():
                     used = (item.source, item.target, item.owner)
                     owners.add(item.owner)
             last_use.update(dict.fromkeys(used, index))
         sources = {self._tensor(n, self._halves.placed[n]): self._program.values[n].kind for n in self._program.sources}
         return Items(items=tuple(self._found), last_use=last_use, owners=frozenset(owners), sources=sources, hints=self._hints)
 
-    def _tensor(self, value: str, along_time: Placement) -> Tensor:
-        return self._tensors.setdefault((value, along_time), Tensor(value, along_time))
+    def _tensor(self, value: str, along_time: Placement) -> TimedTensor:
+        return self._tensors.setdefault((value, along_time), TimedTensor(value, along_time))
 
-    def _as_read(self, name: str, wanted: Placement) -> Tensor:
+    def _as_read(self, name: str, wanted: Placement) -> TimedTensor:
         made, read = self._tensor(name, self._halves.placed[name]), self._tensor(name, wanted)
         if made is not read and read not in self._met:
             self._met.add(read)
-            self._found.append(Meet(made, read))
+            self._found.append(RegroupItem(made, read))
         return read
 
     def _allowed(self, node: Node) -> tuple[Strategy, ...]:

@@ -9,14 +9,14 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
-from dyorc.offline.planners.assignment import Assignment, assignments_of, together, whole
+from dyorc.offline.planners.assignment import StrategyAssignment, assignments_of, replicated_assignment, strategies_by_node
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.hidup.costs import Costs, Wrong
+from dyorc.offline.planners.hidup.costs import MicrobatchCosts, Wrong
 from dyorc.offline.planners.hidup.emit import emit, stages_of
 from dyorc.offline.planners.hidup.halves import Halves, halves_of
 from dyorc.offline.planners.hidup.items import Hints, items_of
-from dyorc.offline.planners.hidup.search import Found, Search
-from dyorc.offline.planners.pricing import Best, by_hand
+from dyorc.offline.planners.hidup.search import DuplexProgram, ParetoSearch
+from dyorc.offline.planners.pricing import BestPlan, by_hand
 from dyorc.offline.program import Strategy, TensorProgram
 from dyorc.offline.simulate import simulate
 
@@ -70,19 +70,19 @@ class Duplex:
         self.cluster = cluster
         self.halves = halves_of(program)
         self.items = items_of(program, self.halves, hints)
-        self.seeds: list[Assignment] = []
+        self.seeds: list[StrategyAssignment] = []
         self._wrong = wrong
 
     def begin_with(self, plans: Iterable[Plan]) -> None:
         """Has searches begin with what plans chose, and with every rank computing everything."""
         strategies = self.halves.strategies
-        self.seeds = [whole(self.program, strategies), *assignments_of(plans, strategies)]
+        self.seeds = [replicated_assignment(self.program, strategies), *assignments_of(plans, strategies)]
 
     def best(self, ratios: Sequence[float], max_states: int | None, progress: Progress | None = None) -> Plan:
         """Returns the quickest plan that widening searches find, by the simulator."""
-        begun_s, best, ended = perf_counter(), Best(self.program, self.cluster), SearchEnd.FINISHED
+        begun_s, best, ended = perf_counter(), BestPlan(self.program, self.cluster), SearchEnd.FINISHED
         try:
-            for found in self.searches(ratios, max_states, heard_by(progress, best)):
+            for found in self.searches(ratios, max_states, progress_callback(progress, best)):
                 best.offer(self.plan(found, ratios))
         except KeyboardInterrupt as stop:
             if best.found is None:
@@ -97,8 +97,8 @@ class Duplex:
         ratios: Sequence[float],
         max_states: int | None,
         tick: Callable[[float], None] | None = None,
-        known: Found | None = None,
-    ) -> Iterator[Found]:
+        known: DuplexProgram | None = None,
+    ) -> Iterator[DuplexProgram]:
         """Yields better and better programs: first the seeds' strategies recombined, then what is split along the batch alone,
         then along each kind of axis besides.
 
@@ -119,40 +119,44 @@ class Duplex:
                 known = found
                 yield found
 
-    def recombined(self, ratios: Sequence[float], max_states: int, known: Found) -> Found:
+    def recombined(self, ratios: Sequence[float], max_states: int, known: DuplexProgram) -> DuplexProgram:
         """Improves a program by the seeds' strategies alone, which is quick."""
-        found = self._search(ratios, max_states, _Space(None, together(self.seeds)), known).run()
+        found = self._search(ratios, max_states, _Space(None, strategies_by_node(self.seeds)), known).run()
         return found if found.cost_s < known.cost_s else known
 
-    def _search(self, ratios: Sequence[float], max_states: int | None, space: "_Space", known: Found | None) -> Search:
-        return Search(self.items, self.costs(ratios), max_states=max_states, axes=space.axes, among=space.among, known=known)
+    def _search(
+        self, ratios: Sequence[float], max_states: int | None, space: "_Space", known: DuplexProgram | None
+    ) -> ParetoSearch:
+        return ParetoSearch(
+            self.items, self.costs(ratios), max_states=max_states, axes=space.axes, among=space.among, known=known
+        )
 
     def _spaces(self) -> list["_Space"]:
         batch = self.halves.batch
         found = [_Space(kind | {batch}) for kind in axis_kinds(self.program, self.halves)]
-        return [_Space(None, together(self.seeds)) if self.seeds else _Space(frozenset((batch,))), *found]
+        return [_Space(None, strategies_by_node(self.seeds)) if self.seeds else _Space(frozenset((batch,))), *found]
 
-    def _best_seed(self, ratios: Sequence[float]) -> Found | None:
-        found: Found | None = None
+    def _best_seed(self, ratios: Sequence[float]) -> DuplexProgram | None:
+        found: DuplexProgram | None = None
         for seed in self.seeds:
             with suppress(PlanError):  # what a plan did by other means than choosing, such as computing again
                 timed = self.timed(seed, ratios)
                 found = timed if found is None or timed.cost_s < found.cost_s else found
         return found
 
-    def timed(self, assignment: Assignment, ratios: Sequence[float]) -> Found:
+    def timed(self, assignment: StrategyAssignment, ratios: Sequence[float]) -> DuplexProgram:
         """Cuts a program whose strategies are chosen into stages.
 
         Raises:
             PlanError: The strategies do not fit together, or to the hints.
         """
-        return Search(self.items, self.costs(ratios), max_states=4, fixed=assignment).run()
+        return ParetoSearch(self.items, self.costs(ratios), max_states=4, fixed=assignment).run()
 
-    def costs(self, ratios: Sequence[float]) -> Costs:
+    def costs(self, ratios: Sequence[float]) -> MicrobatchCosts:
         """The costs under some ratios."""
-        return Costs(self.program, self.halves, self.cluster, tuple(ratios), self._wrong)
+        return MicrobatchCosts(self.program, self.halves, self.cluster, tuple(ratios), self._wrong)
 
-    def plan(self, found: Found, ratios: Sequence[float], planner: str = "hidup", *, is_interleaved: bool = True) -> Plan:
+    def plan(self, found: DuplexProgram, ratios: Sequence[float], planner: str = "hidup", *, is_interleaved: bool = True) -> Plan:
         """Builds the plan of what a search found, and simulates it."""
         notes = {
             "psi_s": f"{found.cost_s:.9g}",
@@ -201,6 +205,6 @@ def with_notes(plan: Plan, search_s: float, ended: SearchEnd, **notes: str) -> P
     return replace(plan, provenance=made)
 
 
-def heard_by(progress: Progress | None, best: Best) -> Callable[[float], None] | None:
+def progress_callback(progress: Progress | None, best: BestPlan) -> Callable[[float], None] | None:
     """Returns what a search can call with the part of it that is done."""
     return None if progress is None else lambda done: progress(done, best.cost_s)

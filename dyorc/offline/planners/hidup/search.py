@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from dyorc.errors import PlanError
 from dyorc.offline.plan import Algorithm
-from dyorc.offline.planners.assignment import Assignment
+from dyorc.offline.planners.assignment import StrategyAssignment
 from dyorc.offline.planners.hidup.clock import Clock, is_ahead
-from dyorc.offline.planners.hidup.costs import Conversion, Costs, Tensor
-from dyorc.offline.planners.hidup.foresight import Foresight
-from dyorc.offline.planners.hidup.items import Item, Items, Meet, Run, Settle
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts, TimedTensor
+from dyorc.offline.planners.hidup.foresight import BackwardCosts
+from dyorc.offline.planners.hidup.items import Item, Items, NodeItem, ReductionItem, RegroupItem
 from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy
 
 Forms = tuple[int, ...]
@@ -28,13 +28,13 @@ _WHOLE, _SUM, _FIRST_DIM = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ItemRecord:
     """What one item does in a program that was found.
 
     Attributes:
         item: The item.
         strategy: Of a node, along space.
-        conversions: What is communicated for it, at the start of its stage; of `Settle`, once both microbatches are through.
+        conversions: Its communication, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
         begun: Sources that it is the first to use, and how they lie.
         opens: Whether a stage begins with it.
     """
@@ -42,12 +42,12 @@ class Record:
     item: Item
     strategy: Strategy | None = None
     conversions: tuple[Conversion, ...] = ()
-    begun: tuple[tuple[Tensor, Placement], ...] = ()
+    begun: tuple[tuple[TimedTensor, Placement], ...] = ()
     opens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DuplexProgram:
     """A complete program.
 
     Attributes:
@@ -55,19 +55,19 @@ class Found:
         cost_s: Its psi.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[ItemRecord, ...]
     cost_s: float
 
 
 @dataclass(slots=True)
 class _State:
-    forms: dict[Tensor, Forms]
-    fresh: frozenset[Tensor]
+    forms: dict[TimedTensor, Forms]
+    fresh: frozenset[TimedTensor]
     key: int
     clock: Clock
     ahead_s: float = 0.0  # what the backward pass will have to communicate
     parent: "_State | None" = None
-    record: Record | None = None
+    record: ItemRecord | None = None
     history: list[float] | None = None
     is_known: bool = False
 
@@ -79,8 +79,8 @@ class _Try:
     strategy: Strategy
     comp_s: float
     ahead_s: float
-    wanted: tuple[tuple[Tensor, int], ...]
-    made: tuple[tuple[Tensor, int], ...]
+    wanted: tuple[tuple[TimedTensor, int], ...]
+    made: tuple[tuple[TimedTensor, int], ...]
 
 
 @dataclass(slots=True)
@@ -95,9 +95,9 @@ class _Way:
     ahead_s: float = 0.0
     must_open: bool = False
     conversions: list[Conversion] = field(default_factory=list[Conversion])
-    begun: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
-    forms: dict[Tensor, Forms] = field(default_factory=dict[Tensor, Forms])
-    made: list[Tensor] = field(default_factory=list[Tensor])
+    begun: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
+    forms: dict[TimedTensor, Forms] = field(default_factory=dict[TimedTensor, Forms])
+    made: list[TimedTensor] = field(default_factory=list[TimedTensor])
 
 
 class _Candidate(NamedTuple):
@@ -110,19 +110,19 @@ class _Candidate(NamedTuple):
     clock: Clock
 
 
-class Search:
+class ParetoSearch:
     """Searches one program under given costs."""
 
     def __init__(
         self,
         items: Items,
-        costs: Costs,
+        costs: MicrobatchCosts,
         *,
         max_states: int | None = None,
         axes: Set[int] | None = None,
         among: Mapping[str, Set[Strategy]] | None = None,
-        known: Found | None = None,
-        fixed: Assignment | None = None,
+        known: DuplexProgram | None = None,
+        fixed: StrategyAssignment | None = None,
     ) -> None:
         """Makes a search.
 
@@ -142,19 +142,21 @@ class Search:
         self._fixed = fixed
         self._costs = costs
         self._max_states = max_states
-        self._foresight = Foresight(items, costs)
+        self._foresight = BackwardCosts(items, costs)
         self._loose = {t for t in items.sources if t not in items.owners and t.value not in items.hints}
-        self._tries = [self._made_ready(index, item) if isinstance(item, Run) else [] for index, item in enumerate(items.items)]
-        self._conversions: dict[tuple[Tensor, int, int], Conversion | None] = {}
-        self._sliced: dict[tuple[Tensor, int, int], float] = {}
-        self._begun: dict[tuple[Tensor, int], list[int]] = {}
+        self._tries = [
+            self._made_ready(index, item) if isinstance(item, NodeItem) else [] for index, item in enumerate(items.items)
+        ]
+        self._conversions: dict[tuple[TimedTensor, int, int], Conversion | None] = {}
+        self._sliced: dict[tuple[TimedTensor, int, int], float] = {}
+        self._begun: dict[tuple[TimedTensor, int], list[int]] = {}
         records = known.records if known else ()
         self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begun)}
-        self._dying: dict[int, list[Tensor]] = {}
+        self._dying: dict[int, list[TimedTensor]] = {}
         for tensor, index in items.last_use.items():
             self._dying.setdefault(index, []).append(tensor)
 
-    def run(self, tick: Callable[[int, int], None] | None = None) -> Found:
+    def run(self, tick: Callable[[int, int], None] | None = None) -> DuplexProgram:
         """Returns the quickest program.
 
         Args:
@@ -172,7 +174,7 @@ class Search:
             if tick:
                 tick(index, len(self._items.items))
         best = min(states, key=lambda state: state.clock.psi_s)
-        return Found(records=tuple(_records(best)), cost_s=best.clock.psi_s)
+        return DuplexProgram(records=tuple(_records(best)), cost_s=best.clock.psi_s)
 
     def _after(self, states: list[_State], index: int, item: Item) -> list[_State]:
         ahead: dict[int, list[_Candidate]] = {}
@@ -223,7 +225,7 @@ class Search:
 
     # -- ways ------------------------------------------------------------------------------------------------------------------
 
-    def _made_ready(self, index: int, item: Run) -> list[_Try]:
+    def _made_ready(self, index: int, item: NodeItem) -> list[_Try]:
         found: list[_Try] = []
         known = self._known.records[index].strategy if self._known else None
         for strategy in item.strategies:
@@ -244,7 +246,7 @@ class Search:
 
     def _ways(self, state: _State, index: int, item: Item) -> list[_Way]:
         match item:
-            case Run():
+            case NodeItem():
                 if self._max_states is not None and not self._foresight.is_heavy(item):
                     known = self._known.records[index].strategy if self._known and state.is_known else None
                     tries = [(each, each.strategy is not known) for each in self._tries[index]]
@@ -252,7 +254,7 @@ class Search:
                     if free:
                         return free
                 return [way for each in self._tries[index] for way in self._ways_to_run(state, each)]
-            case Meet():
+            case RegroupItem():
                 way = _Way(must_open=item.is_waiting and item.source in state.fresh)
                 if item.source in state.fresh and not item.is_waiting:
                     way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
@@ -260,10 +262,10 @@ class Search:
                     way.begun.append((item.source, _WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))
                 return [way]
-            case Settle():
+            case ReductionItem():
                 return self._ways_to_settle(state, item)
 
-    def _ways_to_settle(self, state: _State, item: Settle) -> list[_Way]:
+    def _ways_to_settle(self, state: _State, item: ReductionItem) -> list[_Way]:
         way = _Way()
         owner = state.forms[item.owner][0] if item.owner in state.forms else _WHOLE
         if item.owner not in state.forms:
@@ -292,18 +294,18 @@ class Search:
                     way.made.append(output)
                 yield way
 
-    def _must_convert(self, state: _State, wanted: tuple[Tensor, int]) -> bool:
+    def _must_convert(self, state: _State, wanted: tuple[TimedTensor, int]) -> bool:
         """Whether something lies otherwise than it is wanted, so that no way to begin helps."""
         forms = state.forms.get(wanted[0])
         return forms is not None and wanted[1] not in forms and _WHOLE not in forms and wanted[0] not in self._loose
 
-    def _beginnings(self, tensor: Tensor, wanted: int) -> list[int]:
+    def _beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         key = (tensor, wanted)
         if key not in self._begun:
             self._begun[key] = self._find_beginnings(tensor, wanted)
         return self._begun[key]
 
-    def _find_beginnings(self, tensor: Tensor, wanted: int) -> list[int]:
+    def _find_beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         """How a source may lie when a step begins. What results belong to lies one way; anything else lies as it is wanted."""
         if tensor.value in self._items.hints:
             return [_number(self._items.hints[tensor.value])]
@@ -316,11 +318,11 @@ class Search:
         shards = map(_number, self._foresight.shards(tensor, is_exact=self._max_states is None))
         return list(dict.fromkeys((wanted, *shards, *self._known_beginning(tensor, wanted))))
 
-    def _known_beginning(self, tensor: Tensor, wanted: int) -> tuple[int, ...]:
+    def _known_beginning(self, tensor: TimedTensor, wanted: int) -> tuple[int, ...]:
         number = self._held.get(tensor, wanted)
         return (number,) if number >= _FIRST_DIM else ()
 
-    def _reach(self, state: _State, way: _Way, tensor: Tensor, wanted: int, is_free: bool) -> bool:
+    def _reach(self, state: _State, way: _Way, tensor: TimedTensor, wanted: int, is_free: bool) -> bool:
         forms = way.forms.get(tensor) or state.forms[tensor]
         if wanted in forms:
             return True
@@ -341,13 +343,13 @@ class Search:
             way.forms[tensor] = _with(forms, wanted)
         return True
 
-    def _sliced_back_s(self, tensor: Tensor, wanted: int) -> float:
+    def _sliced_back_s(self, tensor: TimedTensor, wanted: int) -> float:
         key = (tensor, _WHOLE, wanted)
         if key not in self._sliced:
             self._sliced[key] = self._foresight.back(Conversion(tensor, REPLICATE, _placement(wanted), Algorithm.PADDED, 0.0))
         return self._sliced[key]
 
-    def _convert(self, way: _Way, tensor: Tensor, forms: Forms, wanted: int) -> bool:
+    def _convert(self, way: _Way, tensor: TimedTensor, forms: Forms, wanted: int) -> bool:
         """Adds the cheapest conversion, if one is needed; False if there is none."""
         if wanted in forms or _WHOLE in forms:
             return True
@@ -361,7 +363,7 @@ class Search:
         way.second_s += best.cost_s if is_late or not tensor.is_once else 0.0
         return True
 
-    def _conversion(self, tensor: Tensor, before: int, after: int) -> Conversion | None:
+    def _conversion(self, tensor: TimedTensor, before: int, after: int) -> Conversion | None:
         key = (tensor, before, after)
         if key not in self._conversions:
             self._conversions[key] = self._costs.conversion(tensor, _placement(before), _placement(after))
@@ -405,7 +407,7 @@ class Search:
             clock=clock,
             ahead_s=state.ahead_s + way.ahead_s,
             parent=state,
-            record=Record(
+            record=ItemRecord(
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
@@ -437,7 +439,7 @@ def _with(forms: Forms, wanted: int) -> Forms:
     return (forms[0], *sorted((*forms[1:], wanted)))
 
 
-def _hash(tensor: Tensor, forms: Forms) -> int:
+def _hash(tensor: TimedTensor, forms: Forms) -> int:
     return hash((tensor, forms))
 
 
@@ -450,7 +452,7 @@ def _line(state: _State) -> list[_State]:
     return found[::-1]
 
 
-def _records(state: _State) -> Iterator[Record]:
+def _records(state: _State) -> Iterator[ItemRecord]:
     for each in _line(state):
         if each.record:
             yield each.record

@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from dyorc.offline.plan import Algorithm, CollectiveKind
 from dyorc.offline.plan.build import kind_between
-from dyorc.offline.planners.hidup.costs import Conversion, Costs
+from dyorc.offline.planners.hidup.costs import Conversion, MicrobatchCosts
 from dyorc.offline.planners.hidup.emit import stages_of
-from dyorc.offline.planners.hidup.items import Run, Settle
-from dyorc.offline.planners.hidup.search import Found, Record
+from dyorc.offline.planners.hidup.items import NodeItem, ReductionItem
+from dyorc.offline.planners.hidup.search import DuplexProgram, ItemRecord
 from dyorc.offline.planners.linear_shares import LinearShares
 from dyorc.offline.program import Shard
 from dyorc.offline.program.costs import costs_of
@@ -35,7 +35,7 @@ class _Stage:
     leaves: tuple[float, float] = (0.0, 0.0)
 
 
-def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
+def best_shares(found: DuplexProgram, costs: MicrobatchCosts) -> tuple[float, ...]:
     """Returns the shares that make a program quickest, with its strategies and stages as they are."""
     stages = _stages(found, costs)
     scale = 1.0 / max(found.cost_s, 1e-12)  # the solver's tolerances are absolute
@@ -57,14 +57,14 @@ def best_shares(found: Found, costs: Costs) -> tuple[float, ...]:
     return solved[0] if solved else tuple(costs.ratios)
 
 
-def _stages(found: Found, costs: Costs) -> list[_Stage]:
+def _stages(found: DuplexProgram, costs: MicrobatchCosts) -> list[_Stage]:
     nodes, first_alike = costs_of(costs.program), costs.cluster.first_alike
     stages: list[_Stage] = []
     for records in stages_of(found):
         whole, split = dict.fromkeys(first_alike, 0.0), dict.fromkeys(first_alike, 0.0)
         stage = _Stage([], [])
         for record in records:
-            if isinstance(record.item, Run) and record.strategy:
+            if isinstance(record.item, NodeItem) and record.strategy:
                 seconds = whole if record.strategy.axis is None else split
                 for rank in seconds:
                     seconds[rank] += costs.cluster.compute_s(nodes[record.item.node.name], rank, 0.5)
@@ -76,10 +76,10 @@ def _stages(found: Found, costs: Costs) -> list[_Stage]:
     return stages
 
 
-def _communicate(stage: _Stage, record: Record, costs: Costs) -> None:
+def _communicate(stage: _Stage, record: ItemRecord, costs: MicrobatchCosts) -> None:
     for conversion in record.conversions:
         line, tensor = _line(conversion, costs), conversion.tensor
-        if isinstance(record.item, Settle):
+        if isinstance(record.item, ReductionItem):
             stage.leaves = _plus(stage.leaves, line)
             continue
         is_late = tensor.is_once and costs.halves.placed[tensor.value] != tensor.along_time
@@ -89,7 +89,7 @@ def _communicate(stage: _Stage, record: Record, costs: Costs) -> None:
             stage.second = _plus(stage.second, line)
 
 
-def _line(conversion: Conversion, costs: Costs) -> tuple[float, float]:
+def _line(conversion: Conversion, costs: MicrobatchCosts) -> tuple[float, float]:
     """Seconds whatever the shares, and seconds for each whole of the largest share."""
     kind = kind_between(conversion.before, conversion.after)
     is_driven = kind is CollectiveKind.ALL_TO_ALL or conversion.algorithm is not Algorithm.GROUPED

@@ -19,8 +19,8 @@ from math import exp
 from typing import Any
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.joint.schedule import Rates, Schedule, Wires
-from dyorc.offline.planners.joint.work import Work
+from dyorc.offline.planners.joint.schedule import LinkModel, ListSchedule, Rates
+from dyorc.offline.planners.joint.work import WorkGraph
 
 _FLOOR = 0.02
 """Of a machine's way out, for each other machine; less if there are many."""
@@ -98,10 +98,10 @@ class Capacities:
         return {pair: min(self.floor[pair] + rate, self.most[pair]) for pair, rate in sold.items()}
 
 
-class Timeline:
+class CriticalPathGraph:
     """The graph of what waits for what, in the order of a schedule."""
 
-    def __init__(self, work: Work, placed: Schedule, wires: Wires) -> None:
+    def __init__(self, work: WorkGraph, placed: ListSchedule, wires: LinkModel) -> None:
         self._wires = wires
         num_items = len(work.items)
         self.seconds = [end_s - start_s for start_s, end_s in zip(placed.starts, placed.ends, strict=True)]
@@ -117,7 +117,7 @@ class Timeline:
                 if rank_of[index] == rank_of[reader]:
                     self.before[reader].append(index)
         last: dict[tuple[str, int, int], int] = {}
-        divided = Wires(wires.cluster, {})
+        divided = LinkModel(wires.cluster, {})
         for sending in placed.sendings:
             node = len(self.seconds)
             pair = wires.machine_of[sending.source], wires.machine_of[sending.target]
@@ -189,7 +189,7 @@ def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
                 ready.append(follower)
 
 
-def fixed_point(timeline: Timeline, capacities: Capacities, max_rounds: int = 40) -> Division:
+def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 40) -> Division:
     """Finds rates by turns: the longest ways for the rates, and the rates for the longest ways."""
     rates = capacities.even()
     best, best_s, mixed = rates, timeline.total_s(rates), dict[tuple[int, int], float]()
@@ -207,7 +207,7 @@ def fixed_point(timeline: Timeline, capacities: Capacities, max_rounds: int = 40
     return Division(rates=best, total_s=best_s, bound_s=0.0, num_rounds=max_rounds)
 
 
-def by_tangents(timeline: Timeline, capacities: Capacities, max_rounds: int = 20, tolerance: float = 1e-3) -> Division:
+def by_tangents(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 20, tolerance: float = 1e-3) -> Division:
     """Finds the best rates, and proves it by the bound of the linear program."""
     best, number = fixed_point(timeline, capacities), 0
     bound_s, tangents = 0.0, {pair: [capacities.most[pair], best.rates[pair]] for pair in capacities.pairs}
@@ -226,7 +226,9 @@ def by_tangents(timeline: Timeline, capacities: Capacities, max_rounds: int = 20
 class _Program:
     """The linear program: the end of each node, and for each pair the rate, as a part of the fastest, and its inverse."""
 
-    def __init__(self, timeline: Timeline, capacities: Capacities, tangents: Mapping[tuple[int, int], Sequence[float]]) -> None:
+    def __init__(
+        self, timeline: CriticalPathGraph, capacities: Capacities, tangents: Mapping[tuple[int, int], Sequence[float]]
+    ) -> None:
         self._timeline = timeline
         self._capacities = capacities
         self._unit = max(capacities.of)

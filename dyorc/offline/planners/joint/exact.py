@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.joint.heuristics import Placed, Placing
-from dyorc.offline.planners.joint.schedule import Rates, Wires, schedule
+from dyorc.offline.planners.joint.heuristics import PlacedSchedule, PlacementProblem
+from dyorc.offline.planners.joint.schedule import LinkModel, Rates, schedule
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -23,7 +23,7 @@ _TICKS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solved:
+class ProvedPlacement:
     """An answer, and what was proved.
 
     Attributes:
@@ -34,7 +34,7 @@ class Solved:
         ended: How the search ended.
     """
 
-    placed: Placed
+    placed: PlacedSchedule
     rates: Rates | None
     bound_s: float
     is_optimal: bool
@@ -47,14 +47,14 @@ class Solved:
 
 
 def solve(
-    placing: Placing,
-    begin: Placed,
+    placing: PlacementProblem,
+    begin: PlacedSchedule,
     max_work: float,
     *,
     seed: int = 0,
     num_shares: int = 0,
     heard: Callable[[float], None] | None = None,
-) -> Solved:
+) -> ProvedPlacement:
     """Searches for the best placement.
 
     Args:
@@ -70,7 +70,7 @@ def solve(
 
 
 class _Model:
-    def __init__(self, placing: Placing, begin: Placed, num_shares: int) -> None:
+    def __init__(self, placing: PlacementProblem, begin: PlacedSchedule, num_shares: int) -> None:
         from ortools.sat.python import cp_model
 
         self._placing = placing
@@ -89,7 +89,7 @@ class _Model:
         self._shares: dict[tuple[int, int], Any] = {}
         self._build()
 
-    def solved(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> Solved:
+    def solved(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
         from ortools.sat.python import cp_model
 
         solver: Any = cp_model.CpSolver()
@@ -104,7 +104,7 @@ class _Model:
             found, found_rates = self._answer(solver)
             if found.total_s < placed.total_s:
                 placed, rates = found, found_rates
-        return Solved(
+        return ProvedPlacement(
             placed=placed,
             rates=rates,
             bound_s=min(bound_s, placed.total_s),
@@ -112,16 +112,16 @@ class _Model:
             ended=ended,
         )
 
-    def _answer(self, solver: Any) -> tuple[Placed, Rates | None]:
+    def _answer(self, solver: Any) -> tuple[PlacedSchedule, Rates | None]:
         placement = tuple(next(rank for rank in self._ranks if solver.boolean_value(row[rank])) for row in self._on)
         rates, wires = None, self._wires
         if self._num_shares:
             rates = {pair: self._rate(pair, solver.value(share)) for pair, share in self._shares.items()}
-            wires = Wires(self._placing.cluster, rates)
+            wires = LinkModel(self._placing.cluster, rates)
         starts = [-float(solver.value(start)) for start in self._starts]
         ways = (starts, self._placing.priority)
         found = [schedule(self._work, placement, wires, priority) for priority in ways]
-        return Placed(placement=placement, schedule=min(found, key=lambda each: each.total_s)), rates
+        return PlacedSchedule(placement=placement, schedule=min(found, key=lambda each: each.total_s)), rates
 
     def _build(self) -> None:
         model, total = self._model, self._int("total")

@@ -10,19 +10,19 @@ from math import exp
 from random import Random
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.joint.schedule import Placement, Schedule, Wires, schedule, ways_to_end
-from dyorc.offline.planners.joint.work import Work
+from dyorc.offline.planners.joint.schedule import LinkModel, ListSchedule, Placement, schedule, ways_to_end
+from dyorc.offline.planners.joint.work import WorkGraph
 
 _FIRST_HEAT, _LAST_HEAT = 0.05, 0.001
 """Of the first placement's seconds: how much worse a placement may be that is accepted as often as not, nearly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedSchedule:
     """A placement and its schedule."""
 
     placement: Placement
-    schedule: Schedule
+    schedule: ListSchedule
 
     @property
     def total_s(self) -> float:
@@ -30,19 +30,19 @@ class Placed:
         return self.schedule.total_s
 
 
-class Placing:
+class PlacementProblem:
     """What all ways of placing have in common. Not for several threads."""
 
-    def __init__(self, work: Work, wires: Wires) -> None:
+    def __init__(self, work: WorkGraph, wires: LinkModel) -> None:
         self.work = work
         self.wires = wires
         self.cluster: Cluster = wires.cluster
         self.priority = ways_to_end(work, wires.cluster)
         self._room = [device.memory_bytes for device in wires.cluster.devices]
 
-    def placed(self, placement: Placement) -> Placed:
+    def evaluate(self, placement: Placement) -> PlacedSchedule:
         """Returns the placement with its schedule."""
-        return Placed(placement=placement, schedule=schedule(self.work, placement, self.wires, self.priority))
+        return PlacedSchedule(placement=placement, schedule=schedule(self.work, placement, self.wires, self.priority))
 
     def fits(self, placement: Placement) -> bool:
         """Whether the parameters and states fit the devices' memories."""
@@ -52,13 +52,13 @@ class Placing:
         return all(num_bytes <= room for num_bytes, room in zip(held, self._room, strict=True))
 
 
-def on_one_device(placing: Placing) -> Placement:
+def on_one_device(placing: PlacementProblem) -> Placement:
     """Everything on the fastest device."""
     fastest = min(placing.cluster.devices, key=lambda device: -device.flops_per_s)
     return (placing.cluster.devices.index(fastest),) * placing.work.num_homes
 
 
-def heft(placing: Placing) -> Placement:
+def heft(placing: PlacementProblem) -> Placement:
     """Items in the order of their ways to the end, each where it ends first; all of a home go where its first item goes."""
     work, wires, num_ranks = placing.work, placing.wires, placing.cluster.num_ranks
     homes = dict[int, int]()
@@ -85,7 +85,7 @@ def heft(placing: Placing) -> Placement:
     return tuple(homes[home] for home in range(work.num_homes))
 
 
-def metis(placing: Placing) -> Placement:
+def metis(placing: PlacementProblem) -> Placement:
     """Parts of equal work, by the devices' speeds, between which little is sent."""
     import pymetis  # heavy, and only planners need it
 
@@ -120,23 +120,27 @@ def _whole(weights: list[float]) -> list[int]:
     return [1 + round(weight / largest * 100_000) for weight in weights]
 
 
-def drawn(placing: Placing, num: int, seed: int) -> Placed:
+def best_of_random(placing: PlacementProblem, num: int, seed: int) -> PlacedSchedule:
     """The best of some random placements."""
     random = Random(seed)
     ranks = range(placing.cluster.num_ranks)
     draws = (tuple(random.choice(ranks) for _ in range(placing.work.num_homes)) for _ in range(num))
-    return min((placing.placed(draw) for draw in draws), key=lambda placed: placed.total_s)
+    return min((placing.evaluate(draw) for draw in draws), key=lambda placed: placed.total_s)
 
 
-def best_of_simple(placing: Placing) -> Placed:
+def best_of_simple(placing: PlacementProblem) -> PlacedSchedule:
     """The best of what needs no search, of what fits the memory if anything does."""
-    found = [placing.placed(each(placing)) for each in (on_one_device, heft, metis)]
+    found = [placing.evaluate(each(placing)) for each in (on_one_device, heft, metis)]
     return min(found, key=lambda placed: (not placing.fits(placed.placement), placed.total_s))
 
 
 def anneal(
-    placing: Placing, begin: Placed, num_steps: int, seed: int, heard: Callable[[float, Placed], None] | None = None
-) -> Placed:
+    placing: PlacementProblem,
+    begin: PlacedSchedule,
+    num_steps: int,
+    seed: int,
+    heard: Callable[[float, PlacedSchedule], None] | None = None,
+) -> PlacedSchedule:
     """Moves homes one by one, and accepts what is worse the less often the longer it goes on.
 
     Args:
@@ -153,7 +157,7 @@ def anneal(
     return best
 
 
-def _annealing(placing: Placing, begin: Placed, num_steps: int, random: Random) -> Iterator[Placed]:
+def _annealing(placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, random: Random) -> Iterator[PlacedSchedule]:
     now = best = begin
     num_ranks, num_homes = placing.cluster.num_ranks, placing.work.num_homes
     for step in range(num_steps if num_ranks > 1 and num_homes > 1 else 0):
@@ -162,7 +166,7 @@ def _annealing(placing: Placing, begin: Placed, num_steps: int, random: Random) 
         if not placing.fits(placement) and placing.fits(now.placement):
             yield best
             continue
-        found = placing.placed(placement)
+        found = placing.evaluate(placement)
         worse_s = found.total_s - now.total_s
         if worse_s <= 0 or random.random() < exp(-worse_s / heat_s):
             now = found

@@ -13,14 +13,14 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Network, Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.joint.bandwidth import Capacities, Timeline, by_tangents
-from dyorc.offline.planners.joint.exact import Solved, solve
-from dyorc.offline.planners.joint.heuristics import Placed, Placing, anneal, best_of_simple
+from dyorc.offline.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents
+from dyorc.offline.planners.joint.exact import ProvedPlacement, solve
+from dyorc.offline.planners.joint.heuristics import PlacedSchedule, PlacementProblem, anneal, best_of_simple
 from dyorc.offline.planners.joint.realise import realise
-from dyorc.offline.planners.joint.reduce import Reduction, reduced, refined, sizes_text
+from dyorc.offline.planners.joint.reduce import Reduction, reduce_work, refine_placement, sizes_text
 from dyorc.offline.planners.joint.routes import network_of
-from dyorc.offline.planners.joint.schedule import Rates, Wires
-from dyorc.offline.planners.joint.work import Work, work_of
+from dyorc.offline.planners.joint.schedule import LinkModel, Rates
+from dyorc.offline.planners.joint.work import WorkGraph, work_of
 from dyorc.offline.program import TensorProgram, axes_of
 from dyorc.offline.simulate import simulate
 
@@ -60,7 +60,7 @@ def joint(
     """
     search = _Search(program, cluster, seed, progress)
     before = work_of(program, cluster)
-    return search.plan(before, reduced(program, cluster, max_items, before), (anneal_steps, max_work), limits=limits)
+    return search.plan(before, reduce_work(program, cluster, max_items, before), (anneal_steps, max_work), limits=limits)
 
 
 class _Search:
@@ -77,7 +77,7 @@ class _Search:
         self._ended = SearchEnd.FINISHED
         self._notes: dict[str, str] = {}
 
-    def plan(self, before: Work, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
+    def plan(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
         self._notes |= sizes_text(reduction)
         try:
             self._find(before, reduction, effort, limits=limits)
@@ -97,8 +97,11 @@ class _Search:
         )
         return replace(self._best, provenance=made)
 
-    def _find(self, before: Work, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> None:
-        placing, whole = Placing(reduction.work, Wires(self._cluster)), Placing(before, Wires(self._cluster))
+    def _find(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> None:
+        placing, whole = (
+            PlacementProblem(reduction.work, LinkModel(self._cluster)),
+            PlacementProblem(before, LinkModel(self._cluster)),
+        )
         first = best_of_simple(placing)
         self._confirm(placing, first, None)
         solved = self._proved(placing, first, effort)
@@ -106,7 +109,7 @@ class _Search:
         if solved.ended is not SearchEnd.FINISHED:
             return
         begin = min(
-            [whole.placed(refined(reduction, before, solved.placed.placement)), best_of_simple(whole)],
+            [whole.evaluate(refine_placement(reduction, before, solved.placed.placement)), best_of_simple(whole)],
             key=lambda placed: (not whole.fits(placed.placement), placed.total_s),
         )
         placed = self._annealed(whole, begin, effort[0], 0.6)
@@ -116,7 +119,7 @@ class _Search:
             if reduction.work.num_homes <= _MAX_HOMES_AT_ONCE:
                 self._at_once(reduction, solved.placed, effort)
 
-    def _proved(self, placing: Placing, begin: Placed, effort: tuple[int, float]) -> Solved:
+    def _proved(self, placing: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
         """The best placement of the compact graph that the search finds, and how far from the optimum it may be."""
         solved = solve(placing, self._annealed(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
         self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
@@ -126,40 +129,40 @@ class _Search:
         self._tell(self._done)
         return solved
 
-    def _annealed(self, placing: Placing, begin: Placed, num_steps: int, until: float) -> Placed:
+    def _annealed(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
         begun = self._done
 
-        def heard(done_ratio: float, _: Placed) -> None:
+        def heard(done_ratio: float, _: PlacedSchedule) -> None:
             self._tell(begun + (until - begun) * done_ratio)
 
         found = anneal(placing, begin, num_steps, self._seed, heard)
         self._done = until
         return found
 
-    def _take_turns(self, work: Work, placed: Placed, num_steps: int) -> None:
+    def _take_turns(self, work: WorkGraph, placed: PlacedSchedule, num_steps: int) -> None:
         """Divides for a placement, places for a division, until a turn gains nothing."""
         capacities, best_s = Capacities(self._cluster), float("inf")
         for turn in range(_MAX_TURNS):
-            division = by_tangents(Timeline(work, placed.schedule, Wires(self._cluster)), capacities)
-            placing = Placing(work, Wires(self._cluster, division.rates))
-            self._confirm(placing, placing.placed(placed.placement), division.rates)
+            division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(self._cluster)), capacities)
+            placing = PlacementProblem(work, LinkModel(self._cluster, division.rates))
+            self._confirm(placing, placing.evaluate(placed.placement), division.rates)
             if division.total_s >= best_s * (1 - 1e-4):
                 break
-            placed = self._annealed(placing, placing.placed(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
+            placed = self._annealed(placing, placing.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
             best_s = division.total_s
             self._confirm(placing, placed, division.rates)
             self._notes["turns"] = str(turn + 1)
 
-    def _at_once(self, reduction: Reduction, placed: Placed, effort: tuple[int, float]) -> None:
+    def _at_once(self, reduction: Reduction, placed: PlacedSchedule, effort: tuple[int, float]) -> None:
         """Decides placement and shares together: the optimum, where it ends in time."""
-        wires = Wires(self._cluster, Capacities(self._cluster).even())
-        placing = Placing(reduction.work, wires)
-        solved = solve(placing, placing.placed(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
+        wires = LinkModel(self._cluster, Capacities(self._cluster).even())
+        placing = PlacementProblem(reduction.work, wires)
+        solved = solve(placing, placing.evaluate(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
         self._notes["gap with shares"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
         self._ended = solved.ended
         self._confirm(placing, solved.placed, solved.rates)
 
-    def _confirm(self, placing: Placing, placed: Placed, rates: Rates | None) -> None:
+    def _confirm(self, placing: PlacementProblem, placed: PlacedSchedule, rates: Rates | None) -> None:
         """Simulates a placement, with limits of both kinds if rates are given, and keeps it if it is the best."""
         plan = realise(self._program, self._cluster, placing.work, placed, self._axes)
         networks: list[Network | None] = [None]

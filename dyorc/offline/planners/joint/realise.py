@@ -5,14 +5,19 @@ from dataclasses import replace
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import MeshAxis, Network, Plan, PlanBuilder, Provenance, communicate_early
-from dyorc.offline.planners.joint.heuristics import Placed
-from dyorc.offline.planners.joint.schedule import Sending
-from dyorc.offline.planners.joint.work import Work, is_owned
+from dyorc.offline.planners.joint.heuristics import PlacedSchedule
+from dyorc.offline.planners.joint.schedule import ScheduledTransfer
+from dyorc.offline.planners.joint.work import WorkGraph, is_owned
 from dyorc.offline.program import REPLICATE, Axes, Node, Strategy, TensorProgram
 
 
 def realise(
-    program: TensorProgram, cluster: Cluster, work: Work, placed: Placed, axes: Axes | None = None, network: Network | None = None
+    program: TensorProgram,
+    cluster: Cluster,
+    work: WorkGraph,
+    placed: PlacedSchedule,
+    axes: Axes | None = None,
+    network: Network | None = None,
 ) -> Plan:
     """Builds the plan.
 
@@ -29,7 +34,9 @@ def realise(
 
 
 class _Realisation:
-    def __init__(self, program: TensorProgram, cluster: Cluster, work: Work, placed: Placed, axes: Axes | None) -> None:
+    def __init__(
+        self, program: TensorProgram, cluster: Cluster, work: WorkGraph, placed: PlacedSchedule, axes: Axes | None
+    ) -> None:
         self._program = program
         self._cluster = cluster
         self._work = work
@@ -42,7 +49,7 @@ class _Realisation:
 
     def plan(self) -> Plan:
         for step in self._events():
-            if isinstance(step, Sending):
+            if isinstance(step, ScheduledTransfer):
                 self._send(step)
             else:
                 for name in self._work.items[step].nodes:
@@ -59,10 +66,10 @@ class _Realisation:
         built = self._builder.build(Provenance(planner="joint"), cluster=self._cluster.digest)
         return communicate_early(built)  # a rank does its steps in order: what is ready must not wait behind its next operation
 
-    def _events(self) -> Iterator[int | Sending]:
+    def _events(self) -> Iterator[int | ScheduledTransfer]:
         """Items and sendings by when they begin; a sending after the item that it belongs to, also if both take no time."""
         position = {index: number for order in self._schedule.order for number, index in enumerate(order)}
-        events: list[tuple[float, float, int, int, int | Sending]] = [
+        events: list[tuple[float, float, int, int, int | ScheduledTransfer]] = [
             (self._schedule.starts[index], self._schedule.ends[index], 0, position[index], index)
             for index in range(len(self._work.items))
         ]
@@ -70,14 +77,14 @@ class _Realisation:
             events.append((sending.start_s, sending.end_s, 1, number, sending))
         done, waiting = set[int](), sorted(events, key=lambda event: event[:4])
         while waiting:
-            late: list[tuple[float, float, int, int, int | Sending]] = []
+            late: list[tuple[float, float, int, int, int | ScheduledTransfer]] = []
             for event in waiting:
                 step = event[4]
-                is_ready = step.item in done if isinstance(step, Sending) else self._work.sources[step] <= done
+                is_ready = step.item in done if isinstance(step, ScheduledTransfer) else self._work.sources[step] <= done
                 if not is_ready:
                     late.append(event)
                     continue
-                if not isinstance(step, Sending):
+                if not isinstance(step, ScheduledTransfer):
                     done.add(step)
                 yield step
             waiting = late
@@ -113,7 +120,7 @@ class _Realisation:
         for value in filter(None, node.outputs):
             self._held[value, rank] = self._builder.want(value, self._mesh(rank), [REPLICATE])
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: ScheduledTransfer) -> None:
         for name in self._work.items[sending.item].nodes:
             for value in filter(None, self._program.node_named[name].outputs):
                 readers = (self._rank_of.get(reader.name) for reader in self._program.consumers[value])

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.joint.work import Work, far_links, gathered, homes_of, work_of
+from dyorc.offline.planners.joint.work import WorkGraph, far_links, group_work, homes_of, work_of
 from dyorc.offline.program import TensorProgram
 
 _FIRST_BOUND = 1 / 8
@@ -35,12 +35,12 @@ class Reduction:
         num_homes: The same of homes.
     """
 
-    work: Work
+    work: WorkGraph
     num_items: tuple[int, int]
     num_homes: tuple[int, int]
 
 
-def reduced(program: TensorProgram, cluster: Cluster, max_items: int = 48, before: Work | None = None) -> Reduction:
+def reduce_work(program: TensorProgram, cluster: Cluster, max_items: int = 48, before: WorkGraph | None = None) -> Reduction:
     """Returns a compact graph of a program's work.
 
     Args:
@@ -60,15 +60,15 @@ def reduced(program: TensorProgram, cluster: Cluster, max_items: int = 48, befor
     item_of = {node: names[graph.top(i)] for i, item in enumerate(before.items) for node in item.nodes}
     homes = homes_of(program, before.shared)
     for index, item in enumerate(before.items):
-        homes.tie(names[before.in_home[graph.home(before.items[index].home)][0]], item.nodes[0])
-    after = gathered(program, cluster, item_of, homes, before.shared)
+        homes.union(names[before.in_home[graph.home(before.items[index].home)][0]], item.nodes[0])
+    after = group_work(program, cluster, item_of, homes, before.shared)
     return Reduction(work=after, num_items=(len(before.items), len(after.items)), num_homes=(before.num_homes, after.num_homes))
 
 
 class _Graph:
     """Items and homes while they grow together."""
 
-    def __init__(self, work: Work, cluster: Cluster) -> None:
+    def __init__(self, work: WorkGraph, cluster: Cluster) -> None:
         self._cluster = cluster
         links = far_links(cluster)
         self._bytes_per_s = max((link.bytes_per_s for link in links), default=float("inf"))
@@ -190,7 +190,7 @@ class _Graph:
         self.has_changed = True
 
 
-def refined(reduction: Reduction, before: Work, placement: Sequence[int]) -> tuple[int, ...]:
+def refine_placement(reduction: Reduction, before: WorkGraph, placement: Sequence[int]) -> tuple[int, ...]:
     """Returns a placement of a compact graph as one of the graph that it was made from."""
     rank_of = {node: placement[item.home] for item in reduction.work.items for node in item.nodes}
     return tuple(rank_of[before.items[members[0]].nodes[0]] for members in before.in_home)

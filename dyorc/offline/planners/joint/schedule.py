@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import TypeAlias
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.joint.work import Work, far_links
+from dyorc.offline.planners.joint.work import WorkGraph, far_links
 
 Placement: TypeAlias = tuple[int, ...]
 """The rank of each home."""
@@ -21,7 +21,7 @@ Priority: TypeAlias = Sequence[float]
 """For each item; the highest of those that are ready runs first."""
 
 
-class Wires:
+class LinkModel:
     """What sending costs and needs. Not for several threads."""
 
     def __init__(self, cluster: Cluster, rates: Rates | None = None) -> None:
@@ -57,7 +57,7 @@ class Wires:
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class ScheduledTransfer:
     """The values of one item that one other device reads.
 
     Attributes:
@@ -80,7 +80,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ListSchedule:
     """When everything happens.
 
     Attributes:
@@ -95,10 +95,10 @@ class Schedule:
     starts: tuple[float, ...]
     ends: tuple[float, ...]
     order: tuple[tuple[int, ...], ...]
-    sendings: tuple[Sending, ...]
+    sendings: tuple[ScheduledTransfer, ...]
 
 
-def ways_to_end(work: Work, cluster: Cluster) -> list[float]:
+def ways_to_end(work: WorkGraph, cluster: Cluster) -> list[float]:
     """For each item, the seconds from its beginning to the end if sending costs what it does on average: HEFT's upward rank."""
     links = far_links(cluster)
     is_far = 1 - 1 / cluster.num_ranks
@@ -118,13 +118,13 @@ def ways_to_end(work: Work, cluster: Cluster) -> list[float]:
     return found
 
 
-def schedule(work: Work, placement: Placement, wires: Wires, priority: Priority) -> Schedule:
+def schedule(work: WorkGraph, placement: Placement, wires: LinkModel, priority: Priority) -> ListSchedule:
     """Returns when everything happens."""
     return _Run(work, placement, wires, priority).schedule()
 
 
 class _Run:
-    def __init__(self, work: Work, placement: Placement, wires: Wires, priority: Priority) -> None:
+    def __init__(self, work: WorkGraph, placement: Placement, wires: LinkModel, priority: Priority) -> None:
         self._work = work
         self._wires = wires
         self._priority = priority
@@ -138,10 +138,10 @@ class _Run:
         self._starts = [0.0] * len(work.items)
         self._ends = [0.0] * len(work.items)
         self._order: list[list[int]] = [[] for _ in range(num_ranks)]
-        self._sendings: list[Sending] = []
+        self._sendings: list[ScheduledTransfer] = []
         self._arriving: list[tuple[int, ...]] = []
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> ListSchedule:
         for index, num in enumerate(self._waiting):
             if not num:
                 self._make_ready(index)
@@ -158,7 +158,7 @@ class _Run:
             for rank in sorted(ranks):
                 self._begin(rank, now_s)
         ends = [*self._ends, *(sending.end_s for sending in self._sendings)]
-        return Schedule(
+        return ListSchedule(
             total_s=max(ends, default=0.0),
             starts=tuple(self._starts),
             ends=tuple(self._ends),
@@ -202,7 +202,7 @@ class _Run:
         end_s = start_s + self._wires.seconds(source, target, num_values, num_bytes)
         for need in needs:
             self._free_s[need] = end_s
-        self._sendings.append(Sending(index, source, target, num_values, num_bytes, start_s, end_s))
+        self._sendings.append(ScheduledTransfer(index, source, target, num_values, num_bytes, start_s, end_s))
         self._arriving.append(tuple(readers))
         heappush(self._events, (end_s, -1, len(self._arriving) - 1))
 

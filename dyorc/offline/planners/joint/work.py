@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster, Link
-from dyorc.offline.planners.ties import Ties
+from dyorc.offline.planners.ties import DisjointSets
 from dyorc.offline.program import TensorProgram, ValueKind
 from dyorc.offline.program.costs import FREE, costs_of
 
@@ -48,7 +48,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkGraph:
     """All items of a program.
 
     Attributes:
@@ -105,7 +105,7 @@ class Work:
         return len(sizes), sum(sizes)
 
 
-def work_of(program: TensorProgram, cluster: Cluster) -> Work:
+def work_of(program: TensorProgram, cluster: Cluster) -> WorkGraph:
     """Returns a program's work as it is, an item for each operation that costs something."""
     shared = shared_nodes(program)
     costs = costs_of(program)
@@ -116,10 +116,12 @@ def work_of(program: TensorProgram, cluster: Cluster) -> Work:
         makers = [program.producers[name].name for name in node.inputs if name in program.producers]
         of_makers = [item_of[name] for name in makers if name in item_of]
         item_of[node.name] = of_makers[0] if costs[node.name] == FREE and len(set(of_makers)) == 1 else node.name
-    return gathered(program, cluster, item_of, homes_of(program, shared), shared)
+    return group_work(program, cluster, item_of, homes_of(program, shared), shared)
 
 
-def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str], homes: Ties, shared: frozenset[str]) -> Work:
+def group_work(
+    program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str], homes: DisjointSets, shared: frozenset[str]
+) -> WorkGraph:
     """Returns the work in given items.
 
     Args:
@@ -134,12 +136,12 @@ def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str
     for node in program.nodes:
         if node.name not in shared:
             members.setdefault(item_of[node.name], []).append(node.name)
-            homes.tie(item_of[node.name], node.name)
+            homes.union(item_of[node.name], node.name)
     number = {name: index for index, name in enumerate(_in_order(program, members, item_of))}
     home_number: dict[str, int] = {}
     items: list[Item] = []
     for name in number:
-        home = home_number.setdefault(homes.top(name), len(home_number))
+        home = home_number.setdefault(homes.find(name), len(home_number))
         seconds = tuple(sum(cluster.compute_s(costs[node], rank) for node in members[name]) for rank in ranks)
         items.append(Item(nodes=tuple(members[name]), seconds=seconds, home=home))
     parcels: list[Parcel] = []
@@ -151,9 +153,9 @@ def gathered(program: TensorProgram, cluster: Cluster, item_of: Mapping[str, str
                 parcels.append(Parcel(source, tuple(sorted(targets)), program.values[value].num_bytes))
     home_bytes = [0] * len(home_number)
     for name in program.sources:
-        if is_owned(program, name) and (home := home_number.get(homes.top(name))) is not None:
+        if is_owned(program, name) and (home := home_number.get(homes.find(name))) is not None:
             home_bytes[home] += program.values[name].num_bytes
-    return Work(items=tuple(items), parcels=tuple(parcels), home_bytes=tuple(home_bytes), shared=shared)
+    return WorkGraph(items=tuple(items), parcels=tuple(parcels), home_bytes=tuple(home_bytes), shared=shared)
 
 
 def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item_of: Mapping[str, str]) -> list[str]:
@@ -185,18 +187,18 @@ def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item
     return found
 
 
-def homes_of(program: TensorProgram, shared: frozenset[str]) -> Ties:
+def homes_of(program: TensorProgram, shared: frozenset[str]) -> DisjointSets:
     """Ties each parameter and state to what reads it, makes its gradient and updates it."""
-    ties = Ties()
+    ties = DisjointSets()
     for node in program.nodes:
         if node.name not in shared:
             for source in node.inputs:
                 if is_owned(program, source):
-                    ties.tie(source, node.name)
+                    ties.union(source, node.name)
     for owner, result in (*program.gradients.items(), *program.updates.items()):
         maker = program.producers.get(result)
         if maker is not None and maker.name not in shared and is_owned(program, owner):
-            ties.tie(owner, maker.name)
+            ties.union(owner, maker.name)
     return ties
 
 

@@ -8,7 +8,7 @@ from dyorc.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ModuloBlock:
     """Work that takes its resources for itself for some time.
 
     Attributes:
@@ -27,7 +27,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ModuloProblem:
     """One repetition.
 
     Attributes:
@@ -36,7 +36,7 @@ class Problem:
         carried: Pairs of blocks: the second of each repetition waits for the first of the repetition before.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ModuloBlock, ...]
     capacities: Mapping[str, int] = field(default_factory=dict[str, int])
     carried: tuple[tuple[str, str], ...] = ()
 
@@ -62,7 +62,7 @@ class Problem:
         return tuple(dict.fromkeys(resource for block in self.blocks for resource in block.resources))
 
     @cached_property
-    def named(self) -> Mapping[str, Block]:
+    def named(self) -> Mapping[str, ModuloBlock]:
         """The blocks by name."""
         return {block.name: block for block in self.blocks}
 
@@ -72,7 +72,7 @@ class Problem:
         return max((sum(block.span for block in self.on(resource)) for resource in self.resources), default=1)
 
     @cached_property
-    def pairs(self) -> Sequence[tuple[Block, Block]]:
+    def pairs(self) -> Sequence[tuple[ModuloBlock, ModuloBlock]]:
         """The blocks that cannot run at the same time."""
         blocks = self.blocks
         return [(p, q) for at, p in enumerate(blocks) for q in blocks[at + 1 :] if not set(p.resources).isdisjoint(q.resources)]
@@ -89,16 +89,16 @@ class Problem:
         groups = {id(names): names for names in group.values()}.values()
         return [[block.name for block in self.blocks if not block.after and block.name in names] for names in groups]
 
-    def on(self, resource: str) -> list[Block]:
+    def on(self, resource: str) -> list[ModuloBlock]:
         """The blocks that need a resource."""
         return [block for block in self.blocks if resource in block.resources]
 
-    def with_capacity(self, units: int | None) -> "Problem":
+    def with_capacity(self, units: int | None) -> "ModuloProblem":
         """The same with as much memory on every resource, or with no limit."""
         return replace(self, capacities={} if units is None else dict.fromkeys(self.resources, units))
 
 
-def with_transfers(problem: Problem, span: int, *, takes_link: bool = True) -> Problem:
+def with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True) -> ModuloProblem:
     """Has results travel: a block between each two that depend on each other and share no resource.
 
     Args:
@@ -107,14 +107,14 @@ def with_transfers(problem: Problem, span: int, *, takes_link: bool = True) -> P
         takes_link: Whether it takes the link between the two first resources, in its direction, for itself; otherwise it is a
             delay, and any number of them run at the same time.
     """
-    found: list[Block] = []
+    found: list[ModuloBlock] = []
     for block in problem.blocks:
         after: list[str] = []
         for name in block.after:
             sender = problem.named[name]
             if sender.resources and block.resources and set(sender.resources).isdisjoint(block.resources):
                 link = (f"{sender.resources[0]} -> {block.resources[0]}",) if takes_link else ()
-                found.append(Block(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
+                found.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
                 name = found[-1].name
             after.append(name)
         found.append(replace(block, after=tuple(after)))

@@ -11,14 +11,14 @@ from ortools.sat.python import cp_model
 
 from dyorc.offline.plan import SearchEnd
 from dyorc.offline.planners.cp_sat import solve
-from dyorc.offline.planners.modulo.blocks import Block, Problem
-from dyorc.offline.planners.modulo.timeline import Repetend, Timeline, in_order
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
+from dyorc.offline.planners.modulo.timeline import Repetend, UnrolledTimeline, in_order
 
-Order = list[tuple[int, Block]]
+Order = list[tuple[int, ModuloBlock]]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PipelinedSchedule:
     """A schedule of any number of repetitions.
 
     Attributes:
@@ -33,7 +33,7 @@ class Schedule:
     cool_down: Order
     ended: SearchEnd = SearchEnd.FINISHED
 
-    def unrolled(self, num_parts: int) -> Timeline:
+    def unrolled(self, num_parts: int) -> UnrolledTimeline:
         """Schedules a number of repetitions: the better of this and of periods that are cut off at both ends."""
         plain, more = self.repetend.unrolled(num_parts), num_parts - self.repetend.depth
         if more < 0:
@@ -51,7 +51,7 @@ def _window(repetend: Repetend) -> Order:
     return [(repetend.depth - 1 - k, block) for k, _, block in placed]
 
 
-def with_ends(repetend: Repetend, *, work: float = 2.0) -> Schedule:
+def with_ends(repetend: Repetend, *, work: float = 2.0) -> PipelinedSchedule:
     """Schedules warm-up and cool-down so that as many repetitions as are in one period end as early as possible.
 
     Args:
@@ -84,7 +84,7 @@ def with_ends(repetend: Repetend, *, work: float = 2.0) -> Schedule:
     order = sorted(plain.entries, key=lambda entry: time_of[entry.block.name, entry.part])
     warm_up = [(entry.part, entry.block) for entry in order if entry.part < steady[entry.block.name]]
     cool_down = [(entry.part, entry.block) for entry in order if entry.part > steady[entry.block.name]]
-    return Schedule(repetend, warm_up, cool_down, solved.ended)
+    return PipelinedSchedule(repetend, warm_up, cool_down, solved.ended)
 
 
 def _keep_window(
@@ -106,7 +106,7 @@ def _keep_window(
 
 
 def _keep_resources(
-    model: cp_model.CpModel, starts: dict[tuple[str, int], cp_model.IntVar], problem: Problem, num_parts: int
+    model: cp_model.CpModel, starts: dict[tuple[str, int], cp_model.IntVar], problem: ModuloProblem, num_parts: int
 ) -> None:
     for resource in problem.resources:
         mine = [(block, part) for block in problem.on(resource) for part in range(num_parts)]

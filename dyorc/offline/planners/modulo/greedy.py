@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from dyorc.errors import PlanError
-from dyorc.offline.planners.modulo.blocks import Problem
+from dyorc.offline.planners.modulo.blocks import ModuloProblem
 from dyorc.offline.planners.modulo.timeline import Repetend
 
 _MAX_TRIED = 32
 
 
-def one_by_one(problem: Problem) -> Repetend:
+def one_by_one(problem: ModuloProblem) -> Repetend:
     """Returns the schedule in which each repetition begins when the one before has ended.
 
     Raises:
@@ -28,7 +28,7 @@ def one_by_one(problem: Problem) -> Repetend:
     return found
 
 
-def as_soon_as_possible(problem: Problem, period: int, max_depth: int) -> Repetend | None:
+def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> Repetend | None:
     """Places each block as early as its resources allow in every period; None if that does not work out.
 
     Args:
@@ -60,7 +60,7 @@ def _fits(taken: Mapping[str, set[int]], resources: tuple[str, ...], start: int,
     return all(taken[resource].isdisjoint(steps) for resource in resources)
 
 
-def best_without_search(problem: Problem, max_depth: int) -> Repetend:
+def best_without_search(problem: ModuloProblem, max_depth: int) -> Repetend:
     """Returns the better of the two: what `as_soon_as_possible` finds for the shortest of some periods, or `one_by_one`.
 
     Raises:

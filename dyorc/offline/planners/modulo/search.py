@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.cp_sat import Outcome, Solved, solve
+from dyorc.offline.planners.cp_sat import CpSatSolution, SolverStatus, solve
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 from dyorc.offline.planners.modulo.greedy import best_without_search
-from dyorc.offline.planners.modulo.timeline import Found, Repetend
+from dyorc.offline.planners.modulo.timeline import PeriodSearchResult, Repetend
 
-Heard = Callable[[int, int], None]
+PeriodCallback = Callable[[int, int], None]
 """Hears the period that is proved not to be undercut, and the best one so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PeriodSearchLimits:
     """How far a search goes.
 
     Attributes:
@@ -44,7 +44,9 @@ class Limits:
     shorten: bool = True
 
 
-def shortest_period(problem: Problem, limits: Limits | None = None, heard: Heard = lambda bound, best: None) -> Found:
+def shortest_period(
+    problem: ModuloProblem, limits: PeriodSearchLimits | None = None, heard: PeriodCallback = lambda bound, best: None
+) -> PeriodSearchResult:
     """Searches for the shortest period.
 
     Ctrl-C ends the search with the best schedule so far.
@@ -57,11 +59,11 @@ def shortest_period(problem: Problem, limits: Limits | None = None, heard: Heard
     Raises:
         PlanError: Not even one repetition fits into the memory.
     """
-    return _Search(problem, limits or Limits(), heard).run()
+    return _Search(problem, limits or PeriodSearchLimits(), heard).run()
 
 
 class _Search:
-    def __init__(self, problem: Problem, limits: Limits, heard: Heard) -> None:
+    def __init__(self, problem: ModuloProblem, limits: PeriodSearchLimits, heard: PeriodCallback) -> None:
         self._problem = problem
         self._limits = limits
         self._heard = heard
@@ -69,7 +71,7 @@ class _Search:
         self._ended = SearchEnd.FINISHED
         self._num_solved = 0
 
-    def run(self) -> Found:
+    def run(self) -> PeriodSearchResult:
         began_s = time.perf_counter()
         best = best_without_search(self._problem, self._limits.depth)
         self._heard(self._bound, best.period)
@@ -82,7 +84,7 @@ class _Search:
                 best = shorter or best
         except KeyboardInterrupt as stop:  # between two searches of the solver, which hears it itself
             self._ended = end_of(stop)
-        return Found(
+        return PeriodSearchResult(
             repetend=best,
             bound=self._bound,
             ended=self._ended,
@@ -99,12 +101,12 @@ class _Search:
             if found:
                 best, high = found, period
             else:
-                if outcome is Outcome.INFEASIBLE:
+                if outcome is SolverStatus.INFEASIBLE:
                     self._bound = period + 1
                 low = period + 1
             yield best
 
-    def _schedule(self, period: int, shorten: Repetend | None = None) -> tuple[Outcome, Repetend | None]:
+    def _schedule(self, period: int, shorten: Repetend | None = None) -> tuple[SolverStatus, Repetend | None]:
         """Searches for any schedule of a period, or for the one of least latency."""
         model = _Model(self._problem, period, max(self._limits.depth, shorten.depth if shorten else 1))
         if shorten:
@@ -117,7 +119,7 @@ class _Search:
 
 
 class _Model:
-    def __init__(self, problem: Problem, period: int, depth: int) -> None:
+    def __init__(self, problem: ModuloProblem, period: int, depth: int) -> None:
         self.model = cp_model.CpModel()
         self._problem = problem
         self._period = period
@@ -147,7 +149,7 @@ class _Model:
     def _start(self, name: str) -> cp_model.LinearExpr:
         return self._s[name] + self._period * self._k[name]
 
-    def _apart(self, p: Block, q: Block) -> None:
+    def _apart(self, p: ModuloBlock, q: ModuloBlock) -> None:
         s, model = self._s, self.model
         is_first = model.new_bool_var(f"{p.name} < {q.name}")
         self._is_first[p.name, q.name], self._is_first[q.name, p.name] = is_first, is_first.negated()
@@ -185,7 +187,7 @@ class _Model:
         self.model.add(end - begin <= hint.latency)
         self.model.minimize(end - begin)
 
-    def read(self, solved: Solved) -> Repetend:
+    def read(self, solved: CpSatSolution) -> Repetend:
         starts = {block.name: solved.value(self._start(block.name)) for block in self._problem.blocks}
         first = min(starts.values()) // self._period * self._period
         return Repetend(self._problem, self._period, {name: start - first for name, start in starts.items()})

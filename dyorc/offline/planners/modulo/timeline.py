@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 
 
 class Entry(NamedTuple):
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
 
     start: int
     part: int
-    block: Block
+    block: ModuloBlock
 
     @property
     def stop(self) -> int:
@@ -33,7 +33,7 @@ class Repetend:
         starts: When each block of the first repetition starts.
     """
 
-    problem: Problem
+    problem: ModuloProblem
     period: int
     starts: Mapping[str, int]
 
@@ -62,7 +62,7 @@ class Repetend:
             found[resource] = max(sum(memory * ((s <= now) - k) for k, s, memory in mine) for _, now, _ in mine)
         return found
 
-    def unrolled(self, num_parts: int) -> "Timeline":
+    def unrolled(self, num_parts: int) -> "UnrolledTimeline":
         """Schedules a number of repetitions, none of which waits longer than it must."""
         at = {block.name: number for number, block in enumerate(self.problem.blocks)}
         times = [
@@ -74,7 +74,7 @@ class Repetend:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class UnrolledTimeline:
     """When each block of each repetition starts.
 
     Attributes:
@@ -82,7 +82,7 @@ class Timeline:
         entries: In an order in which they can be carried out one after the other.
     """
 
-    problem: Problem
+    problem: ModuloProblem
     entries: tuple[Entry, ...]
 
     @cached_property
@@ -137,7 +137,7 @@ class Timeline:
         ]
 
 
-def in_order(problem: Problem, order: Iterable[tuple[int, Block]]) -> Timeline:
+def in_order(problem: ModuloProblem, order: Iterable[tuple[int, ModuloBlock]]) -> UnrolledTimeline:
     """Starts blocks of repetitions as early as possible, on each resource in the order given.
 
     The memory in use depends on that order, and on nothing else.
@@ -152,11 +152,11 @@ def in_order(problem: Problem, order: Iterable[tuple[int, Block]]) -> Timeline:
         entries.append(entry)
         stops[block.name, part] = entry.stop
         free |= dict.fromkeys(block.resources, entry.stop)
-    return Timeline(problem, tuple(entries))
+    return UnrolledTimeline(problem, tuple(entries))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PeriodSearchResult:
     """What a search for the shortest period found.
 
     Attributes:

@@ -5,6 +5,6 @@ pipelines.py   pipelines whose stages share an embedding, or that go forward thr
 units.py       puts pieces of work into an order in which each finds what it reads
 """
 
-from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, Unit
+from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, WorkUnit
 
-__all__ = ["Cut", "Recipe", "Unit"]
+__all__ = ["Cut", "Recipe", "WorkUnit"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan
 from dyorc.offline.planners.baselines.pipeline import stages_of
-from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, Unit
+from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, WorkUnit
 from dyorc.offline.planners.superscaler.units import convex, in_order
 from dyorc.offline.program import Node, TensorProgram
 from dyorc.offline.program.graph import Phase
@@ -83,12 +83,12 @@ def _num_layers(program: TensorProgram) -> int:
     return len({match[0] for match in matches if match}) or 1
 
 
-def _units(recipe: Recipe, blocks: _Blocks, parts: int, recompute: bool) -> Iterator[Unit]:
+def _units(recipe: Recipe, blocks: _Blocks, parts: int, recompute: bool) -> Iterator[WorkUnit]:
     for nodes in in_order(recipe.program, blocks.units.values()):
         if not any(nodes is unit for unit in blocks.units.values()):
-            yield Unit(work=[(node, 0) for node in nodes])
+            yield WorkUnit(work=[(node, 0) for node in nodes])
             continue
         again = blocks.again(nodes) if recompute and nodes[0].phase is Phase.BACKWARD else []
         for part in range(parts):
             work = [(node, part) for node in (*again, *nodes)]
-            yield Unit(work=work, forgotten=[o for node in again for o in node.outputs if o] if part == 0 else ())
+            yield WorkUnit(work=work, forgotten=[o for node in again for o in node.outputs if o] if part == 0 else ())

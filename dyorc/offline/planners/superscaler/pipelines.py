@@ -15,7 +15,7 @@ from dyorc.offline.plan import Plan
 from dyorc.offline.planners.baselines.assemble import Stages
 from dyorc.offline.planners.baselines.data_parallel import parts_along
 from dyorc.offline.planners.baselines.pipeline import one_forward_one_backward, stages_of
-from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, Unit
+from dyorc.offline.planners.superscaler.recipe import Cut, Recipe, WorkUnit
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.program.graph import Phase
 
@@ -190,11 +190,11 @@ def _pipeline(
     for node in program.nodes:
         recipe.assign([node], ranks[stage_of[node.name]])
     if microbatches == 1:
-        recipe.order(Unit(work=[(node, 0)]) for node in program.nodes)
+        recipe.order(WorkUnit(work=[(node, 0)]) for node in program.nodes)
         return recipe.materialise(planner, cluster)
     time = parts_along(recipe.choices, microbatches)[0]
     recipe.transform(program.nodes, rows, microbatches, Cut.IN_TIME, chosen=time.strategies)
     order = one_forward_one_backward(recipe.choices, time, Stages(ranks=tuple(ranks), of_node=of_node, of_source={}))
     updates = [(node, 0) for node in program.nodes if node.phase is Phase.UPDATE]
-    recipe.order([Unit(work=order), Unit(work=updates)])
+    recipe.order([WorkUnit(work=order), WorkUnit(work=updates)])
     return recipe.materialise(planner, cluster, {"microbatches": str(microbatches)})

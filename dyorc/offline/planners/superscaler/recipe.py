@@ -52,7 +52,7 @@ class Transformation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class WorkUnit:
     """Parts of nodes that run directly after one another.
 
     Attributes:
@@ -86,7 +86,7 @@ class Recipe:
         self.time_first = time_first
         self.choices = choices or choices_of(program)
         self._placings: dict[str, _Placing] = {node.name: _Placing() for node in program.nodes}
-        self._units: list[Unit] | None = None
+        self._units: list[WorkUnit] | None = None
         self._homes: dict[str, str] = {}
 
     def axis(self, value: str, dim: int) -> int:
@@ -141,7 +141,7 @@ class Recipe:
         """Has sources lie from the beginning where a node reads them, instead of where they are read first."""
         self._homes |= dict.fromkeys(sources, node.name)
 
-    def order(self, units: Iterable[Unit]) -> None:
+    def order(self, units: Iterable[WorkUnit]) -> None:
         """Says in which order everything runs; otherwise the program's order, all parts of a node before the next."""
         self._units = list(units)
 
@@ -156,7 +156,7 @@ class Recipe:
             PlanError: A node has no ranks, or others than it has parts; or the order asks for what is not made yet.
         """
         writing = _Writing(self, self._placings, self._homes, cluster)
-        default = (Unit(work=[(node, part) for part in range(self.num_parts(node))]) for node in self.program.nodes)
+        default = (WorkUnit(work=[(node, part) for part in range(self.num_parts(node))]) for node in self.program.nodes)
         for unit in self._units or default:
             writing.run(unit)
         writing.results()
@@ -213,7 +213,7 @@ class _Writing:
         self._chosen: dict[str, list[Strategy]] = {}
         self._placed: set[str] = set()
 
-    def run(self, unit: Unit) -> None:
+    def run(self, unit: WorkUnit) -> None:
         self.builder.forget(unit.forgotten)
         for node, part in unit.work:
             mesh, cuts = self._mesh(node)

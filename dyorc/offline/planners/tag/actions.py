@@ -46,7 +46,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupPlacement:
     """Where the parts of a group run under an action.
 
     Attributes:
@@ -58,7 +58,7 @@ class Place:
     home_of_unit: tuple[Ranks, ...]
 
 
-class Scene:
+class SearchContext:
     """A program and a cluster, and what all decisions have in common. Not for several threads."""
 
     def __init__(self, program: TensorProgram, cluster: Cluster, max_groups: int = 40) -> None:
@@ -67,7 +67,7 @@ class Scene:
         self.choices: Choices = choices_of(program)
         self.grouping: Grouping = groups_of(self.choices, cluster, max_groups)
         self._along: dict[int, AxisPlan] = {}
-        self._places: dict[tuple[int, Action], Place] = {}
+        self._places: dict[tuple[int, Action], GroupPlacement] = {}
 
     @property
     def groups(self) -> tuple[OpGroup, ...]:
@@ -129,27 +129,27 @@ class Scene:
             found = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
         return found
 
-    def place(self, group: int, action: Action) -> Place:
+    def place(self, group: int, action: Action) -> GroupPlacement:
         """Where a group's units run under an action."""
         found = self._places.get((group, action))
         if found is None:
             found = self._places[group, action] = self._find_place(group, action)
         return found
 
-    def _find_place(self, group: int, action: Action) -> Place:
+    def _find_place(self, group: int, action: Action) -> GroupPlacement:
         units, ranks = self.groups[group].units, self.ranks_of(action)
         match action.option:
             case Option.REPLICATE:
-                return Place((ranks,) * len(units), (ranks,) * len(units))
+                return GroupPlacement((ranks,) * len(units), (ranks,) * len(units))
             case Option.SERVER:
                 servers = tuple((ranks[(group + number) % len(ranks)],) for number in range(len(units)))
-                return Place((ranks,) * len(units), servers)
+                return GroupPlacement((ranks,) * len(units), servers)
             case Option.SPREAD:
                 speeds = [self.cluster.devices[rank].flops_per_s for rank in ranks]
                 parts = partition(units, self.grouping.edges, len(ranks), speeds)
                 of = {index: (rank,) for rank, members in zip(ranks, parts, strict=True) for index in members}
                 places = tuple(of[index] for index in range(len(units)))
-                return Place(places, places)
+                return GroupPlacement(places, places)
 
     def _batch(self) -> int:
         axes = self.choices.axes
@@ -158,7 +158,7 @@ class Scene:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class NodePlacement:
     """Where everything is.
 
     Attributes:
@@ -170,7 +170,7 @@ class Deployment:
     of_source: Mapping[str, tuple[Ranks, ...]]
 
 
-def deployment_of(scene: Scene, actions: Sequence[Action]) -> Deployment:
+def place_nodes(scene: SearchContext, actions: Sequence[Action]) -> NodePlacement:
     """Finds out where everything is if there is one action for each group."""
     program = scene.program
     of_node: dict[str, tuple[Ranks, ...]] = {}
@@ -191,7 +191,7 @@ def deployment_of(scene: Scene, actions: Sequence[Action]) -> Deployment:
         is_free = program.values[name].kind is ValueKind.INPUT or is_free_source(program, name)
         readers = tuple(dict.fromkeys(_readers(program, of_node, name))) or first
         of_source[name] = readers if is_free or name not in owners else (owners[name],)
-    return Deployment(of_node=of_node, of_source=of_source)
+    return NodePlacement(of_node=of_node, of_source=of_source)
 
 
 def _readers(program: TensorProgram, of_node: Mapping[str, tuple[Ranks, ...]], name: str) -> list[Ranks]:

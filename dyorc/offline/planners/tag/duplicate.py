@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
-from dyorc.offline.planners.tag.actions import Action, Option, Ranks, Scene, deployment_of
-from dyorc.offline.planners.tag.moves import Moves
+from dyorc.offline.planners.tag.actions import Action, Option, Ranks, SearchContext, place_nodes
+from dyorc.offline.planners.tag.moves import RedistributionCosts
 from dyorc.offline.program import REPLICATE, Node, Placement, Replicate, Shard
 from dyorc.offline.program.costs import cost_of
 from dyorc.offline.program.graph import Phase
@@ -58,7 +58,7 @@ class Duplication:
         return extra_s + sum(self.whole_s[v] for v in paid)
 
 
-def duplication_of(scene: Scene, actions: Sequence[Action]) -> Duplication:
+def duplication_of(scene: SearchContext, actions: Sequence[Action]) -> Duplication:
     """Writes down the integer program for a deployment."""
     writing = _Writing(scene, actions)
     for name in writing.nodes:
@@ -71,10 +71,10 @@ def duplication_of(scene: Scene, actions: Sequence[Action]) -> Duplication:
 class _Writing:
     """The integer program while it is written down."""
 
-    def __init__(self, scene: Scene, actions: Sequence[Action]) -> None:
+    def __init__(self, scene: SearchContext, actions: Sequence[Action]) -> None:
         self._scene = scene
-        self._moves = Moves(scene)
-        self._where = deployment_of(scene, actions)
+        self._moves = RedistributionCosts(scene)
+        self._where = place_nodes(scene, actions)
         self._ranks_of = self._replicated(actions)
         self.nodes = {name: index for index, name in enumerate(self._ranks_of)}
         self._values: dict[tuple[str, Ranks], int] = {}

@@ -8,9 +8,9 @@ is what stays for the backward pass plus parameters and gradients. A thousand op
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dyorc.offline.planners.tag.actions import Action, Ranks, Scene
-from dyorc.offline.planners.tag.moves import Moves
-from dyorc.offline.planners.tag.stretches import Need, Stretch, Stretches
+from dyorc.offline.planners.tag.actions import Action, Ranks, SearchContext
+from dyorc.offline.planners.tag.moves import RedistributionCosts
+from dyorc.offline.planners.tag.stretches import SpotNeed, Stretch, Stretches
 from dyorc.offline.simulate.simulation import Simulation
 
 _LEAST_MOVE_S = 1e-8
@@ -44,10 +44,10 @@ class _Move(NamedTuple):
 class Estimator:
     """Estimates many deployments of one program. Not for several threads."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SearchContext) -> None:
         self.scene = scene
         self._stretches = Stretches(scene)
-        self._paths = Moves(scene)
+        self._paths = RedistributionCosts(scene)
         self._moves: dict[tuple[int, int, int], _Move] = {}
         self._lines: dict[tuple[str | int, ...], int] = {}
         self._beginnings: dict[tuple[int, Action], Stretch] = {}
@@ -166,7 +166,7 @@ class _Pass:
         for rank, num_bytes in stretch.kept:
             self._memory[rank] += num_bytes
 
-    def _arrival(self, need: Need) -> float:
+    def _arrival(self, need: SpotNeed) -> float:
         """When a value has been brought where it is needed."""
         before, found_s = (need.source, 0.0) if need.source >= 0 else self._made[need.value]
         if before != need.spot:
@@ -182,7 +182,7 @@ class _Pass:
         return found_s
 
 
-def has_memory(scene: Scene, found: Estimate | Simulation) -> bool:
+def has_memory(scene: SearchContext, found: Estimate | Simulation) -> bool:
     """Whether every device has the memory that it needs."""
     needed = found.memory_bytes if isinstance(found, Estimate) else found.peak_bytes
     return all(a <= device.memory_bytes for a, device in zip(needed, scene.cluster.devices, strict=True))

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from dyorc.offline.planners.tag.actions import Action, Option, Scene
+from dyorc.offline.planners.tag.actions import Action, Option, SearchContext
 from dyorc.offline.planners.tag.estimate import Estimate
 from dyorc.offline.program.costs import costs_of
 
@@ -28,7 +28,7 @@ _LARGEST = 20.0
 """Features that grow with how bad a deployment is end here."""
 
 
-class Edge(IntEnum):
+class EdgeKind(IntEnum):
     """The kinds of edges."""
 
     LINK = 0
@@ -39,7 +39,7 @@ class Edge(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class FeatureGraph:
     """What the network sees, as arrays of float32 unless said otherwise. Nodes are groups, then machines.
 
     Attributes:
@@ -64,7 +64,7 @@ class Graph:
 class Features:
     """Makes graphs of one scene: what never changes is found once."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SearchContext) -> None:
         self._scene = scene
         self._times_s = _times_s(scene)
         self._scale_s = float(np.linalg.norm(self._times_s[:, :, 0].mean(axis=1))) or 1.0
@@ -76,7 +76,7 @@ class Features:
         self._placements = np.array(placed, np.float32)
         self._options = np.eye(NUM_OPTIONS, dtype=np.float32)[[_OPTIONS.index(action.option) for action in scene.actions]]
 
-    def graph(self, actions: Sequence[Action], num_decided: int, found: Estimate) -> Graph:
+    def graph(self, actions: Sequence[Action], num_decided: int, found: Estimate) -> FeatureGraph:
         """Makes the graph of a state of the search.
 
         Args:
@@ -99,7 +99,7 @@ class Features:
             fullest = max(found.memory_bytes[rank] / devices[rank].memory_bytes for rank in ranks)
             machines[number, 3] = min(fullest, _LARGEST)
             machines[number, 4] = sum(found.busy_s[rank] for rank in ranks) / len(ranks) / (found.total_s or 1.0)
-        return Graph(
+        return FeatureGraph(
             groups=groups,
             machines=machines,
             edges=edges,
@@ -135,27 +135,27 @@ class Features:
     def _edge_features(self) -> tuple[np.ndarray, np.ndarray]:
         scene, num_groups, num_machines = self._scene, len(self._scene.groups), len(self._scene.machines)
         total = num_groups + num_machines
-        edges, is_edge = np.zeros((total, total, NUM_EDGE_FEATURES), np.float32), np.zeros((len(Edge), total, total), bool)
+        edges, is_edge = np.zeros((total, total, NUM_EDGE_FEATURES), np.float32), np.zeros((len(EdgeKind), total, total), bool)
         machines = range(num_groups, total)
         for one in machines:
             for other in machines:
                 if one != other:
                     ranks = scene.machines[one - num_groups][0], scene.machines[other - num_groups][0]
                     edges[one, other, 0] = scene.cluster.link_between(*ranks).bytes_per_s / self._fastest
-                    is_edge[Edge.LINK, one, other] = True
+                    is_edge[EdgeKind.LINK, one, other] = True
         for (before, after), num_bytes in _between(scene).items():
             edges[after, before, 0] += self._size(num_bytes)
             edges[before, after, 0] += self._size(num_bytes)
-            is_edge[Edge.PREV, after, before] = is_edge[Edge.SUCC, before, after] = True
+            is_edge[EdgeKind.PREV, after, before] = is_edge[EdgeKind.SUCC, before, after] = True
         times = (self._times_s / self._scale_s).astype(np.float32)
         edges[:num_groups, num_groups:, :4] = times
         edges[num_groups:, :num_groups, :4] = times.transpose(1, 0, 2)
-        is_edge[Edge.PLACE, num_groups:, :num_groups] = True
-        is_edge[Edge.SERVE, :num_groups, num_groups:] = True
+        is_edge[EdgeKind.PLACE, num_groups:, :num_groups] = True
+        is_edge[EdgeKind.SERVE, :num_groups, num_groups:] = True
         return edges, is_edge
 
 
-def _times_s(scene: Scene) -> np.ndarray:
+def _times_s(scene: SearchContext) -> np.ndarray:
     """How long each group takes on a device of each machine, for each part of the batch: `[group, machine, part]`."""
     costs = costs_of(scene.program)
     return np.array(
@@ -172,7 +172,7 @@ def _times_s(scene: Scene) -> np.ndarray:
     )
 
 
-def _between(scene: Scene) -> dict[tuple[int, int], int]:
+def _between(scene: SearchContext) -> dict[tuple[int, int], int]:
     """Bytes from each group to each other one."""
     program, found = scene.program, dict[tuple[int, int], int]()
     group_of = {name: n for n, group in enumerate(scene.groups) for unit in group.units for name in unit.nodes}

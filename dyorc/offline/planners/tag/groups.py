@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.planners.baselines.follow import Choices, batch_of
-from dyorc.offline.planners.ties import Ties
+from dyorc.offline.planners.ties import DisjointSets
 from dyorc.offline.program import Shard, TensorProgram, ValueKind
 from dyorc.offline.program.costs import costs_of
 
@@ -23,7 +23,7 @@ _LARGEST_WEIGHT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class BaseGroup:
     """A base group.
 
     Attributes:
@@ -41,7 +41,7 @@ class Unit:
 class OpGroup:
     """Base groups that are decided about together."""
 
-    units: tuple[Unit, ...]
+    units: tuple[BaseGroup, ...]
 
     @property
     def compute_s(self) -> float:
@@ -76,7 +76,7 @@ def groups_of(choices: Choices, cluster: Cluster, max_groups: int = 40) -> Group
 
 
 def partition(
-    units: Sequence[Unit], edges: Mapping[tuple[str, str], int], num_parts: int, shares: Sequence[float] | None = None
+    units: Sequence[BaseGroup], edges: Mapping[tuple[str, str], int], num_parts: int, shares: Sequence[float] | None = None
 ) -> list[list[int]]:
     """Divides units by METIS so that parts exchange little, and returns the indices of each part's units.
 
@@ -93,7 +93,7 @@ def partition(
 class _Cuts:
     """Cuts into halves, and these again: METIS itself would complain on the terminal where a unit is larger than a part."""
 
-    def __init__(self, units: Sequence[Unit], edges: Mapping[tuple[str, str], int], imbalance: float) -> None:
+    def __init__(self, units: Sequence[BaseGroup], edges: Mapping[tuple[str, str], int], imbalance: float) -> None:
         self._units = units
         self._imbalance = imbalance
         number = {unit.nodes[0]: index for index, unit in enumerate(units)}
@@ -162,31 +162,31 @@ def is_free_source(program: TensorProgram, name: str) -> bool:
     return is_constant or (value.kind is ValueKind.STATE and not value.shape)
 
 
-def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[Unit]:
+def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[BaseGroup]:
     program = choices.program
-    ties = Ties()
+    ties = DisjointSets()
     for node in program.nodes:
         if node.name not in shared:
             ties.add(node.name)
             for source in filter(lambda name: _is_owned(program, name), node.inputs):
-                ties.tie(source, node.name)
+                ties.union(source, node.name)
     for owner, result in (*program.gradients.items(), *program.updates.items()):
         if program.producers[result].name not in shared:
-            ties.tie(owner, program.producers[result].name)
+            ties.union(owner, program.producers[result].name)
     for name in _without_batch(choices):
         producer = program.producers[name].name
         if producer not in shared:
             for reader in program.consumers[name]:
-                ties.tie(producer, reader.name)
+                ties.union(producer, reader.name)
     costs = costs_of(program)
     ranks = range(cluster.num_ranks)
-    found: list[Unit] = []
+    found: list[BaseGroup] = []
     for members in ties.sets():
         nodes = tuple(name for name in members if name in program.node_named)
         if nodes:
             total_s = sum(cluster.compute_s(costs[name], rank) for name in nodes for rank in ranks)
             sources = tuple(name for name in members if name not in program.node_named)
-            found.append(Unit(nodes=nodes, sources=sources, compute_s=total_s / len(ranks)))
+            found.append(BaseGroup(nodes=nodes, sources=sources, compute_s=total_s / len(ranks)))
     return found
 
 
@@ -204,7 +204,7 @@ def _without_batch(choices: Choices) -> Iterable[str]:
             yield name
 
 
-def _edges(program: TensorProgram, units: Sequence[Unit]) -> dict[tuple[str, str], int]:
+def _edges(program: TensorProgram, units: Sequence[BaseGroup]) -> dict[tuple[str, str], int]:
     """What units exchange; each value counts once between two of them."""
     unit_of = {name: unit.nodes[0] for unit in units for name in unit.nodes}
     found = Counter[tuple[str, str]]()

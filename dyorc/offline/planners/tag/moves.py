@@ -2,15 +2,15 @@
 
 from dyorc.offline.plan import Mesh, MeshAxis
 from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, seconds_on
-from dyorc.offline.planners.tag.actions import Ranks, Scene
+from dyorc.offline.planners.tag.actions import Ranks, SearchContext
 from dyorc.offline.program import REPLICATE, Placement, Shard
 from dyorc.offline.program.graph import type_sizes
 
 
-class Moves:
+class RedistributionCosts:
     """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SearchContext) -> None:
         self._scene = scene
         self._adapters = Adapters(seconds_on(scene.cluster))
         self._meshes: dict[Ranks, Mesh] = {}

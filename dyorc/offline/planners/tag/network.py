@@ -16,15 +16,15 @@ from dyorc.offline.planners.tag.features import (
     NUM_GROUP_FEATURES,
     NUM_MACHINE_FEATURES,
     NUM_OPTIONS,
-    Edge,
-    Graph,
+    EdgeKind,
+    FeatureGraph,
 )
 
 _WIDTH, _HEADS, _LAYERS = 64, 4, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graphs:
+class GraphBatch:
     """Several graphs, filled up to the largest: all groups first, then all machines.
 
     Attributes:
@@ -50,7 +50,7 @@ class Graphs:
     is_action: Tensor
 
 
-def together(graphs: Sequence[Graph]) -> Graphs:
+def batch_graphs(graphs: Sequence[FeatureGraph]) -> GraphBatch:
     """Fills graphs up to the largest."""
     most = [max(len(part) for part in parts) for parts in zip(*((g.groups, g.machines, g.options) for g in graphs), strict=True)]
     num_groups, num_machines, num_actions = most
@@ -58,7 +58,7 @@ def together(graphs: Sequence[Graph]) -> Graphs:
     groups = np.zeros((count, num_groups, NUM_GROUP_FEATURES), np.float32)
     machines = np.zeros((count, num_machines, NUM_MACHINE_FEATURES), np.float32)
     edges = np.zeros((count, total, total, NUM_EDGE_FEATURES), np.float32)
-    is_edge = np.zeros((count, len(Edge), total, total), bool)
+    is_edge = np.zeros((count, len(EdgeKind), total, total), bool)
     placements = np.zeros((count, num_actions, num_machines), np.float32)
     options = np.zeros((count, num_actions, NUM_OPTIONS), np.float32)
     for index, graph in enumerate(graphs):
@@ -69,7 +69,7 @@ def together(graphs: Sequence[Graph]) -> Graphs:
         is_edge[index][:, nodes[:, None], nodes] = graph.is_edge
         placements[index, : len(graph.options), : len(graph.machines)] = graph.placements
         options[index, : len(graph.options)] = graph.options
-    return Graphs(
+    return GraphBatch(
         groups=torch.from_numpy(groups),
         machines=torch.from_numpy(machines),
         edges=torch.from_numpy(edges),
@@ -87,7 +87,7 @@ class _Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        kinds, each = len(Edge), _WIDTH // _HEADS
+        kinds, each = len(EdgeKind), _WIDTH // _HEADS
         self.message = nn.Parameter(torch.randn(kinds, _WIDTH, _WIDTH) / _WIDTH**0.5)
         self.edge_message = nn.Parameter(torch.randn(kinds, _HEADS, NUM_EDGE_FEATURES, each) / NUM_EDGE_FEATURES**0.5)
         self.source_weight = nn.Parameter(torch.randn(kinds, _WIDTH, _HEADS) / _WIDTH**0.5)
@@ -110,7 +110,7 @@ class _Attention(nn.Module):
         return self.norm(nodes + torch.relu(found.flatten(-2).sum(1) / num_kinds[..., None]))
 
 
-class Network(nn.Module):
+class PolicyNetwork(nn.Module):
     """Scores the actions of the group that is decided next."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Network(nn.Module):
         self.of_placements = nn.Sequential(nn.Linear(_WIDTH + 1, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, _WIDTH), nn.Tanh())
         self.score = nn.Sequential(nn.Linear(2 * _WIDTH + NUM_OPTIONS, _WIDTH), nn.Tanh(), nn.Linear(_WIDTH, 1))
 
-    def forward(self, graphs: Graphs) -> Tensor:
+    def forward(self, graphs: GraphBatch) -> Tensor:
         """Returns the logarithm of how promising each action is, `[graph, action]`."""
         nodes = torch.cat([self.of_groups(graphs.groups), self.of_machines(graphs.machines)], dim=1)
         for layer in self.layers:

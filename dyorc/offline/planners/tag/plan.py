@@ -9,13 +9,13 @@ from dyorc.offline.cluster import Cluster
 from dyorc.offline.plan import Plan, Provenance, SearchEnd
 from dyorc.offline.planners import Progress
 from dyorc.offline.planners.ending import end_of
-from dyorc.offline.planners.tag.actions import Action, Scene
+from dyorc.offline.planners.tag.actions import Action, SearchContext
 from dyorc.offline.planners.tag.duplicate import duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator, has_memory
 from dyorc.offline.planners.tag.prior import NetworkPrior, load_network, one_thread
 from dyorc.offline.planners.tag.realise import realise
 from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import Start
+from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.simulate import simulate
 
@@ -56,7 +56,7 @@ def tag(
     Raises:
         PlanError: No deployment has the memory that it needs.
     """
-    estimator = Estimator(Scene(program, cluster, max_groups))
+    estimator = Estimator(SearchContext(program, cluster, max_groups))
     network = load_network() if guided else None
     prior = NetworkPrior(estimator, network) if network else None
     with one_thread():
@@ -114,7 +114,7 @@ class _Planner:
         """Yields how many playouts are done. Whatever the estimate finds better than before is simulated at once."""
         for known in (self._scene.data_parallel, self._scene.spread):
             self._confirm(known)
-        start = Start(self._estimator)
+        start = SearchBaseline(self._estimator)
         best_s = start.best_s
         search = TreeSearch(start.game(), self._seed, self._prior)
         for number, (actions, found_s) in zip(range(1, playouts + 1), search.playouts(), strict=False):

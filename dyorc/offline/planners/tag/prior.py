@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from dyorc.offline.planners.tag.actions import Action
 from dyorc.offline.planners.tag.estimate import Estimator
-from dyorc.offline.planners.tag.features import Features, Graph
-from dyorc.offline.planners.tag.network import Network, together
+from dyorc.offline.planners.tag.features import FeatureGraph, Features
+from dyorc.offline.planners.tag.network import PolicyNetwork, batch_graphs
 
 WEIGHTS = Path(__file__).with_name("prior.safetensors")
 """Where the weights are, if there are any."""
@@ -19,19 +19,19 @@ WEIGHTS = Path(__file__).with_name("prior.safetensors")
 class NetworkPrior:
     """Asks the network about states of one scene. Not for several threads."""
 
-    def __init__(self, estimator: Estimator, network: Network) -> None:
+    def __init__(self, estimator: Estimator, network: PolicyNetwork) -> None:
         self._estimator = estimator
         self._features = Features(estimator.scene)
         self._network = network.eval()
 
-    def graph(self, actions: Sequence[Action], num_decided: int) -> Graph:
+    def graph(self, actions: Sequence[Action], num_decided: int) -> FeatureGraph:
         """Returns what the network sees of a state."""
         return self._features.graph(actions, num_decided, self._estimator.estimate(actions))
 
     def __call__(self, actions: Sequence[Action], num_decided: int) -> Sequence[float]:
         """Returns how promising each action of the next group is."""
         with torch.inference_mode():
-            return self._network(together([self.graph(actions, num_decided)]))[0].exp().tolist()
+            return self._network(batch_graphs([self.graph(actions, num_decided)]))[0].exp().tolist()
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def one_thread() -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def load_network(path: Path = WEIGHTS) -> Network | None:
+def load_network(path: Path = WEIGHTS) -> PolicyNetwork | None:
     """Returns the trained network; None if there are no weights.
 
     Raises:
@@ -54,11 +54,11 @@ def load_network(path: Path = WEIGHTS) -> Network | None:
     """
     if not path.exists():
         return None
-    network = Network()
+    network = PolicyNetwork()
     network.load_state_dict(load_file(path))
     return network
 
 
-def save_network(network: Network, path: Path = WEIGHTS) -> None:
+def save_network(network: PolicyNetwork, path: Path = WEIGHTS) -> None:
     """Writes the weights."""
     save_file(network.state_dict(), path)

@@ -5,13 +5,16 @@ from collections.abc import Set as AbstractSet
 
 from dyorc.offline.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.offline.plan.adapters import seconds_on
-from dyorc.offline.planners.tag.actions import Action, Ranks, Scene, deployment_of
+from dyorc.offline.planners.tag.actions import Action, Ranks, SearchContext, place_nodes
 from dyorc.offline.program import REPLICATE, Node, Placement, Strategy
 from dyorc.offline.program.graph import Phase
 
 
 def realise(
-    scene: Scene, actions: Sequence[Action], provenance: Provenance | None = None, duplicated: AbstractSet[str] = frozenset()
+    scene: SearchContext,
+    actions: Sequence[Action],
+    provenance: Provenance | None = None,
+    duplicated: AbstractSet[str] = frozenset(),
 ) -> Plan:
     """Builds a plan.
 
@@ -25,10 +28,10 @@ def realise(
 
 
 class _Realisation:
-    def __init__(self, scene: Scene, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
+    def __init__(self, scene: SearchContext, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
         self._scene = scene
         self._duplicated = duplicated
-        self._where = deployment_of(scene, actions)
+        self._where = place_nodes(scene, actions)
         self._builder = PlanBuilder(scene.program, scene.choices.axes, seconds_on(scene.cluster))
         self._meshes: dict[Ranks, str] = {}
         for name in scene.program.sources:

@@ -8,7 +8,7 @@ from dyorc.offline.planners.tag.estimate import Estimator, has_memory
 from dyorc.offline.planners.tag.search import Game
 
 
-class Start:
+class SearchBaseline:
     """Estimates what everybody knows: data parallelism, or if memory does not suffice for it, everything spread."""
 
     def __init__(self, estimator: Estimator) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from dyorc.offline.planners.tag.actions import Action, Ranks, Scene
+from dyorc.offline.planners.tag.actions import Action, Ranks, SearchContext
 from dyorc.offline.planners.tag.groups import is_free_source
 from dyorc.offline.program import REPLICATE, Node, Placement, Shard, Strategy, ValueKind
 from dyorc.offline.program.costs import costs_of
@@ -19,7 +19,7 @@ from dyorc.offline.program.graph import Phase
 _SPOT_BITS = 12
 
 
-class Need(NamedTuple):
+class SpotNeed(NamedTuple):
     """A value that must lie somewhere.
 
     Attributes:
@@ -46,17 +46,17 @@ class Stretch(NamedTuple):
         wants: Results, where they must lie in the end.
     """
 
-    needs: tuple[Need, ...]
+    needs: tuple[SpotNeed, ...]
     work: tuple[tuple[int, float], ...]
-    makes: tuple[Need, ...]
+    makes: tuple[SpotNeed, ...]
     kept: tuple[tuple[int, int], ...]
-    wants: tuple[Need, ...]
+    wants: tuple[SpotNeed, ...]
 
 
 class Stretches:
     """Finds stretches and remembers them. Not for several threads."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: SearchContext) -> None:
         self.scene = scene
         self.costs = costs_of(scene.program)
         self.blocks = _blocks(scene)
@@ -80,7 +80,7 @@ class Stretches:
 
     def beginning(self, group: int, action: Action) -> Stretch:
         """Returns what the parameters of a group and their states make when the step begins."""
-        place, made = self.scene.place(group, action), list[Need]()
+        place, made = self.scene.place(group, action), list[SpotNeed]()
         held: dict[int, int] = {}
         for unit, home in zip(self.scene.groups[group].units, place.home_of_unit, strict=True):
             for name in unit.sources:
@@ -89,13 +89,13 @@ class Stretches:
                     held[rank] = held.get(rank, 0) + self.kept_bytes(name, home, REPLICATE)
         return Stretch((), (), tuple(made), tuple(held.items()), ())
 
-    def need(self, name: str, ranks: Ranks, placement: Placement) -> Need:
+    def need(self, name: str, ranks: Ranks, placement: Placement) -> SpotNeed:
         """Returns the numbers of a value in a spot; an input of the program lies with its readers as the batch is cut."""
         value, spot, source = self._value_numbers[name], self._spot(ranks, placement), -1
         if self.scene.program.values[name].kind is ValueKind.INPUT:
             begins = self.scene.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
             source = self._spot(ranks, begins)
-        return Need(value << _SPOT_BITS | spot, value, spot, source)
+        return SpotNeed(value << _SPOT_BITS | spot, value, spot, source)
 
     def strategy(self, node: Node, ranks: Ranks) -> Strategy:
         """How a node runs on a mesh."""
@@ -160,9 +160,9 @@ class _Growing:
         self._ranks = ranks
         self._nodes: set[str] = set()
         self._made: dict[str, Placement] = {}
-        self._needs: dict[Need, None] = {}
+        self._needs: dict[SpotNeed, None] = {}
         self._work = [0.0] * len(ranks)
-        self.wants: list[Need] = []
+        self.wants: list[SpotNeed] = []
 
     def fits(self, node: Node, ranks: Ranks, strategy: Strategy) -> bool:
         """Whether a node can run after the others without a movement between them."""
@@ -207,20 +207,20 @@ class _Growing:
         return any(reader.name not in self._nodes for reader in self._stretches.scene.program.consumers[name])
 
 
-def _blocks(scene: Scene) -> tuple[tuple[int, tuple[str, ...]], ...]:
+def _blocks(scene: SearchContext) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Runs of operations of one group, in the program's order."""
     group_of = {name: number for number, group in enumerate(scene.groups) for unit in group.units for name in unit.nodes}
     names = [node.name for node in scene.program.nodes if node.name in group_of]
     return tuple((group, tuple(run)) for group, run in groupby(names, key=lambda name: group_of[name]))
 
 
-def _free_values(scene: Scene) -> set[str]:
+def _free_values(scene: SearchContext) -> set[str]:
     program = scene.program
     found = {name for name in program.sources if is_free_source(program, name)}
     return found.union(*(program.node_named[name].outputs for name in scene.grouping.shared))
 
 
-def _kept_values(scene: Scene) -> set[str]:
+def _kept_values(scene: SearchContext) -> set[str]:
     """Parameters, states, results, and what the forward pass computes and the backward pass reads; not what is only looked at."""
     program, costs = scene.program, costs_of(scene.program)
 

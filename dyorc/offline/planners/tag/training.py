@@ -18,13 +18,13 @@ from time import perf_counter
 import torch
 
 from dyorc.offline.models import bert, gpt, vgg19, vit
-from dyorc.offline.planners.tag.actions import Scene
+from dyorc.offline.planners.tag.actions import SearchContext
 from dyorc.offline.planners.tag.estimate import Estimator
-from dyorc.offline.planners.tag.features import Graph
-from dyorc.offline.planners.tag.network import Network, together
+from dyorc.offline.planners.tag.features import FeatureGraph
+from dyorc.offline.planners.tag.network import PolicyNetwork, batch_graphs
 from dyorc.offline.planners.tag.prior import WEIGHTS, NetworkPrior, one_thread, save_network
 from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import Start
+from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.planners.tag.topologies import random_cluster
 from dyorc.offline.program import TensorProgram, capture
 
@@ -33,7 +33,7 @@ _LEARNING_RATE, _LARGEST_NORM, _RECORDS_EACH = 5e-4, 0.6, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class TrainingEffort:
     """How long the training takes; all of it is counted, nothing timed, so that the same seed makes the same weights.
 
     Attributes:
@@ -52,10 +52,10 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class GameRecord:
     """A state of a search, and which part of the playouts tried each action."""
 
-    graph: Graph
+    graph: FeatureGraph
     visits: Sequence[float]
 
 
@@ -71,21 +71,21 @@ def programs() -> Sequence[TensorProgram]:
     return [capture(*each) for each in built]
 
 
-def play(program: TensorProgram, seed: int, effort: Effort, network: Network | None) -> Iterator[Record]:
+def play(program: TensorProgram, seed: int, effort: TrainingEffort, network: PolicyNetwork | None) -> Iterator[GameRecord]:
     """Plays one game on a random cluster, and yields its records."""
     random = Random(seed)
-    estimator = Estimator(Scene(program, random_cluster(random)))
-    start, watching = Start(estimator), NetworkPrior(estimator, network or Network())
+    estimator = Estimator(SearchContext(program, random_cluster(random)))
+    start, watching = SearchBaseline(estimator), NetworkPrior(estimator, network or PolicyNetwork())
     search = TreeSearch(start.game(), seed, watching if network else None)
     for _ in range(min(effort.groups, len(estimator.scene.groups))):
         for _ in zip(range(effort.playouts), search.playouts(), strict=False):
             pass
         visits = search.visits()
-        yield Record(graph=watching.graph(*search.state()), visits=visits)
+        yield GameRecord(graph=watching.graph(*search.state()), visits=visits)
         search.decide(random.choices(estimator.scene.actions, visits)[0])
 
 
-def learn(network: Network, records: Sequence[Record], epochs: int, seed: int) -> float:
+def learn(network: PolicyNetwork, records: Sequence[GameRecord], epochs: int, seed: int) -> float:
     """Trains the network on records, and returns the cross-entropy in the last epoch, less that of the visits themselves."""
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE)
@@ -95,7 +95,7 @@ def learn(network: Network, records: Sequence[Record], epochs: int, seed: int) -
         order = random.sample(records, len(records))
         for first in range(0, len(order), _RECORDS_EACH):
             some = order[first : first + _RECORDS_EACH]
-            logits = network(together([record.graph for record in some]))
+            logits = network(batch_graphs([record.graph for record in some]))
             visits = torch.zeros_like(logits)
             for row, record in zip(visits, some, strict=True):
                 row[: len(record.visits)] = torch.tensor(record.visits)
@@ -108,7 +108,7 @@ def learn(network: Network, records: Sequence[Record], epochs: int, seed: int) -
     return sum(losses) / len(losses)
 
 
-def train(seed: int, effort: Effort, tell: Callable[[str], None], known: Sequence[TensorProgram] = ()) -> Network:
+def train(seed: int, effort: TrainingEffort, tell: Callable[[str], None], known: Sequence[TensorProgram] = ()) -> PolicyNetwork:
     """Plays and learns.
 
     Args:
@@ -118,7 +118,7 @@ def train(seed: int, effort: Effort, tell: Callable[[str], None], known: Sequenc
         known: The models; those of `programs` if there are none.
     """
     torch.manual_seed(seed)
-    network, records, random = Network(), list[Record](), Random(seed)
+    network, records, random = PolicyNetwork(), list[GameRecord](), Random(seed)
     models = known or programs()
     for number in range(effort.rounds):
         for game in range(effort.games):
@@ -132,7 +132,7 @@ def train(seed: int, effort: Effort, tell: Callable[[str], None], known: Sequenc
 
 def main() -> None:
     """Trains and writes the weights."""
-    options, usual, begun_s = argparse.ArgumentParser(description=__doc__), Effort(), perf_counter()
+    options, usual, begun_s = argparse.ArgumentParser(description=__doc__), TrainingEffort(), perf_counter()
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--games", type=int, default=usual.games)
     options.add_argument("--output", type=Path, default=WEIGHTS)
@@ -142,7 +142,7 @@ def main() -> None:
         print(f"{perf_counter() - begun_s:6.0f} s  {text}", flush=True)
 
     with one_thread():  # which also adds in the same order everywhere
-        network = train(chosen.seed, Effort(games=chosen.games), tell)
+        network = train(chosen.seed, TrainingEffort(games=chosen.games), tell)
     save_network(network, chosen.output)
     tell(f"{chosen.output}: {chosen.output.stat().st_size:,} bytes")
 

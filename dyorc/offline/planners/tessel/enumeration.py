@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
-from dyorc.offline.planners.modulo.blocks import Problem
+from dyorc.offline.planners.modulo.blocks import ModuloProblem
 from dyorc.offline.planners.modulo.timeline import Repetend
 
 _NEVER = -(10**9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumerated:
+class EnumerationResult:
     """What the search found.
 
     Attributes:
@@ -33,7 +33,7 @@ class Enumerated:
     took_s: float
 
 
-def enumerated(problem: Problem, depth: int) -> Enumerated:
+def enumerate_schedules(problem: ModuloProblem, depth: int) -> EnumerationResult:
     """Tries all candidates, for longer and longer periods, until one fits.
 
     Args:
@@ -50,11 +50,11 @@ def enumerated(problem: Problem, depth: int) -> Enumerated:
             starts = _Candidate(problem, period, indices).starts()
             if starts is not None:
                 repetend = _repetend(problem, period, indices, starts)
-                return Enumerated(repetend=repetend, num_tried=num_tried, took_s=time.perf_counter() - began_s)
+                return EnumerationResult(repetend=repetend, num_tried=num_tried, took_s=time.perf_counter() - began_s)
     raise PlanError("not even one microbatch fits into the memory")
 
 
-def candidates(problem: Problem, depth: int) -> Iterator[tuple[int, ...]]:
+def candidates(problem: ModuloProblem, depth: int) -> Iterator[tuple[int, ...]]:
     """Yields how many microbatches before the latest of the repetend each block's is; groups of blocks begin with 0."""
     at = {block.name: number for number, block in enumerate(problem.blocks)}
     roots = {names[0] for names in problem.roots}
@@ -71,7 +71,7 @@ def candidates(problem: Problem, depth: int) -> Iterator[tuple[int, ...]]:
     return extend(())
 
 
-def _repetend(problem: Problem, period: int, ages: Sequence[int], starts: Sequence[int]) -> Repetend:
+def _repetend(problem: ModuloProblem, period: int, ages: Sequence[int], starts: Sequence[int]) -> Repetend:
     times = {block.name: start + period * age for block, start, age in zip(problem.blocks, starts, ages, strict=True)}
     first = min(times.values())
     return Repetend(problem, period, {name: start - first for name, start in times.items()})
@@ -80,7 +80,7 @@ def _repetend(problem: Problem, period: int, ages: Sequence[int], starts: Sequen
 class _Candidate:
     """Puts the blocks of one candidate in order. `longest[i][j]`: how much later than i block j must start at least."""
 
-    def __init__(self, problem: Problem, period: int, ages: tuple[int, ...]) -> None:
+    def __init__(self, problem: ModuloProblem, period: int, ages: tuple[int, ...]) -> None:
         self._problem = problem
         self._period = period
         self._ages = ages

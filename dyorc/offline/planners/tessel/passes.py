@@ -8,8 +8,8 @@ from dyorc.errors import PlanError
 from dyorc.offline.cluster import Cluster
 from dyorc.offline.planners.baselines.assemble import Stages
 from dyorc.offline.planners.baselines.follow import Choices
-from dyorc.offline.planners.baselines.pipeline import Turn
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.baselines.pipeline import StagePass
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 from dyorc.offline.program import Node, ValueKind
 from dyorc.offline.program.costs import costs_of
 from dyorc.offline.program.graph import Phase
@@ -49,7 +49,7 @@ class Passes:
                     found.setdefault((stage, node.phase is Phase.FORWARD), []).append(node)
         return dict(sorted(found.items(), key=lambda entry: (not entry[0][1], entry[0][0] if entry[0][1] else -entry[0][0])))
 
-    def problem(self) -> Problem:
+    def problem(self) -> ModuloProblem:
         """Returns the passes as blocks on ranks, and what passes between them as blocks on links, in whole units of time.
 
         Raises:
@@ -57,7 +57,7 @@ class Passes:
         """
         unit_s = max(max(self._seconds.values()) / _RESOLUTION, self._longest_transfer_s / _MAX_TRANSFER)
         unit_bytes = max(1, max(self._kept_bytes.values(), default=1) >> 20)
-        blocks: list[Block] = []
+        blocks: list[ModuloBlock] = []
         for one in self.nodes:
             after: list[str] = []
             for before, num_bytes in self._needs[one].items():
@@ -69,7 +69,7 @@ class Passes:
                     after[-1] = transfer.name
             kept = -(-self._kept_bytes.get(one[0], 0) // unit_bytes) if (one[0], False) in self.nodes else 0
             blocks.append(
-                Block(
+                ModuloBlock(
                     name=name_of(one),
                     span=max(1, round(self._seconds[one] / unit_s)),
                     resources=tuple(_device(rank) for rank in self.stages.ranks[one[0]]),
@@ -78,11 +78,11 @@ class Passes:
                 )
             )
         room = {_device(rank): room_bytes // unit_bytes for rank, room_bytes in self._room_bytes.items()}
-        return Problem(tuple(blocks), room)
+        return ModuloProblem(tuple(blocks), room)
 
-    def turns(self) -> Mapping[str, Turn]:
+    def turns(self) -> Mapping[str, StagePass]:
         """The turn that each block's name stands for, of the first microbatch."""
-        return {name_of(one): Turn(*one, 0) for one in self.nodes}
+        return {name_of(one): StagePass(*one, 0) for one in self.nodes}
 
     @cached_property
     def _seconds(self) -> Mapping[_Pass, float]:
@@ -114,7 +114,7 @@ class Passes:
     def _makes(self, one: _Pass, name: str) -> bool:
         return self.choices.program.producers[name].name in {node.name for node in self.nodes.get(one, ())}
 
-    def _transfer(self, before: _Pass, after: _Pass, num_bytes: int, unit_s: float) -> Block | None:
+    def _transfer(self, before: _Pass, after: _Pass, num_bytes: int, unit_s: float) -> ModuloBlock | None:
         """What passes between two stages: on a link of its own if they share no rank, otherwise only a delay."""
         span = round(self._transfer_s(before, after, num_bytes) / unit_s)
         if not span:
@@ -123,7 +123,7 @@ class Passes:
         is_apart = set(senders).isdisjoint(receivers)
         links = tuple(f"{_device(one)} -> {_device(other)}" for one, other in zip(senders, receivers, strict=False))
         name = f"{name_of(before)} to {name_of(after)}"
-        return Block(name=name, span=span, resources=links if is_apart else (), after=(name_of(before),))
+        return ModuloBlock(name=name, span=span, resources=links if is_apart else (), after=(name_of(before),))
 
     def _transfer_s(self, before: _Pass, after: _Pass, num_bytes: int) -> float:
         senders, receivers = self.stages.ranks[before[0]], self.stages.ranks[after[0]]

@@ -10,12 +10,12 @@ from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.planners.baselines.assemble import plan_of
 from dyorc.offline.planners.baselines.data_parallel import parts_along
 from dyorc.offline.planners.baselines.follow import Choices, batch_of, choices_of
-from dyorc.offline.planners.baselines.pipeline import in_turns
+from dyorc.offline.planners.baselines.pipeline import order_passes
 from dyorc.offline.planners.ending import end_of
 from dyorc.offline.planners.modulo.ends import with_ends
-from dyorc.offline.planners.modulo.search import Limits, shortest_period
-from dyorc.offline.planners.modulo.timeline import Entry, Found, Timeline
-from dyorc.offline.planners.pricing import priced
+from dyorc.offline.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.offline.planners.modulo.timeline import Entry, PeriodSearchResult, UnrolledTimeline
+from dyorc.offline.planners.pricing import price_plan
 from dyorc.offline.planners.tessel.passes import Passes
 from dyorc.offline.planners.tessel.placements import PLACEMENTS
 from dyorc.offline.program import Shard, TensorProgram
@@ -99,23 +99,23 @@ class _Search:
         stages = PLACEMENTS[placement](self.choices, self.cluster.num_ranks)
         time = parts_along(self.choices, self.num_parts)
         passes = Passes(self.choices, stages, self.num_parts, self.cluster)
-        found = shortest_period(passes.problem(), Limits(depth=self.depth, work=_WORK))
+        found = shortest_period(passes.problem(), PeriodSearchLimits(depth=self.depth, work=_WORK))
         ends = with_ends(found.repetend, work=_WORK if found.ended is SearchEnd.FINISHED else 0.0)
         timeline = ends.unrolled(self.num_parts)
         turns = passes.turns()
         queue = [replace(turns[e.block.name], part=e.part) for e in _sorted(timeline) if e.block.name in turns]
-        order = in_turns(self.choices, time[0], stages, [queue])
+        order = order_passes(self.choices, time[0], stages, [queue])
         if order is None:
             raise PlanError(
                 f"microbatches of {program.name} depend on each other, so that they cannot follow each other in a pipeline"
             )
         # A rank begins to send when it reaches the step: in any other order, the next stage waits for what has long been made.
         early = communicate_early(plan_of(self.choices, time, stages, order, "tessel", self.cluster))
-        plan = priced(early, program, self.cluster).plan
+        plan = price_plan(early, program, self.cluster).plan
         notes = self._notes(placement, found, timeline)
         return replace(plan, provenance=replace(plan.provenance, ended=max(found.ended, ends.ended, key=_is_early), notes=notes))
 
-    def _notes(self, placement: str, found: Found, timeline: Timeline) -> dict[str, str]:
+    def _notes(self, placement: str, found: PeriodSearchResult, timeline: UnrolledTimeline) -> dict[str, str]:
         repetend = found.repetend
         bound = "the least possible" if found.is_optimal else f"at least {found.bound}"
         return {
@@ -131,7 +131,7 @@ def _is_early(ended: SearchEnd) -> bool:
     return ended is not SearchEnd.FINISHED
 
 
-def _sorted(timeline: Timeline) -> list[Entry]:
+def _sorted(timeline: UnrolledTimeline) -> list[Entry]:
     return sorted(timeline.entries, key=lambda entry: entry.start)
 
 

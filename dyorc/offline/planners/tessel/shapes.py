@@ -10,33 +10,33 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dyorc.offline.planners.modulo.blocks import Block, Problem
+from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
 
 
-def v_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
+def v_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """One stage for each device: forward down, backward up."""
     return _problem(_line(_stages("", range(num_devices))), is_training)
 
 
-def x_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
+def x_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """Two pipelines in opposite directions, each of one microbatch."""
     down, up = range(num_devices), range(num_devices - 1, -1, -1)
     return _problem([*_line(_stages("down", down)), *_line(_stages("up", up))], is_training)
 
 
-def m_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
+def m_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """An embedding on all devices before one stage for each device."""
     return _problem(_line([_shared("embedding", num_devices), *_stages("", range(num_devices))]), is_training)
 
 
-def nn_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
+def nn_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """An encoder and a decoder, each with an embedding on all devices before it."""
     stages, half = _stages("", range(num_devices)), num_devices // 2
     embeddings = [_shared("encoder's embedding", num_devices), _shared("decoder's embedding", num_devices)]
     return _problem(_line([embeddings[0], *stages[:half], embeddings[1], *stages[half:]]), is_training)
 
 
-def k_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
+def k_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """Two branches, each on half of the devices, that meet in a block on all."""
     half = num_devices // 2
     one, other = _line(_stages("one", range(half))), _line(_stages("other", range(half, num_devices)))
@@ -44,42 +44,44 @@ def k_shape(num_devices: int = 4, *, is_training: bool = True) -> Problem:
     return _problem([*one, *other, cross], is_training)
 
 
-SHAPES: Mapping[str, Callable[..., Problem]] = {"V": v_shape, "X": x_shape, "K": k_shape, "M": m_shape, "NN": nn_shape}
+SHAPES: Mapping[str, Callable[..., ModuloProblem]] = {"V": v_shape, "X": x_shape, "K": k_shape, "M": m_shape, "NN": nn_shape}
 """By the paper's names. Each takes the number of devices and whether it trains."""
 
 
-def _stages(branch: str, devices: Iterable[int]) -> list[Block]:
+def _stages(branch: str, devices: Iterable[int]) -> list[ModuloBlock]:
     blocks = [(f"{branch} {stage}".strip(), device) for stage, device in enumerate(devices)]
-    return [Block(name=f"f {name}", span=1, memory=1, resources=(_device(device),)) for name, device in blocks]
+    return [ModuloBlock(name=f"f {name}", span=1, memory=1, resources=(_device(device),)) for name, device in blocks]
 
 
-def _shared(name: str, num_devices: int) -> Block:
-    return Block(name=f"f {name}", span=1, resources=tuple(map(_device, range(num_devices))))
+def _shared(name: str, num_devices: int) -> ModuloBlock:
+    return ModuloBlock(name=f"f {name}", span=1, resources=tuple(map(_device, range(num_devices))))
 
 
 def _device(index: int) -> str:
     return f"device {index}"
 
 
-def _line(blocks: Sequence[Block]) -> list[Block]:
+def _line(blocks: Sequence[ModuloBlock]) -> list[ModuloBlock]:
     """Has each block wait for the one before."""
     return [blocks[0], *(replace(block, after=(before.name,)) for before, block in itertools.pairwise(blocks))]
 
 
-def _problem(forward: Sequence[Block], is_training: bool) -> Problem:
+def _problem(forward: Sequence[ModuloBlock], is_training: bool) -> ModuloProblem:
     if not is_training:
-        return Problem(tuple(replace(block, memory=0) for block in forward))
+        return ModuloProblem(tuple(replace(block, memory=0) for block in forward))
     followers: dict[str, list[str]] = {block.name: [] for block in forward}
     for block in forward:
         for name in block.after:
             followers[name].append(block.name)
-    backward: list[Block] = []
+    backward: list[ModuloBlock] = []
     for block in reversed(forward):
         after = tuple(_back(name) for name in followers[block.name]) or (block.name,)
         is_stage = block.memory and len(block.resources) == 1
         span = 3 if is_stage else 1
-        backward.append(Block(name=_back(block.name), span=span, memory=-block.memory, resources=block.resources, after=after))
-    return Problem((*forward, *backward))
+        backward.append(
+            ModuloBlock(name=_back(block.name), span=span, memory=-block.memory, resources=block.resources, after=after)
+        )
+    return ModuloProblem((*forward, *backward))
 
 
 def _back(name: str) -> str:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from dyorc.errors import PlanError
-from dyorc.offline.planners.cp_sat import Outcome, solve
-from dyorc.offline.planners.modulo.blocks import Problem
+from dyorc.offline.planners.cp_sat import SolverStatus, solve
+from dyorc.offline.planners.modulo.blocks import ModuloProblem
 from dyorc.offline.planners.modulo.greedy import one_by_one
-from dyorc.offline.planners.modulo.timeline import Entry, Timeline
+from dyorc.offline.planners.modulo.timeline import Entry, UnrolledTimeline
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class MakespanSchedule:
     """What the search found.
 
     Attributes:
@@ -24,12 +24,12 @@ class Whole:
         took_s: How long it took.
     """
 
-    timeline: Timeline
+    timeline: UnrolledTimeline
     is_optimal: bool
     took_s: float
 
 
-def least_makespan(problem: Problem, num_parts: int, *, work: float = 30.0) -> Whole:
+def least_makespan(problem: ModuloProblem, num_parts: int, *, work: float = 30.0) -> MakespanSchedule:
     """Searches for the schedule of some microbatches that ends first.
 
     Args:
@@ -64,5 +64,7 @@ def least_makespan(problem: Problem, num_parts: int, *, work: float = 30.0) -> W
     if not solved.has_solution:
         raise PlanError(f"no schedule of {num_parts} microbatches was found within {work:g} units of work")
     entries = sorted((solved.value(starts[b.name, part]), part, at) for at, b in enumerate(blocks) for part in parts)
-    timeline = Timeline(problem, tuple(Entry(start, part, blocks[at]) for start, part, at in entries))
-    return Whole(timeline=timeline, is_optimal=solved.outcome is Outcome.OPTIMAL, took_s=time.perf_counter() - began_s)
+    timeline = UnrolledTimeline(problem, tuple(Entry(start, part, blocks[at]) for start, part, at in entries))
+    return MakespanSchedule(
+        timeline=timeline, is_optimal=solved.outcome is SolverStatus.OPTIMAL, took_s=time.perf_counter() - began_s
+    )

@@ -7,7 +7,7 @@ from random import Random
 from statistics import median
 
 from dyorc.offline.cluster import published
-from dyorc.offline.planners.hap.ratios import Terms, best_ratios
+from dyorc.offline.planners.hap.ratios import ShareTerms, best_ratios
 from dyorc.offline.reproduce.bands import AT_MOST, SIMULATED
 from dyorc.offline.reproduce.rows import fact_row, not_here_row, ratio_row
 from dyorc.offline.reproduce.table import Row
@@ -42,7 +42,7 @@ def linear_program() -> Iterator[Row]:
     """Yields how long the linear program of the shares takes, on a drawn program of some stages."""
     cluster, drawn, times = published("hap-8-machines"), Random(0), list[float]()
     stages = Counter(tuple((drawn.random(), drawn.random()) for _ in cluster.devices) for _ in range(_STAGES))
-    terms = Terms(fixed_s=1.0, largest=1.0, stages=stages, memory=())
+    terms = ShareTerms(fixed_s=1.0, largest=1.0, stages=stages, memory=())
     for _ in range(5):
         begun_s = time.process_time()
         best_ratios(terms, cluster)

@@ -6,7 +6,7 @@ from dyorc.offline import models
 from dyorc.offline.cluster import uneven_cluster
 from dyorc.offline.models.published import Model
 from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.pricing import by_hand, priced
+from dyorc.offline.planners.pricing import by_hand, price_plan
 from dyorc.offline.reproduce.bands import AT_LEAST
 from dyorc.offline.reproduce.measured import program_of
 from dyorc.offline.reproduce.study import Progress
@@ -43,9 +43,9 @@ def combination(
             plans = list(by_hand(program, cluster))
             plans.append(PLANNERS["hap"](program, cluster, known=list(plans)))
             plans.append(PLANNERS["hidup"](program, cluster, known=plans[:-1]))
-            alone = {plan.provenance.planner: priced(plan, program, cluster).simulation.total_s for plan in plans}
+            alone = {plan.provenance.planner: price_plan(plan, program, cluster).simulation.total_s for plan in plans}
             found = PLANNERS["duplex_hap"](program, cluster, known=plans)
-            ours = priced(found, program, cluster).simulation.total_s
+            ours = price_plan(found, program, cluster).simulation.total_s
             best = min(alone, key=lambda planner: alone[planner])
             where = f"{name}, speeds {':'.join(f'{s:g}' for s in each)}, {intensity:g} flops per byte"
             yield Row(

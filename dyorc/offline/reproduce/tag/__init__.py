@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dyorc.offline.cluster.published import tag_cluster
 from dyorc.offline.plan import Algorithm, CollectiveKind
-from dyorc.offline.planners.tag.network import Network
+from dyorc.offline.planners.tag.network import PolicyNetwork
 from dyorc.offline.planners.tag.prior import load_network
 from dyorc.offline.reproduce.rows import not_here_row, number_row, points_of
 from dyorc.offline.reproduce.study import Progress, Study, unjudged
@@ -88,7 +88,7 @@ _FULL_SIZES = {
 """Of the parts that a quick run computes at another size."""
 
 
-def _parts(size: Size, network: Network | None, progress: Progress) -> dict[str, Iterable[Row | Line]]:
+def _parts(size: Size, network: PolicyNetwork | None, progress: Progress) -> dict[str, Iterable[Row | Line]]:
     gains: list[float] = []
     return {
         "NCCL": _nccl(),

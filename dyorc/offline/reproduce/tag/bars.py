@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.pricing import priced
+from dyorc.offline.planners.pricing import price_plan
 from dyorc.offline.reproduce.bands import SIMULATED
 from dyorc.offline.reproduce.hap.bars import machines
 from dyorc.offline.reproduce.hap.figures import FIGURE_13, FIGURE_13_GPUS, FIGURE_14, FIGURE_14_GPUS
@@ -43,7 +43,7 @@ def _cell(figure: str, name: str, ratio: float, num_gpus: int, baseline: str) ->
         cluster = machines(name, 2 * num_gpus).restricted_to((2, 3, 4, 5))
     tag = PLANNERS["tag"](program, cluster, playouts=_PLAYOUTS)
     plans = (tag, PLANNERS[baseline](program, cluster))
-    found_s, baseline_s = (priced(plan, program, cluster).simulation.total_s for plan in plans)
+    found_s, baseline_s = (price_plan(plan, program, cluster).simulation.total_s for plan in plans)
     what = f"{name}, {num_gpus} GPUs: seconds of TAG / {baseline}"
     all_gpus = FIGURE_13_GPUS if figure == "13" else FIGURE_14_GPUS
     yield ratio_row(

@@ -5,7 +5,7 @@ from statistics import mean, median
 
 from dyorc.offline.cluster import published
 from dyorc.offline.models.published import tag_bert, tag_transformer, tag_vgg19
-from dyorc.offline.planners.tag.network import Network
+from dyorc.offline.planners.tag.network import PolicyNetwork
 from dyorc.offline.reproduce.measured import Builder, program_of
 from dyorc.offline.reproduce.rows import not_here_row, own_row, ratio_row, sign_row
 from dyorc.offline.reproduce.study import Progress
@@ -18,7 +18,7 @@ BATCH_EACH = 3
 _MAX_PLAYOUTS = 200
 
 
-def until_better(network: Network | None, models: Sequence[str], num_clusters: int, progress: Progress) -> Iterator[Row]:
+def until_better(network: PolicyNetwork | None, models: Sequence[str], num_clusters: int, progress: Progress) -> Iterator[Row]:
     """Yields how many playouts it takes on random clusters, for all models together and for each."""
     counts: dict[str, list[tuple[int | None, int | None]]] = {name: [] for name in models}
     for number, cluster in enumerate(random_clusters(num_clusters)):
@@ -33,7 +33,7 @@ def until_better(network: Network | None, models: Sequence[str], num_clusters: i
         yield _until_better_row(name, each, network)
 
 
-def _until_better_row(name: str, counts: Sequence[tuple[int | None, int | None]], network: Network | None) -> Row:
+def _until_better_row(name: str, counts: Sequence[tuple[int | None, int | None]], network: PolicyNetwork | None) -> Row:
     guided, free = ([_MAX_PLAYOUTS if pair[side] is None else pair[side] or 0 for pair in counts] for side in (0, 1))
     fewer, more = (sum(sign * (a - b) < 0 for a, b in zip(guided, free, strict=True)) for sign in (1, -1))
     never = [sum(pair[side] is None for pair in counts) for side in (0, 1)]
@@ -51,7 +51,7 @@ def _until_better_row(name: str, counts: Sequence[tuple[int | None, int | None]]
     return sign_row("generalisation", what, "fewer with it", ours, is_so=mean(guided) < mean(free), note=note)
 
 
-def best_after(network: Network | None, name: str, numbers: Sequence[int], gains: list[float]) -> Iterator[Row]:
+def best_after(network: PolicyNetwork | None, name: str, numbers: Sequence[int], gains: list[float]) -> Iterator[Row]:
     """Yields the gain after so many playouts on TAG's testbed, and adds it to `gains`."""
     cluster = at_rooflines(published("tag-testbed"))
     searching = Searching(program_of(MODELS[name], batch=BATCH_EACH * cluster.num_ranks), cluster)

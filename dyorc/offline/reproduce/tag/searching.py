@@ -5,14 +5,14 @@ from dataclasses import replace
 from random import Random
 
 from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.tag.actions import Action, Scene
+from dyorc.offline.planners.tag.actions import Action, SearchContext
 from dyorc.offline.planners.tag.duplicate import duplication_of, solve
 from dyorc.offline.planners.tag.estimate import Estimator
-from dyorc.offline.planners.tag.network import Network
+from dyorc.offline.planners.tag.network import PolicyNetwork
 from dyorc.offline.planners.tag.prior import NetworkPrior
 from dyorc.offline.planners.tag.realise import realise
 from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import Start
+from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.planners.tag.topologies import random_cluster
 from dyorc.offline.program import TensorProgram
 from dyorc.offline.simulate import simulate
@@ -25,8 +25,8 @@ class Searching:
     """Searches for one program on one cluster, with or without the network. Costs that were asked for once are remembered."""
 
     def __init__(self, program: TensorProgram, cluster: Cluster) -> None:
-        self._estimator = Estimator(Scene(program, cluster))
-        self._start = Start(self._estimator)
+        self._estimator = Estimator(SearchContext(program, cluster))
+        self._start = SearchBaseline(self._estimator)
         self._simulated: dict[tuple[Action, ...], float] = {}
         self.data_parallel = self._estimator.scene.data_parallel
         self.data_parallel_s = self.simulated_s(self.data_parallel)
@@ -43,14 +43,16 @@ class Searching:
             return min(found, simulate(plan, scene.program, scene.cluster).total_s)
         return found
 
-    def until_better(self, network: Network | None, max_playouts: int, seed: int = 0) -> int | None:
+    def until_better(self, network: PolicyNetwork | None, max_playouts: int, seed: int = 0) -> int | None:
         """Returns how many playouts it takes until a plan is quicker than data parallelism, or None."""
         for number, (actions, found_s) in self._playouts(network, max_playouts, seed):
             if found_s < self._start.data_parallel_s and self.simulated_s(actions) < 0.999 * self.data_parallel_s:
                 return number
         return None
 
-    def best_after(self, network: Network | None, numbers: Sequence[int], seed: int = 0) -> Mapping[int, tuple[Action, ...]]:
+    def best_after(
+        self, network: PolicyNetwork | None, numbers: Sequence[int], seed: int = 0
+    ) -> Mapping[int, tuple[Action, ...]]:
         """Returns the best deployment after so many playouts, for each number; in the simulator, of those that were the best
         estimate in their turn.
         """
@@ -67,7 +69,7 @@ class Searching:
         return {number: found.get(number, best) for number in numbers}
 
     def _playouts(
-        self, network: Network | None, max_playouts: int, seed: int
+        self, network: PolicyNetwork | None, max_playouts: int, seed: int
     ) -> Iterator[tuple[int, tuple[tuple[Action, ...], float]]]:
         prior = NetworkPrior(self._estimator, network) if network else None
         search = TreeSearch(self._start.game(), seed, prior)

@@ -7,9 +7,9 @@ from torch import nn
 
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.cluster.published import tag_cluster
-from dyorc.offline.planners.tag.actions import Scene
+from dyorc.offline.planners.tag.actions import SearchContext
 from dyorc.offline.planners.tag.duplicate import duplication_of, solve
-from dyorc.offline.planners.tag.network import Network
+from dyorc.offline.planners.tag.network import PolicyNetwork
 from dyorc.offline.program import capture
 from dyorc.offline.reproduce.measured import program_of
 from dyorc.offline.reproduce.rows import ratio_row, sign_row
@@ -41,7 +41,7 @@ def break_even(ratio: float) -> Iterator[Row]:
             batch = (below + above) // 4 * 2
             with torch.device("meta"):
                 module, inputs = _Product(one, other), (torch.randn(batch, one), torch.randn(batch, other))
-            scene = Scene(capture(module, inputs), cluster)
+            scene = SearchContext(capture(module, inputs), cluster)
             is_gathered = bool(solve(duplication_of(scene, scene.data_parallel)))
             below, above = (batch, above) if is_gathered else (below, batch)
         what = f"samples up to which gathered factors beat the sum of a gradient of {one} x {other}"
@@ -49,7 +49,7 @@ def break_even(ratio: float) -> Iterator[Row]:
         yield ratio_row("SFB", what, published_samples, above, kind=Kind.OWN, note=note)
 
 
-def duplication(network: Network | None, name: str, playouts: int) -> Iterator[Row]:
+def duplication(network: PolicyNetwork | None, name: str, playouts: int) -> Iterator[Row]:
     """Yields the seconds of data parallelism and of the search's best for a model, without and with it."""
     cluster = at_rooflines(tag_cluster([("V100", 1, 8e9), ("V100", 1, 8e9)]))
     searching = Searching(program_of(MODELS[name], batch=6), cluster)

@@ -9,8 +9,8 @@ import msgspec
 from dyorc.arrays import Array, dtype_of
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
+from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.copies import copied
-from dyorc.gateway.http.json_pieces import json_parts
 from dyorc.gateway.inputs import NO_JSON_FORM
 from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.gateway.request_memory import RequestMemory

@@ -2,7 +2,7 @@
 
 Source: kserve/open-inference-protocol, inference_rest.md; triton-inference-server/server, docs/protocol/extension_binary_data.md.
 A body is JSON; with the binary extension, JSON of a given length and then the raw tensors, in the order in which the JSON lists
-them. Responses have the same form; `protocol_outputs` makes them.
+them. Responses have the same form; `json_outputs` makes them.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ import msgspec
 
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.http.protocol_inputs import Input, read_inputs
-from dyorc.gateway.http.protocol_outputs import Form, Output, wanted_outputs
-from dyorc.gateway.http.protocol_raw import read_raw_input
+from dyorc.gateway.codec.json_inputs import Input, read_inputs
+from dyorc.gateway.codec.json_outputs import Form, Output, wanted_outputs
+from dyorc.gateway.codec.raw_body import read_raw_input
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request

@@ -7,10 +7,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, RequestCancelledError
+from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.front import arrival_of, ids_of, tenant_of
-from dyorc.gateway.jobs.bodies import read_body
+from dyorc.gateway.http.heads import read_head
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tenants import Tenant
 from dyorc.gateway.traceparents import caller_in_headers
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
@@ -44,7 +47,7 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         key = request.headers.get(IDEMPOTENCY_KEY)
         if key is not None and not 1 <= len(key) <= _MAX_KEY_CHARS:
             raise InvalidInputError(f"Idempotency-Key has {len(key)} characters, expected 1 to {_MAX_KEY_CHARS}")
-        body = await read_body(request, tenant, jobs.service)
+        body = await _read_body(request, tenant, jobs.service)
         caller = caller_in_headers(request.scope["headers"])
         job, is_new = await jobs.submit(tenant, body, key or "", caller)
         return JSONResponse(job_json(job), 202 if is_new else 200, {"location": f"{JOBS}/{job.id}"})
@@ -113,6 +116,24 @@ _SUBMIT: dict[str, Any] = {
         },
     },
 }
+
+
+async def _read_body(request: Request, tenant: Tenant, service: InferenceService) -> Body:
+    """Reads a job's body into memory, from which it goes to the store. It counts as in flight meanwhile.
+
+    Raises:
+        PayloadTooLargeError: If it is larger than the server takes.
+        InvalidInputError: If its headers are malformed.
+        CapacityError: If there is no room for it now.
+        RequestCancelledError: If the client goes away.
+    """
+    head = read_head(request.scope["headers"], is_old=request.scope["http_version"] == "1.0")
+    if head.encoding is not None:
+        raise InvalidInputError(f"Content-Encoding {request.headers['content-encoding']!r} is not supported, expected none")
+    reader = BodyReader(service.config.max_request_bytes)
+    with service.admission.admit(tenant, reader.expected_bytes(head)) as ticket:
+        data = await reader.read_all(head, request.receive, ticket)
+    return Body(data, head.json_bytes)
 
 
 def _id(text: str) -> str:

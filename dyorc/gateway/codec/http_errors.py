@@ -1,7 +1,5 @@
 """Errors as HTTP: one map from the error tree to status codes."""
 
-from typing import TypeAlias
-
 import msgspec
 
 from dyorc.errors import (
@@ -26,10 +24,8 @@ from dyorc.errors import (
     UnsupportedError,
 )
 from dyorc.gateway.ids import Ids
-from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.headers import RETRY_AFTER, Header
 from dyorc.protocol.refusals import ErrorBody, refusal, told
-
-Header: TypeAlias = tuple[bytes, bytes]
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 

@@ -14,9 +14,9 @@ from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.http.json_pieces import json_parts
-from dyorc.gateway.http.protocol_inputs import Input, read_inputs
-from dyorc.gateway.http.protocol_outputs import Form, texts, wanted_outputs
+from dyorc.gateway.codec.json_inputs import Input, read_inputs
+from dyorc.gateway.codec.json_outputs import Form, texts, wanted_outputs
+from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.protocol.parameters import EXPLAIN

@@ -15,7 +15,7 @@ from dyorc.whole_table import StackedTable
 if TYPE_CHECKING:
     from dyorc.offline.planners.crossover.merge import MergedJobs
     from dyorc.offline.runtime.side_by_side import JobRun, TrainingJob
-    from dyorc.planned_module import Captured
+    from dyorc.planned_module import CapturedModule
 
 _console = Console(soft_wrap=True, highlight=False)
 DEFAULT_STEPS = 10
@@ -36,11 +36,11 @@ def merge(
 
     check_writable(output := output.absolute())
     where = load_cluster(cluster)
-    found = [(path, read_plan(path)) for path in plans]
-    if answers := [path.name for path, plan in found if plan.inference is not None]:
+    pairs = [(path, read_plan(path)) for path in plans]
+    if answers := [path.name for path, plan in pairs if plan.inference is not None]:
         raise PlanError(f"{answers[0]} is of a model that answers: only plans that train are merged")
     jobs = merge_jobs(
-        [MergeCandidate(name=path.name, plan=plan, program=program_of_plan(plan, None)) for path, plan in found], where
+        [MergeCandidate(name=path.name, plan=plan, program=program_of_plan(plan, None)) for path, plan in pairs], where
     )
     write_merged(jobs, output)
     _console.print(f"{output}: {_gain(jobs)}")
@@ -51,15 +51,15 @@ def show_merged(path: Path) -> None:
     from dyorc.offline.planners.crossover.file import read_merged
     from dyorc.offline.planners.crossover.show import letter_of, rows_of
 
-    found = read_merged(path)
-    _console.print(f"{len(found.jobs)} jobs on {found.num_ranks} ranks: {_gain(found)}", "")
+    merged = read_merged(path)
+    _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")
     grid = StackedTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
-    for number, job in enumerate(found.jobs):
+    for number, job in enumerate(merged.jobs):
         for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):
-            times = [f"{time_s * 1e3:,.4g}" for time_s in (phase.seconds, start * found.unit_s)]
+            times = [f"{time_s * 1e3:,.4g}" for time_s in (phase.seconds, start * merged.unit_s)]
             grid.add_row(letter_of(number), job.name, str(index), phase.resource.name.lower(), *times)
     _console.print(grid, "")
-    for resource, row in rows_of(found):
+    for resource, row in rows_of(merged):
         _console.print(f"{resource.name.lower():>8} |{row}| ...", markup=False)
 
 
@@ -76,22 +76,22 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     from dyorc.offline.runtime.running import check_proved
     from dyorc.offline.runtime.side_by_side import TrainingJob, run_side_by_side
 
-    found = read_merged(path)
+    merged = read_merged(path)
     jobs: list[TrainingJob] = []
-    models = [captured_of_plan(each.plan, None) for each in found.jobs]
-    for each, model in zip(found.jobs, models, strict=True):
+    models = [captured_of_plan(each.plan, None) for each in merged.jobs]
+    for each, model in zip(merged.jobs, models, strict=True):
         program = model.program
         check_proved(each.plan, program, allow_unverified=is_unverified)
         sources = sources_of(program, model.module, model.example.tensors)
         batch = partial(_same_batch, {name: sources[name] for name in program.inputs})
         training = Training(steps=steps, overlap=False)
         jobs.append(TrainingJob(plan=each.plan, program=program, sources=sources, make_batch=batch, training=training))
-    options = RankOptions(num_ranks=found.num_ranks)
+    options = RankOptions(num_ranks=merged.num_ranks)
     with ExitStack() as stack:
         groups = [stack.enter_context(Ranks(options)) for _ in jobs]
-        runs = run_side_by_side(jobs, groups, found.sharing)
+        runs = run_side_by_side(jobs, groups, merged.sharing)
     verdicts = [_verdict(model, job, run) for model, job, run in zip(models, jobs, runs, strict=True)]
-    for each, run, verdict in zip(found.jobs, runs, verdicts, strict=True):
+    for each, run, verdict in zip(merged.jobs, runs, verdicts, strict=True):
         losses = f", loss {run.losses[0]:.6g} to {run.losses[-1]:.6g}" if run.losses else ""
         error = f"; {run.error}" if run.error else ""
         _console.print(f"{each.name}: {len(run.losses)} of {steps} steps{losses}{verdict.text}{error}", markup=False)
@@ -104,7 +104,7 @@ class _Verdict(NamedTuple):
     is_wrong: bool
 
 
-def _verdict(model: "Captured", job: "TrainingJob", run: "JobRun") -> _Verdict:
+def _verdict(model: "CapturedModule", job: "TrainingJob", run: "JobRun") -> _Verdict:
     """Whether the losses are those of one device."""
     from dyorc.offline.reference import first_wrong_step, losses_of
 

@@ -24,7 +24,7 @@ from dyorc.plan_printing import (
     print_repeated,
     repeated_values,
 )
-from dyorc.planned_module import captured, captured_of_plan, module_of, program_of_plan
+from dyorc.planned_module import capture_target, captured_of_plan, module_of, program_of_plan
 from dyorc.server_options import AsJson
 from dyorc.whole_table import StackedTable
 
@@ -104,25 +104,25 @@ def make(
     if deadline is not None and not 0 < deadline < math.inf:
         raise typer.BadParameter(f"expected a positive number of seconds, found {deadline}", param_hint="--deadline")
     if channels not in _CHANNELS:
-        raise typer.BadParameter(f"there is no {channels}; there are {', '.join(_CHANNELS)}", param_hint="--channels")
+        raise typer.BadParameter(f"unknown channel {channels!r}; choose one of {', '.join(_CHANNELS)}", param_hint="--channels")
     where = load_cluster(cluster)
-    model = captured(target, is_inference=inference)
-    program, check = model.program, model.compared() if compare else None
+    model = capture_target(target, is_inference=inference)
+    program, check = model.program, model.compare() if compare else None
     print_comparison(program, check)
     gc.freeze()  # torch's objects stay: looking through all of them again and again takes a tenth of a search
     with SearchProgress() as progress:
         candidates = plans(program, where, planner, report=progress.take, deadline_s=deadline)
-    found = _first_proved(
+    proved = _first_proved(
         program, (_with_channels(replace(each, target=target, module_check=check), where, channels) for each in candidates)
     )
-    if found.inference is not None:
-        found = replace(found, inference=replace(found.inference, is_proved=True))
-    write_plan(found, output)
-    origin = found.provenance
+    if proved.inference is not None:
+        proved = replace(proved, inference=replace(proved.inference, is_proved=True))
+    write_plan(proved, output)
+    origin = proved.provenance
     early = "" if origin.ended == "finished" else f", search ended by {origin.ended}"
     _console.print(
         f"{output}: by {origin.planner}{early}, {milliseconds(origin.cost_s or 0.0)} a step on {where.name} "
-        f"({where.num_ranks} ranks), {len(found.steps)} steps"
+        f"({where.num_ranks} ranks), {len(proved.steps)} steps"
     )
 
 
@@ -148,16 +148,16 @@ def show(
         show_merged(plan)
         return
 
-    found = read_plan(plan)
-    program = None if cluster is None else program_of_plan(found, model)
-    simulation, where = (None, None) if cluster is None or program is None else _simulated(found, cluster, program)
+    loaded = read_plan(plan)
+    program = None if cluster is None else program_of_plan(loaded, model)
+    simulation, where = (None, None) if cluster is None or program is None else _simulated(loaded, cluster, program)
     if picture is not None and simulation is None:
         raise PlanError("--picture shows a simulation: name the cluster with --cluster")
     if as_json:
-        print_json(found, simulation, repeated_values(found, where))
+        print_json(loaded, simulation, repeated_values(loaded, where))
     else:
-        print_plan(found, simulation)
-        print_repeated(found, where)
+        print_plan(loaded, simulation)
+        print_repeated(loaded, where)
     if picture is not None and simulation is not None and program is not None:
         from dyorc.offline.simulate.picture import draw_picture
 
@@ -185,7 +185,7 @@ def verify(
 
     plan_of_model = read_plan(plan)
     captured_model = captured_of_plan(plan_of_model, model)
-    print_comparison(captured_model.program, captured_model.compared() if compare else None)
+    print_comparison(captured_model.program, captured_model.compare() if compare else None)
     print_proof(captured_model.program, plan_of_model)
     _console.print("not proved: that torch computes what the proof takes operations to mean, and what rounding does")
 
@@ -205,13 +205,13 @@ def simulate(
     from dyorc.offline.plan.codec import read_plan
     from dyorc.offline.simulate import check_memory, to_chrome_trace
 
-    found = read_plan(plan)
-    simulation, where = _simulated(found, cluster, program_of_plan(found, model), overlap=overlap)
+    loaded = read_plan(plan)
+    simulation, where = _simulated(loaded, cluster, program_of_plan(loaded, model), overlap=overlap)
     if as_json:
-        print_json(found, simulation)
+        print_json(loaded, simulation)
     else:
         _console.print(f"{milliseconds(simulation.total_s)} a step on {where.name}")
-        print_ranks(found, simulation)
+        print_ranks(loaded, simulation)
     if trace is not None:
         trace.write_text(json.dumps(to_chrome_trace(simulation, where)))
         _note(f"trace in {trace}", as_json)
@@ -232,11 +232,13 @@ def network(
     from dyorc.offline.plan.codec import read_plan
 
     if form not in ("ovs", "tc"):
-        raise typer.BadParameter(f"there is no {form}; there are ovs and tc", param_hint="--format")
-    found = read_plan(plan)
-    if found.network is None:
-        raise PlanError(f"the plan by {found.provenance.planner} limits nothing: the planner joint may divide machines' ways out")
-    rules = rules_of(found.network, load_cluster(cluster))
+        raise typer.BadParameter(f"unknown format {form!r}; choose ovs or tc", param_hint="--format")
+    loaded = read_plan(plan)
+    if loaded.network is None:
+        raise PlanError(
+            f"the plan by {loaded.provenance.planner} limits nothing: the planner joint may divide machines' ways out"
+        )
+    rules = rules_of(loaded.network, load_cluster(cluster))
     if machine is not None and machine not in rules:
         raise PlanError(f"the plan limits nothing that {machine} sends; it does for {', '.join(rules)}")
     for name in rules if machine is None else (machine,):
@@ -267,22 +269,26 @@ def fuse(
     from dyorc.offline.whole_file import check_writable
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
-    found, where = read_plan(plan), load_cluster(cluster)
-    if found.inference is not None:
+    loaded, where = read_plan(plan), load_cluster(cluster)
+    if loaded.inference is not None:
         raise PlanError(f"{plan} is of a model that answers; what is rewritten is a step of training")
-    program = program_of_plan(found, model)
-    tried = measure_candidates(
-        candidates_of(found, program, where), _measure(program, model or found.target) if measure else None
+    program = program_of_plan(loaded, model)
+    candidates = measure_candidates(
+        candidates_of(loaded, program, where), _measure(program, model or loaded.target) if measure else None
     )
     table = StackedTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
-    for one in tried:
-        table.add_row(one.name, milliseconds(one.simulated_s), "" if one.measured_s is None else milliseconds(one.measured_s))
+    for candidate in candidates:
+        table.add_row(
+            candidate.name,
+            milliseconds(candidate.simulated_s),
+            "" if candidate.measured_s is None else milliseconds(candidate.measured_s),
+        )
     _console.print(table, "")
-    best = replace(best_of(found, tried), cluster=where.digest)
+    best = replace(best_of(loaded, candidates), cluster=where.digest)
     print_proof(program, best)
     write_plan(best, output)
-    step = milliseconds(tried[0].simulated_s)
-    _console.print(f"{output}: {tried[0].name}, {step} a step on {where.name}, {len(best.kernels)} kernels")
+    step = milliseconds(candidates[0].simulated_s)
+    _console.print(f"{output}: {candidates[0].name}, {step} a step on {where.name}, {len(best.kernels)} kernels")
 
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
@@ -327,19 +333,19 @@ def run_plan(
     from dyorc.offline.runtime import run
     from dyorc.offline.simulate import check_memory
 
-    found = read_plan(plan)
-    captured_model = captured_of_plan(found, model)
+    loaded = read_plan(plan)
+    captured_model = captured_of_plan(loaded, model)
     program = captured_model.program
     module, example = with_elements(captured_model.module), example_with_elements(captured_model.example)
     if cluster is not None:
-        check_memory(*_simulated(found, cluster, program))
+        check_memory(*_simulated(loaded, cluster, program))
     sources = sources_of(program, module, example.tensors)
-    ran = run(found, sources, program=program, allow_unverified=unverified)
+    ran = run(loaded, sources, program=program, allow_unverified=unverified)
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
     loss = "" if program.outputs else f"loss {float(labelled(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
-        raise PlanRunError(f"{found.num_ranks} ranks computed something else than one device: {loss}{judgement}")
-    _console.print(f"{found.num_ranks} ranks computed what one device does: {loss}{judgement}")
+        raise PlanRunError(f"{loaded.num_ranks} ranks computed something else than one device: {loss}{judgement}")
+    _console.print(f"{loaded.num_ranks} ranks computed what one device does: {loss}{judgement}")
 
 
 @app.command()
@@ -354,16 +360,16 @@ def export(
     from dyorc.offline.whole_file import check_writable, write_whole
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
-    found = read_plan(plan)
-    table = pipelining_table(found, program_of_plan(found, model))
+    loaded = read_plan(plan)
+    table = pipelining_table(loaded, program_of_plan(loaded, model))
     write_whole(output, table)
     _console.print(f"{output}: {len(table.splitlines())} ranks")
 
 
 def _refuse(plan: Path, options: Mapping[str, object]) -> None:
     """Options that are for a single plan."""
-    if given := [name for name, value in options.items() if value is not None]:
-        raise PlanError(f"{given[0]} is for a single plan, and {plan} holds merged ones")
+    if names := [name for name, value in options.items() if value is not None]:
+        raise PlanError(f"{names[0]} is for a single plan, and {plan} holds merged ones")
 
 
 def _with_channels(plan: "Plan", cluster: "Cluster", channels: str) -> "Plan":

@@ -33,30 +33,30 @@ def print_json(plan: "Plan", simulation: "Simulation | None", more: Mapping[str,
     )
 
 
-def print_plan(found: "Plan", simulation: "Simulation | None") -> None:
+def print_plan(plan: "Plan", simulation: "Simulation | None") -> None:
     """Prints where a plan comes from, its meshes, what it communicates, and its ranks."""
     from dyorc.offline.plan.show import summary_of
 
-    origin = found.provenance
+    origin = plan.provenance
     cost = "" if origin.cost_s is None else f", {milliseconds(origin.cost_s)} a step"
-    _console.print(f"plan by {origin.planner} for {found.target or 'a program'} ({found.program[:12]}){cost}")
+    _console.print(f"plan by {origin.planner} for {plan.target or 'a program'} ({plan.program[:12]}){cost}")
     for name, value in sorted(origin.notes.items()):
         _console.print(f"  {name}: {value}")
-    for kernel in found.kernels:
+    for kernel in plan.kernels:
         overlap = "" if kernel.overlap is None else ", what it reduces is made meanwhile"
         _console.print(f"  kernel: steps {kernel.first} to {kernel.end - 1} in {kernel.num_chunks} chunks{overlap}")
-    _console.print(f"  module: {_comparison(found.module_check)}")
-    if (answers := found.inference) is not None:
+    _console.print(f"  module: {_comparison(plan.module_check)}")
+    if (answers := plan.inference) is not None:
         proof = "proved" if answers.is_proved else "not proved"
         _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
-    _print_meshes(found)
+    _print_meshes(plan)
     steps = StackedTable(
         "communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right")
     )
-    for one in summary_of(found).communications:
-        steps.add_row(one.kind, f"{one.num_steps:,}", f"{one.num_bytes:,}")
+    for communication in summary_of(plan).communications:
+        steps.add_row(communication.kind, f"{communication.num_steps:,}", f"{communication.num_bytes:,}")
     _console.print(steps, "")
-    print_ranks(found, simulation)
+    print_ranks(plan, simulation)
 
 
 def print_comparison(program: "TensorProgram", check: "ModuleCheck | None") -> None:
@@ -108,9 +108,9 @@ def print_repeated(plan: "Plan", cluster: "Cluster | None") -> None:
         return
     columns = ["steps", "of the flops", "of the bytes", *(["ms"] if cluster else [])]
     table = StackedTable("whole on every rank", *(Column(name, justify="right") for name in columns))
-    for one in fold_operations(operations, _MAX_REPEATED):
-        row = [f"{one.num_steps:,}", f"{one.flops_share:.2%}", f"{one.bytes_share:.2%}"]
-        table.add_row(one.op, *row, *([] if one.seconds is None else [f"{one.seconds * 1e3:.4g}"]))
+    for operation in fold_operations(operations, _MAX_REPEATED):
+        row = [f"{operation.num_steps:,}", f"{operation.flops_share:.2%}", f"{operation.bytes_share:.2%}"]
+        table.add_row(operation.op, *row, *([] if operation.seconds is None else [f"{operation.seconds * 1e3:.4g}"]))
     _console.print("", table)
 
 
@@ -120,7 +120,7 @@ def repeated_values(plan: "Plan", cluster: "Cluster | None") -> dict[str, Any]:
 
     from dyorc.offline.simulate.repeated import repeated_operations
 
-    return {"whole_on_every_rank": [asdict(one) for one in repeated_operations(plan, cluster)]}
+    return {"whole_on_every_rank": [asdict(operation) for operation in repeated_operations(plan, cluster)]}
 
 
 def milliseconds(seconds: float) -> str:

@@ -30,13 +30,13 @@ class SearchProgress:
         """Shows the news of a planner."""
         if attempt.planner not in self._tasks:
             self._tasks[attempt.planner] = self._progress.add_task(attempt.planner, total=1.0, found="")
-        found = _found(attempt)
-        self._progress.update(self._tasks[attempt.planner], completed=attempt.done_ratio, found=found)
+        text = _news(attempt)
+        self._progress.update(self._tasks[attempt.planner], completed=attempt.done_ratio, found=text)
         if attempt.done_ratio >= 1.0 and not self._console.is_terminal:
-            self._console.print(f"{attempt.planner}: {found}", markup=False)
+            self._console.print(f"{attempt.planner}: {text}", markup=False)
 
 
-def _found(attempt: "Attempt") -> str:
+def _news(attempt: "Attempt") -> str:
     if attempt.error:
         return attempt.error.partition("\n")[0]
     cost = "" if attempt.cost_s is None else f"{attempt.cost_s * 1e3:.4g} ms a step"

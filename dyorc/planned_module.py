@@ -30,11 +30,11 @@ def program_of(target: str, *, is_inference: bool = False) -> "TensorProgram":
         DefinitionError: There is no such function or optimizer, or the function does not make a module with inputs.
         ProgramCaptureError: The module cannot be captured.
     """
-    return captured(target, is_inference=is_inference).program
+    return capture_target(target, is_inference=is_inference).program
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captured:
+class CapturedModule:
     """A module, and the programs that were captured from it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Captured:
     program: "TensorProgram"
     optimizer: "tuple[Optimizer, int] | None"
 
-    def compared(self) -> "ModuleCheck":
+    def compare(self) -> "ModuleCheck":
         """Runs the module beside what was captured, and the step of its optimizer beside torch's.
 
         Raises:
@@ -65,7 +65,7 @@ class Captured:
         return check
 
 
-def captured(target: str, *, is_inference: bool = False) -> Captured:
+def capture_target(target: str, *, is_inference: bool = False) -> CapturedModule:
     """Captures what `target` makes, and keeps the module. Arguments and errors are those of `program_of`."""
     optimizer = _optimizer_of(target)
     if is_inference and optimizer is not None:
@@ -76,7 +76,7 @@ def captured(target: str, *, is_inference: bool = False) -> Captured:
     args, keywords = example.arguments()
     step = (capture_inference if is_inference else capture)(module, args, keywords)
     program = step if optimizer is None else _with_optimizer(step, *optimizer)
-    return Captured(module=module, example=example, step=step, program=program, optimizer=optimizer)
+    return CapturedModule(module=module, example=example, step=step, program=program, optimizer=optimizer)
 
 
 def _optimizer_of(target: str) -> "tuple[Optimizer, int] | None":
@@ -84,13 +84,13 @@ def _optimizer_of(target: str) -> "tuple[Optimizer, int] | None":
     _, plus, text = target.rpartition(":")[2].partition("+")
     if not plus:
         return None
-    found = re.fullmatch(r"(sgd|momentum|adam|adama)([1-9]\d*)?", text)
-    if found is None:
+    match = re.fullmatch(r"(sgd|momentum|adam|adama)([1-9]\d*)?", text)
+    if match is None:
         raise DefinitionError(
             f"{target} names the optimizer {text!r}; expected sgd, momentum, adam or adama, and behind it the number of "
             "microbatches if there are several, like adama4"
         )
-    return cast("Optimizer", found[1]), int(found[2] or 1)
+    return cast("Optimizer", match[1]), int(match[2] or 1)
 
 
 def _with_optimizer(program: "TensorProgram", optimizer: "Optimizer", num_parts: int) -> "TensorProgram":
@@ -109,7 +109,7 @@ def program_of_plan(plan: "Plan", target: str | None) -> "TensorProgram":
     return captured_of_plan(plan, target).program
 
 
-def captured_of_plan(plan: "Plan", target: str | None) -> Captured:
+def captured_of_plan(plan: "Plan", target: str | None) -> CapturedModule:
     """Captures the program of a plan, and keeps its module.
 
     Args:
@@ -121,9 +121,9 @@ def captured_of_plan(plan: "Plan", target: str | None) -> Captured:
     """
     if not (target or plan.target):
         raise PlanError("the plan does not say where its model is: name it with --model MODULE:MAKE")
-    found = captured(target or plan.target, is_inference=plan.inference is not None)
-    plan.check_program(found.program)
-    return found
+    model = capture_target(target or plan.target, is_inference=plan.inference is not None)
+    plan.check_program(model.program)
+    return model
 
 
 def module_of(target: str) -> "tuple[nn.Module, Example]":

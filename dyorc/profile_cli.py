@@ -21,7 +21,7 @@ _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
 _SUFFIXES = {"flamegraph": "svg", "speedscope": "json"}
 _START_S = 60.0
-"""How much longer than it was told to sample py-spy may take."""
+"""How much longer than its duration py-spy may take."""
 
 _console = Console(soft_wrap=True, highlight=False)
 
@@ -71,23 +71,23 @@ def _py_spy() -> str:
         ConfigurationError: If it is not installed.
     """
     beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if beside.exists() else shutil.which("py-spy")
-    if found is None:
+    command = str(beside) if beside.exists() else shutil.which("py-spy")
+    if command is None:
         raise ConfigurationError("py-spy is not installed; it comes with `pip install dyorc[profile]`")
-    return found
+    return command
 
 
 def processes_of(status: dict[str, Any]) -> list[Process]:
     """Returns the server's processes, from what `GET /status` says; those of the programs that are not also a cell's."""
-    cells = [Process(f"cell {one['cell']}", one["pid"]) for one in status.get("cells", ()) if one["pid"]]
-    found = cells or [Process("server", status["pid"])]
-    known = {process.pid for process in found}
+    cells = [Process(f"cell {cell['cell']}", cell["pid"]) for cell in status.get("cells", ()) if cell["pid"]]
+    processes = cells or [Process("server", status["pid"])]
+    known = {process.pid for process in processes}
     for program, state in status["programs"].items():
         for number, replica in enumerate(state["replicas"].values()):
             if replica["pid"] not in known:
                 known.add(replica["pid"])
-                found.append(Process(f"{program} {number}", replica["pid"]))
-    return found
+                processes.append(Process(f"{program} {number}", replica["pid"]))
+    return processes
 
 
 # Sampling
@@ -101,19 +101,21 @@ def file_of(process: Process, form: str) -> str:
 
 def _sample(tool: str, processes: list[Process], seconds: float, folder: Path, form: str) -> dict[Process, str]:
     """Samples all of them at once. Returns why there is no graph of some."""
-    running = {process: _started(tool, process, seconds, folder / file_of(process, form), form) for process in processes}
-    reasons = {process: _ended(one, seconds, folder / file_of(process, form)) for process, one in running.items()}
+    running = {process: _start_sampler(tool, process, seconds, folder / file_of(process, form), form) for process in processes}
+    reasons = {
+        process: _wait_for_sampler(sampler, seconds, folder / file_of(process, form)) for process, sampler in running.items()
+    }
     return {process: reason for process, reason in reasons.items() if reason}
 
 
-def _started(tool: str, process: Process, seconds: float, path: Path, form: str) -> "subprocess.Popen[str]":
+def _start_sampler(tool: str, process: Process, seconds: float, path: Path, form: str) -> "subprocess.Popen[str]":
     path.unlink(missing_ok=True)
     command = [tool, "record", "--pid", str(process.pid), "--output", str(path), "--format", form, "--nonblocking", "--threads"]
     command += ["--duration", str(max(1, round(seconds)))]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def _ended(running: "subprocess.Popen[str]", seconds: float, path: Path) -> str:
+def _wait_for_sampler(running: "subprocess.Popen[str]", seconds: float, path: Path) -> str:
     """Waits for a sampler. Returns why there is no graph; nothing if there is one."""
     try:
         _, complaints = running.communicate(timeout=seconds + _START_S)
@@ -139,13 +141,13 @@ def _reason(complaints: str) -> str:
 
 def _stages_since(client: Any, began_s: float) -> Counter[str]:
     """Returns how many milliseconds the requests since then spent in each stage, and ``requests``, how many they were."""
-    found: Counter[str] = Counter()
-    for one in client.requests(limit=_MAX_REQUESTS):
-        if one["arrived_s"] >= began_s:
-            found["requests"] += 1
-            for stage, spent_ms in client.request(one["request_id"])["stages"].items():
-                found[stage.removesuffix("_ms")] += spent_ms
-    return found
+    stages: Counter[str] = Counter()
+    for request in client.requests(limit=_MAX_REQUESTS):
+        if request["arrived_s"] >= began_s:
+            stages["requests"] += 1
+            for stage, spent_ms in client.request(request["request_id"])["stages"].items():
+                stages[stage.removesuffix("_ms")] += spent_ms
+    return stages
 
 
 def _rows(stages: Counter[str]) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""The table of what each rank computes, holds and waits for, in which ranks of which the same is said are one row."""
+"""The table of what each rank computes, holds and waits for; equal ranks are one row."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -51,11 +51,13 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 def _figures(plan: "Plan", simulation: "Simulation | None") -> list[tuple[int | float, ...]]:
     ranks = summary_of(plan).ranks
-    found: list[tuple[int | float, ...]] = [(one.num_operations, one.flops / 1e9, one.source_bytes / 1e6) for one in ranks]
+    figures_of: list[tuple[int | float, ...]] = [
+        (summary.num_operations, summary.flops / 1e9, summary.source_bytes / 1e6) for summary in ranks
+    ]
     if simulation is None:
-        return found
+        return figures_of
     times = zip(simulation.busy_s, simulation.communication_s, simulation.overlap_s, strict=True)
     simulated = [
         (peak / 1e6, *(time_s * 1e3 for time_s in each)) for peak, each in zip(simulation.peak_bytes, times, strict=True)
     ]
-    return [(*figures, *simulated[rank]) for rank, figures in enumerate(found)]
+    return [(*figures, *simulated[rank]) for rank, figures in enumerate(figures_of)]

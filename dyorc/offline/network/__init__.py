@@ -1,7 +1,7 @@
 """What a plan's limits mean to real machines: queues, flow rules and routes, as text for Open vSwitch and for `tc`.
 
 rules.py        limits as queues and routes of one machine, whatever carries them out
-ovs.py, tc.py   these as commands, and commands as these again: whoever changes one finds out when they part
+ovs.py, tc.py   these as commands, and commands as these again: tests check that both agree
 """
 
 from dyorc.offline.network.ovs import ovs_rules, to_ovs

@@ -26,10 +26,10 @@ def options(number: int, words: Sequence[str], names: Sequence[str]) -> dict[str
     Raises:
         PlanError: There are other names, or too few.
     """
-    found = dict(zip(words[::2], words[1::2], strict=False))
-    if len(words) % 2 or set(found) != set(names):
+    values = dict(zip(words[::2], words[1::2], strict=False))
+    if len(words) % 2 or set(values) != set(names):
         raise wrong(number, " ... ".join(names) + " ...", words)
-    return found
+    return values
 
 
 def bits(number: int, word: str) -> int:

@@ -46,9 +46,9 @@ def ovs_rules(text: str) -> MachineRules:
     for number, words in commands_in(text):
         match words:
             case ["ovs-vsctl", "--", "set", "port", interface, "qos=@qos", "--", *rest]:
-                most, found = _qos(number, rest)
+                most, new_queues = _qos(number, rest)
                 interfaces.append((interface, most))
-                queues += [(interface, *queue) for queue in found]
+                queues += [(interface, *queue) for queue in new_queues]
             case ["ovs-ofctl", "add-flow", _, flow]:
                 queue, address = _flow(number, flow)
                 addresses[queue] = address
@@ -79,10 +79,10 @@ def _qos(number: int, words: Sequence[str]) -> tuple[int, list[tuple[int, int, i
             pass
         case _:
             raise wrong(number, "--id=@qos create qos type=linux-htb other-config:max-rate=...", parts[0])
-    found = [_queue(number, part) for part in parts[1:]]
-    if sorted(named) != sorted(f"queues:{queue[0]}=@q{queue[0]}" for queue in found):
+    queues = [_queue(number, part) for part in parts[1:]]
+    if sorted(named) != sorted(f"queues:{queue[0]}=@q{queue[0]}" for queue in queues):
         raise wrong(number, "each queue named once and made once", named)
-    return _value(number, most, "other-config:max-rate"), found
+    return _value(number, most, "other-config:max-rate"), queues
 
 
 def _queue(number: int, words: Sequence[str]) -> tuple[int, int, int]:
@@ -101,7 +101,7 @@ def _value(number: int, word: str, name: str) -> int:
 
 
 def _flow(number: int, flow: str) -> tuple[int, str]:
-    found = re.fullmatch(r"priority=100,ip,nw_dst=([0-9.]+),actions=set_queue:(\d+),normal", flow)
-    if found is None:
+    match = re.fullmatch(r"priority=100,ip,nw_dst=([0-9.]+),actions=set_queue:(\d+),normal", flow)
+    if match is None:
         raise wrong(number, "priority=100,ip,nw_dst=ADDRESS,actions=set_queue:NUMBER,normal", [flow])
-    return int(found[2]), found[1]
+    return int(match[2]), match[1]

@@ -117,14 +117,14 @@ def _of_machine(machine: str, network: Network, cluster: Cluster) -> MachineRule
 
 
 def _routes(queues: Sequence[Queue]) -> tuple[PolicyRoute, ...]:
-    found: list[PolicyRoute] = []
+    routes: list[PolicyRoute] = []
     for number in sorted({queue.number for queue in queues}):
         to = [queue for queue in queues if queue.number == number]
         most = max(queue.min_bits_per_s for queue in to)
         weights = [max(round(queue.min_bits_per_s / most * _MAX_WEIGHT), 1) for queue in to] if len(to) > 1 else [1]
         ways = tuple((queue.interface, weight) for queue, weight in zip(to, weights, strict=True))
-        found.append(PolicyRoute(address=to[0].address, table=100 + number, ways=ways))
-    return tuple(found)
+        routes.append(PolicyRoute(address=to[0].address, table=100 + number, ways=ways))
+    return tuple(routes)
 
 
 def _bits(bytes_per_s: float) -> int:

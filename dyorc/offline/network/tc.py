@@ -48,7 +48,7 @@ def _lines(rules: MachineRules) -> Iterator[str]:
 
 
 def _minor(number: int) -> int:
-    """The class of a queue. tc reads it as hexadecimal; so does whoever reads it back."""
+    """The class of a queue. tc reads it as hexadecimal, also when it is read back."""
     return 100 + number
 
 
@@ -67,8 +67,8 @@ def tc_rules(text: str) -> MachineRules:
             case ["tc", "qdisc", "replace", "dev", _, "root", "handle", "1:", "htb", *rest]:
                 options(number, rest, ("default", "r2q"))
             case ["tc", "class", "replace", "dev", interface, "parent", _, "classid", name, "htb", *rest]:
-                found = options(number, rest, ("rate", "ceil", "quantum"))
-                rate = bits(number, found["rate"]), bits(number, found["ceil"])
+                values = options(number, rest, ("rate", "ceil", "quantum"))
+                rate = bits(number, values["rate"]), bits(number, values["ceil"])
                 if name == "1:1":
                     interfaces[interface] = rate[0]
                 elif name != f"1:{_OTHER}":

@@ -1,4 +1,4 @@
-"""All planners, by name. Each is imported when it is first asked for.
+"""All planners, by name. Each is imported when it is first used.
 
 A planner is a function `plan(program, cluster, **options) -> Plan`. Any plan it returns computes what the program computes;
 planners differ in how long a step takes.
@@ -65,4 +65,4 @@ PLANNERS: Mapping[str, Planner] = _Table(
 """Where each planner lies: the module below this package, and the function in it."""
 
 FOR_INFERENCE = ("megatron", "pipeline")
-"""Those that also plan models that answer: what remains is how to divide weights that do not fit one device."""
+"""The planners for inference: they divide weights that do not fit one device."""

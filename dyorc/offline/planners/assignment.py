@@ -40,26 +40,26 @@ def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> S
 
 def replicated_assignment(program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]]) -> StrategyAssignment:
     """Returns what needs no communication at all: every rank computes everything."""
-    return StrategyAssignment({name: found[0] for name, found in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
+    return StrategyAssignment({name: ways[0] for name, ways in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
 
 
 def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Strategy]]) -> list[StrategyAssignment]:
     """Reads off several plans what they chose, each different choice once."""
-    found: list[StrategyAssignment] = []
+    assignments: list[StrategyAssignment] = []
     for plan in plans:
         assignment = assignment_of(plan, strategies)
-        if assignment and assignment not in found:
-            found.append(assignment)
-    return found
+        if assignment and assignment not in assignments:
+            assignments.append(assignment)
+    return assignments
 
 
 def strategies_by_node(assignments: Iterable[StrategyAssignment]) -> dict[str, set[Strategy]]:
     """Every strategy that any of them takes, by node: what a search recombines."""
-    found: dict[str, set[Strategy]] = {}
+    by_node: dict[str, set[Strategy]] = {}
     for assignment in assignments:
         for node, strategy in assignment.strategies.items():
-            found.setdefault(node, set()).add(strategy)
-    return found
+            by_node.setdefault(node, set()).add(strategy)
+    return by_node
 
 
 def ratios_of(plan: Plan) -> tuple[float, ...] | None:

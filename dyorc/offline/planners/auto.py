@@ -71,7 +71,7 @@ def plans(
         program: What is distributed.
         cluster: Where it runs.
         planner: A name in `PLANNERS`, or `auto` for the best of all.
-        report: Hears how far each planner is.
+        report: Called with the progress of each planner.
         among: Which planners `auto` tries; all by default but those for small graphs alone.
         deadline_s: After how many seconds the search ends with the plans so far. In other threads than the main one it ends when
             a planner next says how far it is.
@@ -85,7 +85,7 @@ def plans(
     names = list(among or usual) if planner == AUTO else [planner]
     for name in names:
         if name not in PLANNERS:
-            raise PlanError(f"there is no planner {name!r}; there are {', '.join([AUTO, *PLANNERS])}")
+            raise PlanError(f"unknown planner {name!r}; choose one of {', '.join([AUTO, *PLANNERS])}")
         if program.outputs and name not in FOR_INFERENCE:
             raise PlanError(f"{name} plans training; models that answer are planned by {', '.join(FOR_INFERENCE)}")
     if planner == AUTO and options:
@@ -129,20 +129,20 @@ class _Search:
         return self._best_first(ended)
 
     def _take(self, name: str, options: dict[str, Any]) -> SearchEnd:
-        """Has a planner plan, and returns how its search ended. What it returns is priced even if the time is over."""
+        """Runs a planner, and returns how its search ended. Its plan is priced even after the deadline."""
         with deadline(self._due_s) as check:
-            found = self._planned(name, options, check)
-        self._plans.append(found)
-        price = price_plan(found, self._program, self._cluster)
+            plan = self._call_planner(name, options, check)
+        self._plans.append(plan)
+        price = price_plan(plan, self._program, self._cluster)
         check_memory(price.simulation, self._cluster)
         self._priced.append(price)
-        ended = found.provenance.ended
+        ended = plan.provenance.ended
         self._tell(name, 1.0, price.simulation.total_s, ended=ended)
         if ended is not SearchEnd.FINISHED:
             self._left[name] = "not finished"
         return ended
 
-    def _planned(self, name: str, options: dict[str, Any], check: Callable[[], None]) -> Plan:
+    def _call_planner(self, name: str, options: dict[str, Any], check: Callable[[], None]) -> Plan:
         function = PLANNERS[name]
         accepted = signature(function).parameters
         self._tell(name, 0.0)
@@ -173,14 +173,14 @@ class _Search:
         if not self._priced:
             raise self._nothing(ended)
         left = {how: ", ".join(name for name, other in self._left.items() if other == how) for how in self._left.values()}
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for price in sorted(self._priced, key=lambda each: each.simulation.total_s):
-            if not any((price.plan.steps, price.plan.sources) == (other.steps, other.sources) for other in found):
+            if not any((price.plan.steps, price.plan.sources) == (other.steps, other.sources) for other in plans):
                 made = price.plan.provenance
                 took_s = time.monotonic() - self._begun_s
                 made = replace(made, search_s=took_s, ended=ended, notes={**made.notes, **left})
-                found.append(replace(price.plan, provenance=made))
-        return found
+                plans.append(replace(price.plan, provenance=made))
+        return plans
 
     def _nothing(self, ended: SearchEnd) -> PlanError:
         reasons = "\n".join(f"  {name}: {error}" for name, error in (self._errors | self._left).items())

@@ -55,13 +55,13 @@ _OUTCOMES = {
 }
 
 
-def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], None] | None = None) -> CpSatSolution:
+def solve(model: cp_model.CpModel, *, limit: float, on_objective: Callable[[float], None] | None = None) -> CpSatSolution:
     """Searches for the best solution of a model.
 
     Args:
         model: Variables, constraints and maybe an objective.
         limit: CP-SAT's deterministic time: about as many seconds on a machine of today.
-        found: Hears the objective of each solution that is better than all before. Called from another thread.
+        on_objective: Called with the objective of each better solution, from another thread.
 
     Raises:
         ValueError: The model itself is wrong.
@@ -72,8 +72,8 @@ def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], Non
     solver.parameters.max_deterministic_time = limit
     solver.parameters.catch_sigint_signal = False  # Python's own handler raises KeyboardInterrupt here, in the main thread
     statuses: list[cp_model.CpSolverStatus] = []
-    heard = _SolutionCallback(found) if found else None
-    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, heard)), name="dyorc-cp-sat")
+    callback = _SolutionCallback(on_objective) if on_objective else None
+    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, callback)), name="dyorc-cp-sat")
     thread.start()
     ended = SearchEnd.FINISHED
     while thread.is_alive():
@@ -89,10 +89,10 @@ def solve(model: cp_model.CpModel, *, limit: float, found: Callable[[float], Non
 
 
 class _SolutionCallback(cp_model.CpSolverSolutionCallback):
-    def __init__(self, found: Callable[[float], None]) -> None:
+    def __init__(self, on_objective: Callable[[float], None]) -> None:
         super().__init__()
-        self._found = found
+        self._on_objective = on_objective
 
     def on_solution_callback(self) -> None:
         """Called by the solver."""
-        self._found(self.objective_value)
+        self._on_objective(self.objective_value)

@@ -60,16 +60,16 @@ def duplex_hap(
             combination.once_more_in_one_batch(plans)
         combination.run(plans, max_rounds)
     except KeyboardInterrupt as stop:
-        if best.found is None:
+        if best.price is None:
             raise
         ended = end_of(stop)
     except PlanError as error:  # the batch cannot be halved: the others' plans are left
-        if best.found is None:
+        if best.price is None:
             raise
         microbatches = {"no microbatches": str(error)}
-    assert best.found
+    assert best.price
     notes = {f"best_{name}_s": f"{total_s:.9g}" for name, total_s in best.totals.items()}
-    return with_notes(best.found.plan, perf_counter() - begun_s, ended, **notes, **microbatches)
+    return with_notes(best.price.plan, perf_counter() - begun_s, ended, **notes, **microbatches)
 
 
 def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterable[Plan]:
@@ -88,7 +88,7 @@ class _Combination:
         self._max_states = max_states
 
     def once_more_in_one_batch(self, plans: Sequence[Plan]) -> None:
-        """Has HAP recombine what HiDup chose, too."""
+        """Lets HAP recombine HiDup's choices, too."""
         if any(plan.provenance.planner == "hidup" for plan in plans):
             plan = hap(self._duplex.program, self._duplex.cluster, known=plans, search="known")
             self._best.offer(_named(plan))
@@ -97,7 +97,7 @@ class _Combination:
         """Goes through shares: even, in proportion to the speeds, and those of the best plan."""
         cluster = self._duplex.cluster
         self._duplex.begin_with(plans)
-        of_best = self._best.found and ratios_of(self._best.found.plan)
+        of_best = self._best.price and ratios_of(self._best.price.plan)
         even = (1.0 / cluster.num_ranks,) * cluster.num_ranks
         candidates = list(dict.fromkeys(_rounded(ratios) for ratios in (even, cluster.flops_ratios, of_best or even)))
         for number, ratios in enumerate(candidates):
@@ -107,15 +107,15 @@ class _Combination:
 
     def _take_turns(self, ratios: tuple[float, ...], max_rounds: int) -> None:
         """Improves the program for the shares, and the shares for the program, while that helps."""
-        found, last_s = self._beginning(ratios), float("inf")
+        program, last_s = self._beginning(ratios), float("inf")
         for _ in range(max_rounds):
-            found = self._duplex.recombined(ratios, self._max_states, found)
-            self._best.offer(self._duplex.plan(found, ratios, "duplex_hap"))
-            if found.cost_s >= last_s * (1 - 1e-3):
+            program = self._duplex.recombine(ratios, self._max_states, program)
+            self._best.offer(self._duplex.plan(program, ratios, "duplex_hap"))
+            if program.cost_s >= last_s * (1 - 1e-3):
                 return
-            last_s = found.cost_s
-            ratios = _rounded(best_shares(found, self._duplex.costs(ratios)))
-            found = self._duplex.timed(choices_of_program(found, self._duplex), ratios)
+            last_s = program.cost_s
+            ratios = _rounded(best_shares(program, self._duplex.costs(ratios)))
+            program = self._duplex.time_assignment(choices_of_program(program, self._duplex), ratios)
 
     def _beginning(self, ratios: tuple[float, ...]) -> DuplexProgram:
         return next(iter(self._duplex.searches(ratios, self._max_states, self._tick)))
@@ -129,10 +129,10 @@ def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(ratio / sum(ratios), 9) for ratio in ratios)
 
 
-def choices_of_program(found: DuplexProgram, duplex: Duplex) -> StrategyAssignment:
+def choices_of_program(program: DuplexProgram, duplex: Duplex) -> StrategyAssignment:
     """What a program chose, without its stages."""
-    strategies = {r.item.node.name: r.strategy for r in found.records if isinstance(r.item, NodeItem) and r.strategy}
+    strategies = {r.item.node.name: r.strategy for r in program.records if isinstance(r.item, NodeItem) and r.strategy}
     sources = dict[str, Placement](dict.fromkeys(duplex.program.sources, REPLICATE))
-    for record in reversed(found.records):
-        sources |= {tensor.value: placement for tensor, placement in reversed(record.begun)}
+    for record in reversed(program.records):
+        sources |= {tensor.value: placement for tensor, placement in reversed(record.begins)}
     return StrategyAssignment(strategies, sources)

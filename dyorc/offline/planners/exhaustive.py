@@ -57,8 +57,8 @@ def exhaustive(
     sequences = list(_orders(program)) if orders else [program.nodes]
     sources = {name: _source_placements(program, name) for name in program.sources}
     num_plans = len(sequences)
-    for found in (*strategies, *sources.values()):
-        num_plans *= len(found)
+    for options in (*strategies, *sources.values()):
+        num_plans *= len(options)
     if num_plans > max_plans:
         raise PlanError(f"{program.name} has {num_plans} plans, and at most {max_plans} are tried")
     best: Plan | None = None
@@ -204,8 +204,8 @@ def _runs(items: Items, costs: MicrobatchCosts, item: NodeItem, strategy: Strate
         ]
         for t in new
     ]
-    for begun in product(*choices):
-        forms = {**prefix.forms, **{tensor: (placement,) for tensor, placement in zip(new, begun, strict=True)}}
+    for begin in product(*choices):
+        forms = {**prefix.forms, **{tensor: (placement,) for tensor, placement in zip(new, begin, strict=True)}}
         is_free = {t for t in wanted if t in items.sources and t not in items.owners}
         ways = [[None] if t in is_free else list(_conversions(costs, t, forms[t], placement)) for t, placement in wanted.items()]
         for conversions in product(*ways):

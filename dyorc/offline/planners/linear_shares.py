@@ -26,7 +26,7 @@ class LinearShares:
 
     def __init__(self, of_ranks: Sequence[Hashable], weight_of_largest: float) -> None:
         """Args:
-        of_ranks: For each rank all that rows will say of it: it is of a kind with those of which they say the same.
+        of_ranks: For each rank all coefficients of its rows: ranks with equal coefficients are one kind.
         weight_of_largest: What the largest share counts.
         """
         kinds: dict[Hashable, int] = {}

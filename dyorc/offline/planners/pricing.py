@@ -33,7 +33,7 @@ class PricedPlan:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What plans are sorted by: those that fit first, then the quickest."""
+        """The sort key of plans: fitting plans first, then the quickest."""
         return not self.does_fit, self.simulation.total_s
 
 
@@ -47,13 +47,13 @@ def price_plan(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap:
     for of_plan, of_program, of_cluster, with_overlap, known in _remembered:
         if of_plan is plan and of_program is program and of_cluster is cluster and with_overlap is overlap:
             return known
-    found = _as_it_is(plan, program, cluster, overlap)
+    price = _as_it_is(plan, program, cluster, overlap)
     early = communicate_early(plan) if overlap else plan
     if early.steps != plan.steps:
-        found = min(found, _as_it_is(early, program, cluster, overlap), key=lambda each: each.rank)
+        price = min(price, _as_it_is(early, program, cluster, overlap), key=lambda each: each.rank)
     if len(plan.steps) <= _MAX_REMEMBERED_STEPS:
-        _remembered.append((plan, program, cluster, overlap, found))
-    return found
+        _remembered.append((plan, program, cluster, overlap, price))
+    return price
 
 
 def _as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, overlap: bool) -> PricedPlan:
@@ -80,20 +80,20 @@ class BestPlan:
         self._program = program
         self._cluster = cluster
         self._overlap = overlap
-        self.found: PricedPlan | None = None
+        self.price: PricedPlan | None = None
         self.totals: dict[str, float] = {}
         """The seconds of each planner's best plan, whether it fits or not."""
 
     @property
     def cost_s(self) -> float | None:
         """The seconds of the best plan, if there is one."""
-        return self.found.simulation.total_s if self.found else None
+        return self.price.simulation.total_s if self.price else None
 
     def offer(self, plan: Plan) -> PricedPlan:
         """Prices a plan, keeps it if it is better, and returns its price."""
         new = price_plan(plan, self._program, self._cluster, overlap=self._overlap)
-        if self.found is None or new.rank < self.found.rank:
-            self.found = new
+        if self.price is None or new.rank < self.price.rank:
+            self.price = new
         name, total_s = plan.provenance.planner, new.simulation.total_s
         self.totals[name] = min(total_s, self.totals.get(name, total_s))
         return new

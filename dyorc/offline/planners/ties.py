@@ -1,33 +1,33 @@
-"""Sets of names that belong together."""
+"""Disjoint sets of names (union-find)."""
 
 from collections.abc import Iterable
 
 
 class DisjointSets:
-    """Ties names together, by union and find."""
+    """Disjoint sets of names, by union and find."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
 
     def add(self, name: str) -> None:
-        """Makes a name known, tied to nothing."""
+        """Adds a name as a set of its own."""
         self._above.setdefault(name, name)
 
-    def union(self, one: str, other: str) -> None:
-        """Ties two names, and all that are tied to them."""
-        self.add(one)
+    def union(self, name: str, other: str) -> None:
+        """Unites the sets of two names."""
+        self.add(name)
         self.add(other)
-        self._above[self.find(one)] = self.find(other)
+        self._above[self.find(name)] = self.find(other)
 
     def sets(self) -> Iterable[list[str]]:
-        """Returns the names that belong together, in the order in which they became known."""
-        found: dict[str, list[str]] = {}
+        """Returns the sets, in the order in which names were added."""
+        members: dict[str, list[str]] = {}
         for name in self._above:
-            found.setdefault(self.find(name), []).append(name)
-        return found.values()
+            members.setdefault(self.find(name), []).append(name)
+        return members.values()
 
     def find(self, name: str) -> str:
-        """Returns the name that stands for all that are tied to one."""
+        """Returns the representative of a name's set."""
         self.add(name)
         while self._above[name] != name:
             self._above[name] = self._above[self._above[name]]

@@ -84,7 +84,7 @@ def formulas() -> Iterator[Row]:
 def _scheduled(figure: str, what: str, jobs: Sequence[tuple[int, int]], expected: Fraction) -> Row:
     found = schedule_jobs([[(Resource.DEVICES, compute), (Resource.NETWORK, network)] for compute, network in jobs])
     ours = Fraction(sum(map(sum, jobs)), found.repetend.period)
-    is_same = ours == expected and not found.repetend.unrolled(5).faults()
+    is_same = ours == expected and not found.repetend.unroll(5).faults()
     note = f"a period of {found.repetend.period} for work of {sum(map(sum, jobs))}; "
     note += "no period is shorter" if found.is_optimal else "not proved to be the shortest"
     return fact_row(figure, what, f"{expected!s}", f"{ours!s}", is_so=is_same, band=EXACT, kind=Kind.OWN, note=note)

@@ -214,7 +214,7 @@ def _many(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape in ("V", "K") if quick else SHAPES:
         progress(f"32 microbatches, {shape}")
         found = shortest_period(SHAPES[shape]().with_capacity(16)).repetend
-        timeline = with_ends(found).unrolled(32)
+        timeline = with_ends(found).unroll(32)
         ideal = found.problem.load * 32
         if shape == "V":  # 1F1B is the best that V allows: (n - 1)(f + b) of idle time for each device
             note = f"our own formula; faults: {len(timeline.faults())}"
@@ -227,7 +227,7 @@ def _many(quick: bool, progress: Progress) -> Iterator[Row]:
                 "schedules", f"{shape}: span of 32 microbatches", f"{timeline.makespan}", f"at least {ideal}; idle {rate:.1%}"
             )
     split = shortest_period(_split_backward(4).with_capacity(4)).repetend
-    timeline = with_ends(split).unrolled(32)
+    timeline = with_ends(split).unroll(32)
     note = "backward passes of inputs and of weights apart (2 + 1), as in zero-bubble pipelines; memory of 1F1B"
     yield own_row("schedules", "V: span of 32 microbatches", f"{timeline.makespan}", note)
 

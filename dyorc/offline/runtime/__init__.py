@@ -4,7 +4,7 @@ moves.py, schedule.py     what one rank does for a plan: decided once, without t
 pieces.py, collectives.py, links.py, shaping.py, egress.py     moves bytes between ranks
 channel.py, executor.py     carries the schedule out, communication beside computation
 rank.py, processes.py, wire.py, progress.py     the process of a rank, and what it and its parent say
-nursery.py, nursery_process.py, orders.py     a process that imports once, and forks ranks
+nursery.py, nursery_process.py, orders.py     the rank fork server: a process that imports once, and forks ranks
 weights.py     a rank's pieces of a safetensors file
 ranks.py, failures.py     the parent: starts ranks, and says which one failed
 checkpoint.py, training.py     trains, and goes on with any other plan

@@ -21,7 +21,7 @@ class CommunicationChannel(Protocol):
     """Runs communication."""
 
     def submit(self, communicate: Callable[[], Made]) -> "Future[Made]":
-        """Runs it after all that was submitted before. Whoever reads the result calls `arrive` first."""
+        """Runs it after all that was submitted before. Call `arrive` before reading the result."""
         ...
 
     def arrive(self, done: "Future[Made]") -> Made:

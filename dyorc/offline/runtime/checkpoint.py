@@ -99,7 +99,7 @@ def commit(plan: Plan, step: int, folder: Path, written: Mapping[str, Sequence[t
         step=step,
         values={name: _Value(value.shape, value.dtype) for name, value in values.items()},
         files={name: _file_of(folder / name) for name in written},
-        pieces=tuple(_Piece(value, region, file, name) for file, found in written.items() for value, region, name in found),
+        pieces=tuple(_Piece(value, region, file, name) for file, regions in written.items() for value, region, name in regions),
     )
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".index-")
     try:
@@ -126,7 +126,7 @@ class Checkpoint:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, folder: Path) -> "Generator[Checkpoint]":
+    def open(cls, folder: Path) -> "Generator[Checkpoint]":
         """Opens a checkpoint.
 
         Raises:
@@ -153,9 +153,9 @@ class Checkpoint:
 
     def read(self, value: str, region: Region | None = None) -> torch.Tensor:
         """Reads a region of a value, or all of it."""
-        found = self.index.values[value]
-        region = tuple((0, extent) for extent in found.shape) if region is None else region
-        tensor = torch.empty(extents(region), dtype=getattr(torch, found.dtype))
+        stored_value = self.index.values[value]
+        region = tuple((0, extent) for extent in stored_value.shape) if region is None else region
+        tensor = torch.empty(extents(region), dtype=getattr(torch, stored_value.dtype))
         for piece in self.index.pieces:
             if piece.value == value and (common := overlap(piece.region, region)) is not None:
                 stored = self._files[piece.file]
@@ -196,12 +196,12 @@ def check_checkpoint(folder: Path, plan: Plan) -> Index:
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"the checkpoint in {folder} lacks its file {name}")
-        found = _file_of(path)
-        if found != expected:
-            differs = "size" if found.num_bytes != expected.num_bytes else "content"
+        actual = _file_of(path)
+        if actual != expected:
+            differs = "size" if actual.num_bytes != expected.num_bytes else "content"
             raise CheckpointError(
                 f"{path} of the checkpoint was changed or not written to its end: its {differs} is not what the index says "
-                f"({found.num_bytes} bytes, expected {expected.num_bytes})"
+                f"({actual.num_bytes} bytes, expected {expected.num_bytes})"
             )
     for value in plan.sources:
         if is_lasting(plan, value):

@@ -81,7 +81,7 @@ class Collectives:
             case Algorithm.PADDED:
                 longest = max(len(shard) for shard in shards)
                 padded = [_padded(shard, longest) for shard in shards]
-                total = self._added(padded) if self._is_native else self._ring_sum(padded)
+                total = self._add(padded) if self._is_native else self._ring_sum(padded)
                 return total[: len(shards[self._index])]
             case Algorithm.GROUPED:
                 return self._grouped_sum(shards)
@@ -97,44 +97,44 @@ class Collectives:
             largest: The elements of the largest block of any pair of ranks.
         """
         if self._algorithm is Algorithm.PADDED:
-            found = self._swapped([_padded(block, largest) for block in blocks], [largest] * len(sizes))
-            return [block[:size] for block, size in zip(found, sizes, strict=True)]
-        return self._swapped(blocks, sizes)
+            blocks_received = self._swap([_padded(block, largest) for block in blocks], [largest] * len(sizes))
+            return [block[:size] for block, size in zip(blocks_received, sizes, strict=True)]
+        return self._swap(blocks, sizes)
 
-    def _swapped(self, blocks: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
+    def _swap(self, blocks: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
         if not self._is_native:
             return self._pairwise(blocks, sizes)
         width = blocks[0].element_size()
         in_order = [sizes[at] for at in self._order]
-        given, taken = torch.cat([blocks[at] for at in self._order]), blocks[0].new_empty(sum(sizes))
+        outgoing, incoming = torch.cat([blocks[at] for at in self._order]), blocks[0].new_empty(sum(sizes))
         with lost_links():
             dist.all_to_all_single(
-                as_bytes(taken),
-                as_bytes(given),
+                as_bytes(incoming),
+                as_bytes(outgoing),
                 [size * width for size in in_order],
                 [len(blocks[at]) * width for at in self._order],
                 group=self._group,
             )
-        found = dict(zip(self._order, taken.split(in_order), strict=True))
-        return [found[at] for at in range(len(sizes))]
+        received = dict(zip(self._order, incoming.split(in_order), strict=True))
+        return [received[at] for at in range(len(sizes))]
 
     def _pairwise(self, blocks: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
         """Rank after rank, each sends to the one that many steps on and receives from the one that many steps back."""
-        found = [block.new_empty(size) for block, size in zip(blocks, sizes, strict=True)]
-        found[self._index] = blocks[self._index]
+        received = [block.new_empty(size) for block, size in zip(blocks, sizes, strict=True)]
+        received[self._index] = blocks[self._index]
         for step in range(1, len(self._ranks)):
             to, back = self._at(step), self._at(-step)
-            self._links.exchange([(self._ranks[to], blocks[to].contiguous())], [(self._ranks[back], found[back])])
-        return found
+            self._links.exchange([(self._ranks[to], blocks[to].contiguous())], [(self._ranks[back], received[back])])
+        return received
 
-    def _added(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _add(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
         """Adds up what others have for this rank; all blocks have one size."""
         if self._links.device.type == "cuda":
             total = torch.empty_like(blocks[0])
             with lost_links():
                 dist.reduce_scatter(total, [blocks[at] for at in self._order], group=self._group)
             return total
-        return torch.stack(self._swapped(blocks, [len(block) for block in blocks])).sum(0)
+        return torch.stack(self._swap(blocks, [len(block) for block in blocks])).sum(0)
 
     def _grouped_gather(self, own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
         shards = [own.new_empty(size) for size in sizes]
@@ -197,8 +197,8 @@ class Collectives:
 class RingSum:
     """One sum for each rank. Each goes once round the ring, ends where it is wanted, and grows by what each rank gives.
 
-    For whoever makes what it gives while the ring runs: first for the rank before its own, then for the one before that, and at
-    last for itself.
+    For callers that compute their terms while the ring runs: first for the rank before their own, then for the one before that,
+    and last for themselves.
     """
 
     def __init__(self, links: Links, ranks: tuple[int, ...], index: int) -> None:

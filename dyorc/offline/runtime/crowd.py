@@ -1,6 +1,6 @@
 """Emulated devices and links that several jobs use at once: each goes forward with its part of the speed.
 
-A process takes a file for as long as it uses a device, so that one that was killed uses nothing any more (`presence.py`).
+A process takes a file for as long as it uses a device, so that a killed process no longer uses it (`presence.py`).
 """
 
 import time
@@ -19,7 +19,7 @@ Pause: TypeAlias = Callable[[float], float]
 
 
 def sleep_for(work_s: float) -> float:
-    """Waits as long as a device takes that nobody else uses."""
+    """Waits as long as an otherwise idle device takes."""
     began_s = time.monotonic()
     time.sleep(work_s)
     return time.monotonic() - began_s

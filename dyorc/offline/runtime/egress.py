@@ -1,7 +1,7 @@
 """Machines whose ways out are limited, emulated by ranks on one machine: when a message of a rank to another machine has left.
 
 All ranks see, in one small file, who is sending where. A rank with something to send marks that, and counts down its bytes at
-the speed that it has then, a little at a time: so what nobody uses is lent at once, and taken back at once. Each rank writes its
+the speed that it has then, a little at a time: so unused bandwidth is lent at once, and taken back at once. Each rank writes its
 own bytes of the file alone, so there is nothing to lock.
 
     file:  one byte for each rank and machine: whether the rank has something under way to that machine
@@ -26,7 +26,7 @@ _TURN_S = 0.0005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Egress:
-    """What ranks are told of their machines.
+    """The machines of emulated ranks, and the limits between them.
 
     Attributes:
         machine_of: The number of each rank's machine.
@@ -52,7 +52,7 @@ def egress_of(cluster: Cluster, network: Network) -> Egress:
 
     def table(value: Callable[[int, int], float]) -> tuple[tuple[float, ...], ...]:
         ranks = [rank_in[machine] for machine in machines]
-        return tuple(tuple(value(one, other) if one != other else 0.0 for other in ranks) for one in ranks)
+        return tuple(tuple(value(source, target) if source != target else 0.0 for target in ranks) for source in ranks)
 
     return Egress(
         machine_of=tuple(machines.index(device.machine) for device in cluster.devices),
@@ -92,7 +92,7 @@ class EgressShaper:
         self._speeds: dict[bytes, Mapping[tuple[int, int], float]] = {}
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         self._table.close()
 
     def leaving(self, sends: Sequence[tuple[int, int, Thing]]) -> Iterator[Thing]:
@@ -108,35 +108,35 @@ class EgressShaper:
                 yield thing
             else:
                 waiting.append(_Waiting(thing, machine, float(num_bytes)))
-        machines = {one.machine for one in waiting}
+        machines = {entry.machine for entry in waiting}
         for machine in machines:
             self.mark(machine, 1)
         try:
             yield from self._passing(waiting)
         finally:
-            for machine in machines.intersection(one.machine for one in waiting):  # nobody wants the rest
+            for machine in machines.intersection(entry.machine for entry in waiting):  # the rest is not wanted
                 self.mark(machine, -1)
 
     def _passing(self, waiting: "list[_Waiting[Thing]]") -> Iterator[Thing]:
         then_s, late = time.monotonic(), list[_Waiting[Thing]]()
         while waiting or late:
-            first = {one.machine: one for one in reversed(waiting)}
-            ends = [one.left / self.rate(machine) for machine, one in first.items()]
-            ends += [one.at_s - then_s for one in late]
+            first = {entry.machine: entry for entry in reversed(waiting)}
+            ends = [entry.left / self.rate(machine) for machine, entry in first.items()]
+            ends += [entry.at_s - then_s for entry in late]
             time.sleep(max(min([_TURN_S, *ends]), 0.0))
             now_s = time.monotonic()
-            for machine, one in first.items():
-                one.left -= self.rate(machine) * (now_s - then_s)
-                if one.left <= 0:
-                    one.at_s = now_s + self._egress.latencies_s[self._here][machine]
-                    late.append(one)
-                    waiting.remove(one)
+            for machine, entry in first.items():
+                entry.left -= self.rate(machine) * (now_s - then_s)
+                if entry.left <= 0:
+                    entry.at_s = now_s + self._egress.latencies_s[self._here][machine]
+                    late.append(entry)
+                    waiting.remove(entry)
                     if all(other.machine != machine for other in waiting):
                         self.mark(machine, -1)
             then_s = now_s
-            for one in [one for one in late if one.at_s <= now_s]:
-                late.remove(one)
-                yield one.thing
+            for entry in [entry for entry in late if entry.at_s <= now_s]:
+                late.remove(entry)
+                yield entry.thing
 
     def mark(self, machine: int, change: int) -> None:
         """Notes that one sending more, or one less, is under way to a machine."""
@@ -148,11 +148,11 @@ class EgressShaper:
         """Returns what one sending of this rank to a machine has now: what the pair has, by how many share it."""
         state = self._table[:]
         if state not in self._speeds:
-            self._speeds[state] = self._found(state)
+            self._speeds[state] = self._compute_speeds(state)
         mine = max(self._num_under_way[machine], 1)
         return self._speeds[state].get((self._rank, machine), self._egress.rates[self._here][machine]) / mine
 
-    def _found(self, state: bytes) -> Mapping[tuple[int, int], float]:
+    def _compute_speeds(self, state: bytes) -> Mapping[tuple[int, int], float]:
         egress, under_way = self._egress, dict[tuple[int, int], list[int]]()
         for rank, here in enumerate(egress.machine_of):
             for machine in range(self._num):
@@ -160,8 +160,8 @@ class EgressShaper:
                     under_way.setdefault((here, machine), []).append(rank)
         pairs = list(under_way)
         flows = {
-            index: NetworkFlow(egress.rates[one][other], egress.most[one][other], 0.0, (2 * one, 2 * other + 1))
-            for index, (one, other) in enumerate(pairs)
+            index: NetworkFlow(egress.rates[source][target], egress.most[source][target], 0.0, (2 * source, 2 * target + 1))
+            for index, (source, target) in enumerate(pairs)
         }
         ways = [capacity for capacity in egress.capacities for _ in (0, 1)]
         speeds = dict.fromkeys(flows, 1.0) if egress.is_strict else speeds_of(flows, ways)

@@ -1,7 +1,7 @@
-"""One rank's ends of a plan's lanes: its memory, its server, and the others' that it has opened.
+"""One rank's endpoints of a plan's lanes: its memory, its server, and the peers' memory that it has opened.
 
 Ranks open each other's arenas when a plan is loaded, and these have no names from then on, so nothing is left of ranks that are
-killed; what is left of those that are killed before that, their parent removes.
+killed; the parent removes what ranks leave that are killed before that.
 """
 
 import secrets
@@ -29,14 +29,14 @@ _MIN_ARENA_BYTES = 2**20
 
 
 class Rendezvous(Protocol):
-    """Where ranks tell each other where their memory is."""
+    """Where ranks exchange the addresses of their memory."""
 
     def announce(self, key: str, text: bytes) -> None:
-        """Tells the others something."""
+        """Publishes a value for the other ranks."""
         ...
 
     def learn(self, key: str) -> bytes:
-        """Returns what another has told; waits for it."""
+        """Waits for a value that another rank publishes."""
         ...
 
     def meet(self) -> None:
@@ -45,7 +45,7 @@ class Rendezvous(Protocol):
 
 
 class EndpointInfo(msgspec.Struct, frozen=True):
-    """What a rank tells the others.
+    """The addresses of a rank's endpoints, for the other ranks.
 
     Attributes:
         arena: The file's name; empty if it has none.
@@ -74,15 +74,15 @@ class ChannelEndpoints:
         slots: Both ends of static slots: by the rank that sends, the one that receives, and the number.
         boxes: Both ends of the slots that say where a dynamic message is, by lane.
         views: The arenas of ranks that send dynamic messages.
-        told: What other ranks have told.
+        infos: The endpoints of other ranks.
         outgoing: What this rank's server reads from.
     """
 
     def __init__(self, rank: int, lanes: Lanes, timeout_s: float) -> None:
         self._rank = rank
         every = [lane for by_pair in lanes.values() for lane in by_pair.values()]
-        self._given = [lane for lane in every if lane.edge.source == rank]
-        self._wanted = [lane for lane in every if lane.edge.target == rank]
+        self._outgoing_lanes = [lane for lane in every if lane.edge.source == rank]
+        self._incoming_lanes = [lane for lane in every if lane.edge.target == rank]
         self._slot_bytes = slot_bytes_of(lanes)
         self._stack = ExitStack()
         self._arena: Arena | None = None
@@ -104,10 +104,12 @@ class ChannelEndpoints:
             LinkLostError: Another rank is gone.
         """
         self._arena = self._make_arena()
-        told = self._make_ends()
-        meeting.announce(f"{name}/{self._rank}", msgspec.msgpack.encode(told))
+        info = self._make_ends()
+        meeting.announce(f"{name}/{self._rank}", msgspec.msgpack.encode(info))
         try:
-            for peer in sorted({lane.edge.target for lane in self._given} | {lane.edge.source for lane in self._wanted}):
+            for peer in sorted(
+                {lane.edge.target for lane in self._outgoing_lanes} | {lane.edge.source for lane in self._incoming_lanes}
+            ):
                 self.infos[peer] = msgspec.msgpack.decode(meeting.learn(f"{name}/{peer}"), type=EndpointInfo)
                 self._open_peer(peer)
         except TransportError as error:
@@ -118,8 +120,8 @@ class ChannelEndpoints:
 
     def _make_arena(self) -> Arena | None:
         own = [num for (_, target, _), num in self._slot_bytes.items() if target == self._rank]
-        boxes = [_box_bytes(lane) for lane in self._wanted if lane.edge.kind is ChannelKind.DYNAMIC]
-        blocks = [lane.num_bytes for lane in self._given if lane.edge.kind is ChannelKind.DYNAMIC]
+        boxes = [_box_bytes(lane) for lane in self._incoming_lanes if lane.edge.kind is ChannelKind.DYNAMIC]
+        blocks = [lane.num_bytes for lane in self._outgoing_lanes if lane.edge.kind is ChannelKind.DYNAMIC]
         if not own and not boxes and not blocks:
             return None
         # a block begins a page; blocks come and go, so free room is in pieces
@@ -134,14 +136,14 @@ class ChannelEndpoints:
         slots, boxes = dict[str, tuple[int, int]](), dict[int, tuple[int, int]]()
         for (source, target, number), num_bytes in self._slot_bytes.items():
             if target == self._rank:
-                slot, slots[f"{source}/{number}"] = self._made_slot(num_bytes, f"slot {number} of rank {source}")
+                slot, slots[f"{source}/{number}"] = self._make_slot(num_bytes, f"slot {number} of rank {source}")
                 self.slots[source, target, number] = slot
-        for lane in self._wanted:
+        for lane in self._incoming_lanes:
             if lane.edge.kind is ChannelKind.DYNAMIC:
-                slot, boxes[lane.number] = self._made_slot(_box_bytes(lane), f"edge {lane.number} of rank {lane.edge.source}")
+                slot, boxes[lane.number] = self._make_slot(_box_bytes(lane), f"edge {lane.number} of rank {lane.edge.source}")
                 self.boxes[lane.number] = slot
         token, address = secrets.token_hex(16), ""
-        if any(lane.edge.kind is ChannelKind.GRPC for lane in self._given):
+        if any(lane.edge.kind is ChannelKind.GRPC for lane in self._outgoing_lanes):
             from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer
 
             server = GrpcTensorServer(self.outgoing, Endpoint("127.0.0.1"), TransportConfig(), token)
@@ -149,28 +151,28 @@ class ChannelEndpoints:
             self._stack.callback(self.outgoing.close)  # before the server ends: its threads wait there
         return EndpointInfo(self._arena.name if self._arena else "", slots, boxes, address, token)
 
-    def _made_slot(self, num_bytes: int, name: str) -> tuple[ArenaSlot, tuple[int, int]]:
-        block = self.allocated(HEADER_BYTES + num_bytes)
+    def _make_slot(self, num_bytes: int, name: str) -> tuple[ArenaSlot, tuple[int, int]]:
+        block = self.allocate(HEADER_BYTES + num_bytes)
         block.memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
         return ArenaSlot(block.memory, name), (block.offset, block.num_bytes)
 
     def _open_peer(self, peer: int) -> None:
-        told = self.infos[peer]
-        given = [lane for lane in self._given if lane.edge.target == peer]
-        if told.arena and any(lane.edge.kind is not ChannelKind.GRPC for lane in given):
-            window = ArenaWindow(MEMORY_FOLDER, told.arena)
-            for key, (offset, num_bytes) in told.slots.items():
+        info = self.infos[peer]
+        outgoing = [lane for lane in self._outgoing_lanes if lane.edge.target == peer]
+        if info.arena and any(lane.edge.kind is not ChannelKind.GRPC for lane in outgoing):
+            window = ArenaWindow(MEMORY_FOLDER, info.arena)
+            for key, (offset, num_bytes) in info.slots.items():
                 source, number = map(int, key.split("/"))
                 if source == self._rank:
                     self.slots[source, peer, number] = window.slot(offset, num_bytes)
-            for lane in given:
+            for lane in outgoing:
                 if lane.edge.kind is ChannelKind.DYNAMIC:
-                    self.boxes[lane.number] = window.slot(*told.boxes[lane.number])
-        if any(lane.edge.kind is ChannelKind.DYNAMIC and lane.edge.source == peer for lane in self._wanted):
-            self.views[peer] = view = ArenaView(MEMORY_FOLDER, told.arena)
+                    self.boxes[lane.number] = window.slot(*info.boxes[lane.number])
+        if any(lane.edge.kind is ChannelKind.DYNAMIC and lane.edge.source == peer for lane in self._incoming_lanes):
+            self.views[peer] = view = ArenaView(MEMORY_FOLDER, info.arena)
             self._stack.callback(view.close)
 
-    def allocated(self, num_bytes: int) -> ArenaBlock:
+    def allocate(self, num_bytes: int) -> ArenaBlock:
         """Returns a block of this rank's arena.
 
         Raises:
@@ -183,7 +185,7 @@ class ChannelEndpoints:
         return block
 
     def publish(self, block: ArenaBlock) -> None:
-        """Has others see a block."""
+        """Makes a block visible to other ranks."""
         assert self._arena is not None, "it has blocks"
         self._arena.publish(block)
 
@@ -193,7 +195,7 @@ class ChannelEndpoints:
         self._arena.free(block.block_id)
 
     def close(self) -> None:
-        """Lets everything go."""
+        """Releases everything."""
         self._stack.close()
 
 

@@ -1,4 +1,4 @@
-"""Carries out one rank's schedule: computes, communicates, and lets pieces go after their last use."""
+"""Executes one rank's schedule: computes, communicates, and releases pieces after their last use."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +109,7 @@ class ScheduleExecutor:
             self.peak_bytes = max(self.peak_bytes, self._held.num_bytes)
             self._held.release(self.schedule.releases[number])
         made = self._held.end()
-        return {key: self._media.owned(tensor) for key, tensor in made.items()} if self._media else made
+        return {key: self._media.own(tensor) for key, tensor in made.items()} if self._media else made
 
     def _work_of(self, instruction: Instruction) -> Callable[[], None]:
         """Returns what carries out an instruction: found once, and done for each batch."""
@@ -117,8 +117,8 @@ class ScheduleExecutor:
             operation = _operation(instruction, instruction.region)
             inputs = tuple(instruction.inputs.items())
             if self._emulated.paces_s:
-                return lambda: self._held.put(self._paced(instruction, operation))
-            return lambda: self._held.put(self._computed(instruction, operation, inputs))
+                return lambda: self._held.put(self._compute_paced(instruction, operation))
+            return lambda: self._held.put(self._compute(instruction, operation, inputs))
         return lambda: self._run(instruction)
 
     def _run(self, instruction: CombinePieces | CollectiveExchange | Relocate | Fused) -> None:
@@ -126,55 +126,55 @@ class ScheduleExecutor:
             case CombinePieces():
                 self._held.put(combine_pieces(instruction, [self._held.get(key) for key in instruction.sources]))
             case Relocate() if instruction.is_local:
-                self._held.put(self._relocated(instruction, {key: self._held.get(key) for key in instruction.reads}))
+                self._held.put(self._relocate(instruction, {key: self._held.get(key) for key in instruction.reads}))
             case CollectiveExchange() | Relocate() | Fused():
                 sources = [self._held.later(key) for key in instruction.reads]
 
                 def communicate() -> Made:
                     pieces = {key: later() for key, later in zip(instruction.reads, sources, strict=True)}
                     if isinstance(instruction, Relocate):
-                        return self._relocated(instruction, pieces)
+                        return self._relocate(instruction, pieces)
                     if isinstance(instruction, Fused):
-                        return self._fused(instruction, pieces)
+                        return self._run_kernel(instruction, pieces)
                     return {instruction.target: exchange_pieces(instruction, pieces[instruction.source], self._links)}
 
                 peer = instruction.peer if isinstance(instruction, Relocate) and self._links.takes_threads else None
                 self._held.await_later(instruction.makes, self._channels.submit(peer, communicate))
 
-    def _paced(self, instruction: Compute, operation: Operation) -> dict[Key, torch.Tensor]:
+    def _compute_paced(self, instruction: Compute, operation: Operation) -> dict[Key, torch.Tensor]:
         """Computes, and sleeps until the time has passed that the emulated device takes."""
         for key in instruction.inputs.values():
             self._held.get(key)  # waits for what is on its way: a device does not make up for that
         began_s = time.monotonic()
-        made = self._computed(instruction, operation, tuple(instruction.inputs.items()))
+        made = self._compute(instruction, operation, tuple(instruction.inputs.items()))
         if (pace_s := self._emulated.paces_s.get(instruction.step)) is not None:
             self._debt_s += pace_s - (time.monotonic() - began_s)
             if self._debt_s > _LEAST_SLEEP_S:
                 self._debt_s -= self._emulated.pause(self._debt_s)
         return made
 
-    def _computed(self, instruction: Compute, operation: Operation, inputs: Sequence[tuple[str, Key]]) -> dict[Key, torch.Tensor]:
+    def _compute(self, instruction: Compute, operation: Operation, inputs: Sequence[tuple[str, Key]]) -> dict[Key, torch.Tensor]:
         tensors = {name: self._held.get(key) for name, key in inputs}
-        return self._repeated(instruction, operation, tensors)
+        return self._compute_repeatedly(instruction, operation, tensors)
 
     def _part_of_kernel(
         self, instruction: Compute, tensors: Mapping[str, torch.Tensor], region: Region
     ) -> dict[Key, torch.Tensor]:
         """Computes an operation on one chunk."""
-        return self._repeated(instruction, _operation(instruction, region), tensors)
+        return self._compute_repeatedly(instruction, _operation(instruction, region), tensors)
 
-    def _repeated(
+    def _compute_repeatedly(
         self, instruction: Compute, operation: Operation, tensors: Mapping[str, torch.Tensor]
     ) -> dict[Key, torch.Tensor]:
         """Computes an operation, as often as a slow rank has to."""
         self._owed += self._emulated.slowness
         results: tuple[torch.Tensor, ...] = ()
         while not results or self._owed >= 1:
-            results = self._results(instruction, operation, tensors)
+            results = self._compute_guarded(instruction, operation, tensors)
             self._owed -= 1
         return {key: result for key, result in zip(instruction.outputs, results, strict=True) if key}
 
-    def _results(
+    def _compute_guarded(
         self, instruction: Compute, operation: Operation, tensors: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         try:
@@ -193,13 +193,13 @@ class ScheduleExecutor:
         dtype = getattr(torch, plan.values[plan.tensors[key.tensor].value].dtype)
         return torch.zeros(extents(piece.region), dtype=dtype, device=self._links.device)
 
-    def _fused(self, instruction: Fused, pieces: Mapping[Key, torch.Tensor]) -> Made:
+    def _run_kernel(self, instruction: Fused, pieces: Mapping[Key, torch.Tensor]) -> Made:
         run = FusedRun(instruction, pieces, self._links, self._part_of_kernel)
-        made = run.made()
+        made = run.run()
         self.peak_bytes = max(self.peak_bytes, self._held.num_bytes + run.temporary_bytes + sum(t.nbytes for t in made.values()))
         return made
 
-    def _relocated(self, instruction: Relocate, pieces: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+    def _relocate(self, instruction: Relocate, pieces: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
         dtype = getattr(torch, self.schedule.plan.values[instruction.value].dtype)
 
         def empty(shape: tuple[int, ...]) -> torch.Tensor:
@@ -213,7 +213,7 @@ def _operation(instruction: Compute, region: Region) -> Operation:
 
 
 class _Held:
-    """The pieces that a rank holds, and those that are on their way."""
+    """The pieces that a rank holds, and the pieces on their way."""
 
     def __init__(self, rank: int, channels: RankChannels) -> None:
         self._rank = rank

@@ -14,7 +14,7 @@ class RankExited:
     """A rank's process has ended.
 
     Attributes:
-        exit_code: As `subprocess` gives it: negative for a signal; None if nobody knows.
+        exit_code: As `subprocess` gives it: negative for a signal; None if unknown.
     """
 
     exit_code: int | None
@@ -67,12 +67,12 @@ def error_of(
     return PlanRunError(f"rank {rank} lost the others {_at(where[rank], plan)}: {text}", rank=rank, step=where[rank].step)
 
 
-def _ended(gone: RankExited) -> str:
-    if gone.exit_code is None:
+def _ended(exited: RankExited) -> str:
+    if exited.exit_code is None:
         return "has ended"
-    if gone.exit_code < 0:
-        return f"was killed by {signal.Signals(-gone.exit_code).name}"
-    return f"ended with exit code {gone.exit_code}"
+    if exited.exit_code < 0:
+        return f"was killed by {signal.Signals(-exited.exit_code).name}"
+    return f"ended with exit code {exited.exit_code}"
 
 
 def _at(where: RankPosition, plan: Plan | None) -> str:
@@ -82,9 +82,9 @@ def _at(where: RankPosition, plan: Plan | None) -> str:
         return f"in run {where.run}, after the plan's last step"
     match plan.steps[where.step]:
         case Apply() as step:
-            what = f"{step.op} of {step.node}"
+            description = f"{step.op} of {step.node}"
         case Collective() as step:
-            what = f"{step.kind} of {step.source}"
+            description = f"{step.kind} of {step.source}"
         case Transfer() as step:
-            what = f"transfer of {step.source}"
-    return f"in run {where.run}, at step {where.step} of {len(plan.steps)}, {what}"
+            description = f"transfer of {step.source}"
+    return f"in run {where.run}, at step {where.step} of {len(plan.steps)}, {description}"

@@ -33,7 +33,7 @@ class Scatter(Protocol):
     temporary_bytes: int
 
     def begin(self, number: int) -> "Future[Made]":
-        """Has a chunk reduced after all that was begun before."""
+        """Starts the reduction of a chunk, after the earlier chunks."""
         ...
 
 
@@ -54,7 +54,7 @@ class FusedRun:
         self._last_reads = _last_reads(kernel)
         self.temporary_bytes = 0
 
-    def made(self) -> Made:
+    def run(self) -> Made:
         """Runs the kernel, and returns what it makes."""
         channel, num = ThreadChannel(self._links.device), self._kernel.num_chunks
         last: Future[Made] | None = None
@@ -64,7 +64,7 @@ class FusedRun:
             for number in range(num):
                 if number + 1 < num:
                     coming.append(scatter.begin(number + 1))
-                slices = self._computed(number, dict(channel.arrive(coming.pop(0))))
+                slices = self._compute_chunk(number, dict(channel.arrive(coming.pop(0))))
                 last = channel.submit(self._gathering(number, slices))
             if last is not None:
                 channel.arrive(last)
@@ -78,12 +78,14 @@ class FusedRun:
             return OverlappedScatter(self._kernel, self._chunks, self._pieces, (self._links, channel), self._compute)
         return _PlainScatter(self._kernel, self._chunks, self._pieces, self._links, channel)
 
-    def _computed(self, number: int, slices: dict[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
-        """Computes one chunk of everything, and lets go what nothing reads any more."""
-        for index, one in enumerate(self._kernel.computes):
-            tensors = {name: slices[key] if key in slices else self._part(key, number) for name, key in one.inputs.items()}
-            first = next(key for key in one.outputs if key)
-            slices |= self._compute(one, tensors, self._chunks.part(one.region, self._kernel.dims[first], number))
+    def _compute_chunk(self, number: int, slices: dict[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+        """Computes one chunk of everything, and releases what nothing reads afterwards."""
+        for index, instruction in enumerate(self._kernel.computes):
+            tensors = {
+                name: slices[key] if key in slices else self._part(key, number) for name, key in instruction.inputs.items()
+            }
+            first = next(key for key in instruction.outputs if key)
+            slices |= self._compute(instruction, tensors, self._chunks.part(instruction.region, self._kernel.dims[first], number))
             self.temporary_bytes = max(self.temporary_bytes, sum(tensor.nbytes for tensor in slices.values()))
             for key in self._last_reads[index]:
                 slices.pop(key, None)
@@ -93,20 +95,20 @@ class FusedRun:
 
     def _gathering(self, number: int, slices: Mapping[Key, torch.Tensor]) -> Callable[[], Made]:
         def gather() -> Made:
-            for one in self._kernel.gathers:
-                self._gather(one, number, slices[one.source])
+            for exchange in self._kernel.gathers:
+                self._gather(exchange, number, slices[exchange.source])
             return {}
 
         return gather
 
-    def _gather(self, one: CollectiveExchange, number: int, own: torch.Tensor) -> None:
-        regions = [self._chunks.region(region, number) for region in one.before]
-        line = Collectives(self._links, one.ranks, one.index, one.algorithm)
+    def _gather(self, exchange: CollectiveExchange, number: int, own: torch.Tensor) -> None:
+        regions = [self._chunks.region(region, number) for region in exchange.before]
+        line = Collectives(self._links, exchange.ranks, exchange.index, exchange.algorithm)
         sizes = [torch.Size(extents(region)).numel() for region in regions]
-        whole = one.after[one.index]
-        if one.target not in self._made:
-            self._made[one.target] = own.new_empty(extents(whole))
-        target = self._made[one.target]
+        whole = exchange.after[exchange.index]
+        if exchange.target not in self._made:
+            self._made[exchange.target] = own.new_empty(extents(whole))
+        target = self._made[exchange.target]
         for region, flat in zip(regions, line.all_gather(own.contiguous().view(-1), sizes), strict=True):
             target[within(region, whole)] = flat.view(extents(region))
 
@@ -145,9 +147,9 @@ class _PlainScatter:
         self.temporary_bytes = 0
 
     def begin(self, number: int) -> "Future[Made]":
-        return self._channel.submit(lambda: self._reduced(number))
+        return self._channel.submit(lambda: self._reduce(number))
 
-    def _reduced(self, number: int) -> Made:
+    def _reduce(self, number: int) -> Made:
         scatter = self._scatter
         outer, regions = scatter.before[scatter.index], [self._chunks.region(region, number) for region in scatter.after]
         total = self._line.reduce_scatter([self._whole[within(region, outer)].contiguous().view(-1) for region in regions])
@@ -157,5 +159,10 @@ class _PlainScatter:
 def _last_reads(kernel: Fused) -> list[list[Key]]:
     """For each operation, the slices that nothing reads after it."""
     wanted = {*kernel.kept, *(gather.source for gather in kernel.gathers)}
-    last = {key: index for index, one in enumerate(kernel.computes) for key in (*one.makes, *one.reads) if key not in wanted}
+    last = {
+        key: index
+        for index, instruction in enumerate(kernel.computes)
+        for key in (*instruction.makes, *instruction.reads)
+        if key not in wanted
+    }
     return [[key for key, at in last.items() if at == index] for index in range(len(kernel.computes))]

@@ -42,7 +42,7 @@ Lanes: TypeAlias = Mapping[int, Mapping[Pair, MessageLane]]
 
 def lanes_of(plan: Plan) -> Lanes:
     """Returns the lanes of each transfer that has any, by the number of its step."""
-    found: dict[int, dict[Pair, MessageLane]] = {}
+    lanes: dict[int, dict[Pair, MessageLane]] = {}
     number = 0
     for index, step in enumerate(plan.steps):
         if not isinstance(step, Transfer) or not step.edges:
@@ -53,9 +53,9 @@ def lanes_of(plan: Plan) -> Lanes:
                 continue
             sizes = messages[edge.pair]
             lane = MessageLane(number=number, edge=edge, num_bytes=places_of(sizes)[1], num_tensors=len(sizes))
-            found.setdefault(index, {})[edge.pair] = lane
+            lanes.setdefault(index, {})[edge.pair] = lane
             number += 1
-    return found
+    return lanes
 
 
 def message_bytes_of(plan: Plan, step: Transfer) -> Mapping[Pair, int]:
@@ -65,12 +65,12 @@ def message_bytes_of(plan: Plan, step: Transfer) -> Mapping[Pair, int]:
 
 def _messages_of(plan: Plan, step: Transfer) -> Mapping[Pair, list[int]]:
     """The bytes of each tensor."""
-    found: dict[Pair, list[int]] = {}
+    messages: dict[Pair, list[int]] = {}
     width = type_sizes[plan.values[plan.tensors[step.target].value].dtype]
     for move in moves_between(plan, step.source, step.target, step.part):
         if move.source_rank != move.target_rank:
-            found.setdefault((move.source_rank, move.target_rank), []).append(prod(extents(move.region)) * width)
-    return found
+            messages.setdefault((move.source_rank, move.target_rank), []).append(prod(extents(move.region)) * width)
+    return messages
 
 
 def places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -84,9 +84,9 @@ def places_of(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 def slot_bytes_of(lanes: Lanes) -> Mapping[tuple[int, int, int], int]:
     """Returns the bytes of each static slot: by the rank that sends, the one that receives, and its number."""
-    found: dict[tuple[int, int, int], int] = {}
+    num_bytes: dict[tuple[int, int, int], int] = {}
     for lane in (lane for by_pair in lanes.values() for lane in by_pair.values()):
         if lane.edge.kind is ChannelKind.STATIC:
             key = (*lane.edge.pair, lane.edge.slot)
-            found[key] = max(found.get(key, 0), lane.num_bytes)
-    return found
+            num_bytes[key] = max(num_bytes.get(key, 0), lane.num_bytes)
+    return num_bytes

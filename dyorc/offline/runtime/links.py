@@ -77,11 +77,11 @@ class Links:
         return self._groups[ranks]
 
     def announce(self, key: str, text: bytes) -> None:
-        """Tells the others something, by the file through which they met."""
+        """Publishes a value for the other ranks, through the file by which they met."""
         self._store.set(f"dyorc/{key}", text)
 
     def learn(self, key: str) -> bytes:
-        """Returns what another has told; waits for it."""
+        """Waits for a value that another rank publishes."""
         with lost_links():
             return self._store.get(f"dyorc/{key}")
 
@@ -108,20 +108,20 @@ class Links:
         Raises:
             LinkLostError: A rank did not answer in time, or is gone.
         """
-        wanted = [(source, as_bytes(tensor)) for source, tensor in receives if tensor.numel()]
+        incoming = [(source, as_bytes(tensor)) for source, tensor in receives if tensor.numel()]
         with self._counting:
             self.sent_bytes += sum(tensor.nbytes for _, tensor in sends)
-        given: Iterable[Message] = [(target, as_bytes(tensor)) for target, tensor in sends if tensor.numel()]
+        outgoing: Iterable[Message] = [(target, as_bytes(tensor)) for target, tensor in sends if tensor.numel()]
         if self._shaper:
-            given = self._shaper.leaving([(message[0], message[1].nbytes, message) for message in given])
+            outgoing = self._shaper.leaving([(message[0], message[1].nbytes, message) for message in outgoing])
         with lost_links():
             if self.device.type == "cuda":  # NCCL starts both directions together, or neither
-                batch = [dist.P2POp(dist.irecv, tensor, source) for source, tensor in wanted]
-                batch += [dist.P2POp(dist.isend, tensor, target) for target, tensor in given]
+                batch = [dist.P2POp(dist.irecv, tensor, source) for source, tensor in incoming]
+                batch += [dist.P2POp(dist.isend, tensor, target) for target, tensor in outgoing]
                 pending = dist.batch_isend_irecv(batch) if batch else []
             else:
-                pending = [dist.irecv(tensor, source, tag=tag) for source, tensor in wanted]
-                pending += [dist.isend(tensor, target, tag=tag) for target, tensor in given]
+                pending = [dist.irecv(tensor, source, tag=tag) for source, tensor in incoming]
+                pending += [dist.isend(tensor, target, tag=tag) for target, tensor in outgoing]
             for work in pending:
                 if work is not None:
                     work.wait()

@@ -51,13 +51,13 @@ class Media:
         self._timeout_s = timeout_s
         self._blocks: dict[int, ArenaBlock] = {}  # of dynamic messages that were sent, by lane
         self._tiers: dict[tuple[int, int], Any] = {}
-        self._live: set[int] = set()  # where messages begin that somebody still uses
+        self._live: set[int] = set()  # where messages begin that are still used
         self._counting = threading.Lock()
         self._counts: dict[int, int] = {}
         self.copied_bytes = 0
 
     def close(self) -> None:
-        """Lets everything go. Messages that are still used stay until they are not."""
+        """Releases everything. A message in use stays until its last reader is gone."""
         for tier in self._tiers.values():
             tier.close()
         self._ends.close()
@@ -81,7 +81,7 @@ class Media:
                 case ChannelKind.DYNAMIC:
                     self._send_dynamic(lane, tensors)
                 case ChannelKind.GRPC:
-                    self._ends.outgoing.put(lane.number, self._number_of(lane), self._packed(tensors))
+                    self._ends.outgoing.put(lane.number, self._number_of(lane), self._pack(tensors))
                 case ChannelKind.GLOO:
                     raise AssertionError("gloo has no lanes")
         except TransportError as error:
@@ -93,7 +93,7 @@ class Media:
         with self._counting:
             for number in [number for number in self._blocks if not self._ends.boxes[number].is_full]:
                 self._ends.free(self._blocks.pop(number))
-        block = self._ends.allocated(places_of([tensor.nbytes for tensor in tensors])[1])
+        block = self._ends.allocate(places_of([tensor.nbytes for tensor in tensors])[1])
         self._write(block.memory, tensors)
         self._ends.publish(block)
         shapes = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in tensors]
@@ -109,9 +109,9 @@ class Media:
             target.copy_(tensor)
         self._count_copied(sum(tensor.nbytes for tensor in tensors))
 
-    def _packed(self, tensors: Sequence[torch.Tensor]) -> memoryview:
+    def _pack(self, tensors: Sequence[torch.Tensor]) -> memoryview:
         if len(tensors) == 1:
-            whole = self.owned(tensors[0])  # it is kept until the next one is asked for
+            whole = self.own(tensors[0])  # it is kept until the next one is asked for
             if not whole.is_contiguous():
                 self._count_copied(whole.nbytes)
             return as_bytes(whole.contiguous()).numpy().data
@@ -153,7 +153,7 @@ class Media:
                 case ChannelKind.DYNAMIC:
                     return self._receive_dynamic(lane)
                 case ChannelKind.GRPC:
-                    return self._fetched(lane, kinds)
+                    return self._fetch(lane, kinds)
                 case ChannelKind.GLOO:
                     raise AssertionError("gloo has no lanes")
         except TransportError as error:
@@ -187,12 +187,12 @@ class Media:
         weakref.finalize(array, let_go).atexit = False
         return _tensors_in(array, kinds)
 
-    def _fetched(self, lane: MessageLane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
+    def _fetch(self, lane: MessageLane, kinds: Sequence[Kind]) -> list[torch.Tensor]:
         sizes = _sizes_of(kinds)
         num_bytes = sizes[0] if len(sizes) == 1 else places_of(sizes)[1]
         memory = np.empty(num_bytes, np.uint8)
-        told = self._ends.infos[lane.edge.source]
-        holder = TensorHolder(f"rank {lane.edge.source}", "", "", grpc_address=told.grpc_address)
+        info = self._ends.infos[lane.edge.source]
+        holder = TensorHolder(f"rank {lane.edge.source}", "", "", grpc_address=info.grpc_address)
         block = Outgoing.block_of(lane.number, self._number_of(lane))
         self._tier(lane.edge.source).fetch(holder, [ByteSpan(block, 0, num_bytes)], [memory.data])
         return _tensors_in(memory, kinds)
@@ -206,7 +206,7 @@ class Media:
             self._tiers[key] = GrpcTier(TransportConfig(peer_timeout_s=self._timeout_s), self._ends.infos[peer].token)
         return self._tiers[key]
 
-    def owned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def own(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a tensor that may be kept: a copy, if it lies in a message whose place will be written again."""
         if tensor.untyped_storage().data_ptr() not in self._live:
             return tensor

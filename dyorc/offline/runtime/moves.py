@@ -59,12 +59,12 @@ def key_at(plan: Plan, tensor: str, coordinate: Coordinate) -> Key:
 
 def pieces_at(plan: Plan, tensor: str, part: int | None = None) -> list[PieceAt]:
     """Returns every piece of a placed tensor, replicas too, in the order of the mesh; of one part only, if one is given."""
-    mesh, found = plan.mesh_of(tensor), dict[tuple[Key, int], PieceAt]()
+    mesh, pieces = plan.mesh_of(tensor), dict[tuple[Key, int], PieceAt]()
     for coordinate in mesh.coordinates:
         key, rank = key_at(plan, tensor, coordinate), mesh.rank_at(coordinate)
         if part is None or not plan.varies_in_time(tensor) or key.part == part:
-            found.setdefault((key, rank), PieceAt(key, rank, coordinate, plan.region(tensor, coordinate)))
-    return list(found.values())
+            pieces.setdefault((key, rank), PieceAt(key, rank, coordinate, plan.region(tensor, coordinate)))
+    return list(pieces.values())
 
 
 def terms_at(plan: Plan, tensor: str, part: int | None = None) -> list[PieceAt]:

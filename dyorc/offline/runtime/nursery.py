@@ -1,9 +1,9 @@
 """Starts ranks in milliseconds: one process imports what they need, which takes seconds, and forks them.
 
-    with Nursery() as nursery, Ranks(options, nursery.fork) as ranks:
+    with RankForkServer() as server, Ranks(options, server.fork) as ranks:
         ...
 
-`Ranks` has one of its own if it is given none. Whoever runs many groups shares one.
+`Ranks` starts its own by default. Share one to run many groups.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class ForkedRankProcess:
-    """A process that was forked. Its parent is the nursery's process, which tells how it has ended.
+    """A forked rank. Its parent is the fork server's process, which reports its exit code.
 
     Args:
         pid: Its number.
         process: A pidfd of it, this object's from now on.
-        told: Where its exit code is told, this object's from now on; it ends without one when the nursery's process is killed.
+        exit_pipe: Carries its exit code, this object's from now on; empty if the fork server's process is killed.
         wire: The wire to it.
     """
 
-    def __init__(self, pid: int, process: int, told: int, wire: Wire) -> None:
+    def __init__(self, pid: int, process: int, exit_pipe: int, wire: Wire) -> None:
         self.pid = pid
         self.wire = wire
         self._process = process
-        self._told = told
+        self._exit_pipe = exit_pipe
         self._has_ended = False
         self._exit_code: int | None = None
 
@@ -59,24 +59,24 @@ class ForkedRankProcess:
             until_s = time.monotonic() + timeout_s
             if not _is_readable(self._process, timeout_s):
                 raise TimeoutError
-            if _is_readable(self._told, until_s - time.monotonic()):
-                told = os.read(self._told, 16)
-                self._exit_code = int(told) if told else None
+            if _is_readable(self._exit_pipe, until_s - time.monotonic()):
+                text = os.read(self._exit_pipe, 16)
+                self._exit_code = int(text) if text else None
             self._has_ended = True
             os.close(self._process)
-            os.close(self._told)
+            os.close(self._exit_pipe)
         return self._exit_code
 
 
 _Running: TypeAlias = tuple[subprocess.Popen[bytes], socket.socket]
-"""The nursery's process, and the connection to it. It ends when that is closed."""
+"""The fork server's process, and the connection to it. It ends when that is closed."""
 
 
 class RankForkServer:
     """Forks ranks. A context manager, for any thread. It may be used again after it was closed.
 
     A rank gets the environment, folder and output of this process as they are when it is forked; only what libraries read while
-    they are imported is as it was when the nursery was started.
+    they are imported is as it was when the fork server was started.
 
     Args:
         timeout_s: How long its process may take to import, and then to fork.
@@ -106,10 +106,10 @@ class RankForkServer:
     def start(self) -> None:
         """Starts its process, which then imports; does not wait for that."""
         with self._lock:
-            self._started()
+            self._ensure_started()
 
     def remove_at_end(self, folder: str) -> None:
-        """Has its process remove a folder when it ends: also if this process is killed, or ends without closing it.
+        """Sets a folder that its process removes when it ends, also if this process is killed or does not close it.
 
         Args:
             folder: Known from the start of its process on, so from before `start` and `fork`; empty for none.
@@ -124,7 +124,7 @@ class RankForkServer:
             self._end()
 
     def fork(self, send_timeout_s: float) -> RankProcess:
-        """Starts the process of a rank: a `StartRank`. If the nursery's process was killed, another takes its place.
+        """Starts the process of a rank: a `StartRank`. If the fork server's process was killed, another takes its place.
 
         Raises:
             PlanRunError: None can be forked.
@@ -133,22 +133,22 @@ class RankForkServer:
             code = None
             for _ in range(_MAX_ATTEMPTS):
                 try:
-                    return self._forked(self._started(), send_timeout_s)
+                    return self._fork_rank(self._ensure_started(), send_timeout_s)
                 except (EOFError, ConnectionError):
                     code = self._end()
             raise _error(f"the process that forks ranks ended with exit code {code} before it had forked one")
 
-    def _forked(self, running: _Running, send_timeout_s: float) -> ForkedRankProcess:
+    def _fork_rank(self, running: _Running, send_timeout_s: float) -> ForkedRankProcess:
         process, line = running
         ours, its = socket.socketpair()
-        told, tell = os.pipe()
+        exit_pipe, exit_pipe_write = os.pipe()
         folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         try:
-            orders.send(line, {**os.environ, "OMP_NUM_THREADS": "1"}, [its.fileno(), tell, folder, 1, 2])
+            orders.send(line, {**os.environ, "OMP_NUM_THREADS": "1"}, [its.fileno(), exit_pipe_write, folder, 1, 2])
             answer, descriptors = orders.receive(line)
         except BaseException as error:
             ours.close()  # a rank that was forked, but not announced, ends with that
-            os.close(told)
+            os.close(exit_pipe)
             if not isinstance(error, EOFError | ConnectionError):
                 process.kill()  # an answer that comes later would be taken for that of the next order
                 self._end()
@@ -157,12 +157,12 @@ class RankForkServer:
             raise
         finally:
             its.close()
-            os.close(tell)
+            os.close(exit_pipe_write)
             os.close(folder)
         self._has_forked = True
-        return ForkedRankProcess(answer["pid"], descriptors[0], told, wire_over(ours, send_timeout_s))
+        return ForkedRankProcess(answer["pid"], descriptors[0], exit_pipe, wire_over(ours, send_timeout_s))
 
-    def _started(self) -> _Running:
+    def _ensure_started(self) -> _Running:
         if self._running is None:
             ours, its = socket.socketpair()
             with its:

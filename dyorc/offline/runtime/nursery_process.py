@@ -40,13 +40,13 @@ class _Child:
 
     Attributes:
         pid: Its process.
-        process: A pidfd of it.
-        told: The pipe on which its end is told.
+        pidfd: Its process descriptor.
+        exit_pipe: The pipe that reports its exit code.
     """
 
     pid: int
-    process: int
-    told: int
+    pidfd: int
+    exit_pipe: int
 
 
 class RankForkServerProcess:
@@ -76,44 +76,44 @@ class RankForkServerProcess:
                     else:
                         self._collect(key.data)
         for child in self._children:
-            signal.pidfd_send_signal(child.process, signal.SIGKILL)
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
             os.waitpid(child.pid, 0)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)  # the parent may be doing it as well
             sweep(MEMORY_FOLDER)
 
     def _fork(self, environment: Mapping[str, str], descriptors: list[int]) -> None:
-        wire, told, *others = descriptors
+        wire, exit_pipe, *others = descriptors
         pid = os.fork()
         if pid == 0:
-            self._live(environment, descriptors)
-        child = _Child(pid, os.pidfd_open(pid), told)
+            self._become_rank(environment, descriptors)
+        child = _Child(pid, os.pidfd_open(pid), exit_pipe)
         self._children.add(child)
-        self._selector.register(child.process, selectors.EVENT_READ, child)
+        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         for descriptor in (wire, *others):
             os.close(descriptor)
-        orders.send(self._parent, {"pid": pid}, [child.process])
+        orders.send(self._parent, {"pid": pid}, [child.pidfd])
 
     def _collect(self, child: _Child) -> None:
-        """Takes a rank that has ended, and tells how."""
+        """Collects a rank that has ended, and reports its exit code."""
         code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
         self._children.remove(child)
-        self._selector.unregister(child.process)
-        os.close(child.process)
-        with contextlib.suppress(BrokenPipeError):  # nobody wants to know
-            os.write(child.told, str(code).encode())
-        os.close(child.told)
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
+        with contextlib.suppress(BrokenPipeError):  # the parent has closed it
+            os.write(child.exit_pipe, str(code).encode())
+        os.close(child.exit_pipe)
 
-    def _live(self, environment: Mapping[str, str], descriptors: list[int]) -> NoReturn:
+    def _become_rank(self, environment: Mapping[str, str], descriptors: list[int]) -> NoReturn:
         """Is a forked process, from its first instruction to its last."""
         try:
-            wire, told, folder, *output = descriptors
-            self._let_go(told)
+            wire, exit_pipe, folder, *output = descriptors
+            self._close_inherited(exit_pipe)
             os.setsid()  # Ctrl-C is the parent's to handle
             for number, descriptor in enumerate(output, start=1):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
-            settle(environment, folder)
+            adopt_environment(environment, folder)
             self._become(socket.socket(fileno=wire))
         except BaseException:
             traceback.print_exc()
@@ -121,17 +121,17 @@ class RankForkServerProcess:
             sys.stderr.flush()
             os._exit(1)
 
-    def _let_go(self, told: int) -> None:
-        """Closes what belongs to the nursery and to other ranks: as long as it is open, they seem to be there."""
-        os.close(told)
+    def _close_inherited(self, exit_pipe: int) -> None:
+        """Closes the descriptors of the fork server and of other ranks: an open copy would make them look alive."""
+        os.close(exit_pipe)
         self._selector.close()
         self._parent.close()
         for child in self._children:
-            os.close(child.process)
-            os.close(child.told)
+            os.close(child.pidfd)
+            os.close(child.exit_pipe)
 
 
-def settle(environment: Mapping[str, str], folder: int) -> None:
+def adopt_environment(environment: Mapping[str, str], folder: int) -> None:
     """Makes a forked process what a new one would be.
 
     Args:

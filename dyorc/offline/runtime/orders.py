@@ -1,4 +1,4 @@
-"""What a nursery and its process say to each other: JSON with descriptors, over a Unix socket. One thread at each end."""
+"""The messages between a rank fork server and its process: JSON with descriptors, over a Unix socket. One thread at each end."""
 
 import array
 import json

@@ -12,7 +12,7 @@ class Outgoing:
     """What a tensor server reads from: a message of a lane is let go when the next one of that lane is asked for.
 
     Args:
-        timeout_s: How long somebody who asks waits for a message.
+        timeout_s: How long a reader waits for a message.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -27,7 +27,7 @@ class Outgoing:
         return number << _LANE_BITS | lane
 
     def put(self, lane: int, number: int, message: memoryview) -> None:
-        """Has a message ready."""
+        """Offers a message."""
         with self._changed:
             self._messages[self.block_of(lane, number)] = message
             self._changed.notify_all()
@@ -36,7 +36,7 @@ class Outgoing:
         """Returns bytes of a message; waits for it.
 
         Raises:
-            TensorLostError: It did not come in time, or nobody sends any more.
+            TensorLostError: It did not come in time, or the sender has closed.
             TransportError: It has no such bytes.
         """
         end_s = time.monotonic() + self._timeout_s

@@ -68,13 +68,15 @@ class OverlappedScatter:
         scatter, cuts = self._kernel.scatter, self._kernel.cuts
         cut = within(region, scatter.before[scatter.index])[self._chunks.dim]
         made: dict[Key, torch.Tensor] = {}
-        for one in self._kernel.products:
+        for instruction in self._kernel.products:
             tensors: dict[str, torch.Tensor] = {}
-            for name, key in one.inputs.items():
+            for name, key in instruction.inputs.items():
                 if key in made:
                     tensors[name] = made[key]
                 else:
                     whole = self._pieces[key]
                     tensors[name] = whole.narrow(cuts[key], cut.start, cut.stop - cut.start) if key in cuts else whole
-            made |= self._compute(one, tensors, narrowed(one.region, cuts[one.makes[0]], cut.start, cut.stop))
+            made |= self._compute(
+                instruction, tensors, narrowed(instruction.region, cuts[instruction.makes[0]], cut.start, cut.stop)
+            )
         return made[scatter.source]

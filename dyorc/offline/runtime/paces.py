@@ -25,5 +25,5 @@ def paces_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> Iterator[t
 def links_of(cluster: Cluster) -> dict[tuple[int, int], LinkShape]:
     """Returns links between ranks that are as fast as those of a cluster."""
     pairs = [(source, target) for source in range(cluster.num_ranks) for target in range(cluster.num_ranks) if source != target]
-    found = {pair: cluster.link_between(*pair) for pair in pairs}
-    return {pair: LinkShape(bytes_per_s=link.bytes_per_s, latency_s=link.latency_s) for pair, link in found.items()}
+    links = {pair: cluster.link_between(*pair) for pair in pairs}
+    return {pair: LinkShape(bytes_per_s=link.bytes_per_s, latency_s=link.latency_s) for pair, link in links.items()}

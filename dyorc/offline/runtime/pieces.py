@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dyorc.offline.runtime.media import Media
 
 _NOTHING = torch.empty(0)
-"""Stands for what is still to come."""
+"""A placeholder for what has not arrived."""
 
 
 def combine_pieces(instruction: CombinePieces, sources: Sequence[torch.Tensor]) -> dict[Key, torch.Tensor]:
@@ -54,9 +54,9 @@ def exchange_pieces(instruction: CollectiveExchange, piece: torch.Tensor, links:
         case CollectiveKind.ALL_TO_ALL:
             blocks = [_flat(_cut(piece, before[index], region)) for region in after]
             arriving = [overlap(region, after[index]) for region in before]
-            largest = max(_size(overlap(one, other)) for one in before for other in after)
-            found = line.all_to_all(blocks, [_size(region) for region in arriving], largest)
-            return _together(after[index], arriving, found)
+            largest = max(_size(overlap(held, wanted)) for held in before for wanted in after)
+            received = line.all_to_all(blocks, [_size(region) for region in arriving], largest)
+            return _together(after[index], arriving, received)
         case CollectiveKind.SLICE | CollectiveKind.MASK:
             raise AssertionError(f"{instruction.kind} needs no other rank")
 
@@ -70,28 +70,28 @@ def relocate_pieces(
     media: "Media | None",
 ) -> dict[Key, torch.Tensor]:
     """Sends what others need, and puts together what this rank does; `empty` makes a tensor of the value's type."""
-    found: list[torch.Tensor] = []  # in the order of the moves, in which they are added
+    parts_moved: list[torch.Tensor] = []  # in the order of the moves, in which they are added
     for move in instruction.moves:
         is_held = move.source_rank == rank
-        found.append(pieces[move.source][within(move.region, move.source_region)] if is_held else _NOTHING)
+        parts_moved.append(pieces[move.source][within(move.region, move.source_region)] if is_held else _NOTHING)
     by_lane, others = dict[MessageLane, list[int]](), list[int]()
     for number, move in enumerate(instruction.moves):
         if move.source_rank != move.target_rank:
             lane = instruction.lanes.get((move.source_rank, move.target_rank))
             (others if lane is None else by_lane.setdefault(lane, [])).append(number)
-    given = {lane: [found[n] for n in numbers] for lane, numbers in by_lane.items() if lane.edge.source == rank}
+    outgoing = {lane: [parts_moved[n] for n in numbers] for lane, numbers in by_lane.items() if lane.edge.source == rank}
     if media:
-        leaving = [(lane.edge.target, sum(t.nbytes for t in tensors), (lane, tensors)) for lane, tensors in given.items()]
+        leaving = [(lane.edge.target, sum(t.nbytes for t in tensors), (lane, tensors)) for lane, tensors in outgoing.items()]
         for lane, tensors in links.leaving(leaving):
             media.send(lane, tensors)  # does not wait for what is received below
-    _exchange(instruction, rank, others, found, (empty, links))
+    _exchange(instruction, rank, others, parts_moved, (empty, links))
     for lane, numbers in by_lane.items():
         if media and lane.edge.target == rank:
             shapes = [extents(instruction.moves[number].region) for number in numbers]
             for number, part in zip(numbers, media.receive(lane, shapes, empty(()).dtype), strict=True):
-                found[number] = part
+                parts_moved[number] = part
     parts: dict[Key, list[tuple[Region, torch.Tensor]]] = {key: [] for key in instruction.targets}
-    for move, part in zip(instruction.moves, found, strict=True):
+    for move, part in zip(instruction.moves, parts_moved, strict=True):
         if move.target_rank == rank:
             parts[move.target].append((move.region, part))
     return {key: _sum_of(region, parts[key], empty) for key, region in instruction.targets.items()}
@@ -101,17 +101,17 @@ def _exchange(
     instruction: Relocate,
     rank: int,
     numbers: Sequence[int],
-    found: list[torch.Tensor],
+    parts_moved: list[torch.Tensor],
     by: tuple[Callable[[tuple[int, ...]], torch.Tensor], Links],
 ) -> None:
     """Sends and receives what goes through torch.distributed."""
     (empty, links), sends, receives = by, list[Message](), list[Message]()
     for move, number in ((instruction.moves[number], number) for number in numbers):
         if move.source_rank == rank:
-            sends.append((move.target_rank, found[number].contiguous()))
+            sends.append((move.target_rank, parts_moved[number].contiguous()))
         else:
-            found[number] = empty(extents(move.region))
-            receives.append((move.source_rank, found[number]))
+            parts_moved[number] = empty(extents(move.region))
+            receives.append((move.source_rank, parts_moved[number]))
     links.exchange(sends, receives, tag=0 if instruction.peer is None else 1)
 
 

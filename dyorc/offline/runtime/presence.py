@@ -1,6 +1,6 @@
-"""Says to other processes that this one is there, or at something: by a lock on a file.
+"""Marks a process as alive, or as using something, by a lock on a file.
 
-The kernel frees it however the process ends, and nobody is taken for alive because another process has its number now.
+The kernel frees the lock however the process ends, and a reused process id cannot be mistaken for a live process.
 """
 
 import fcntl
@@ -9,21 +9,21 @@ from pathlib import Path
 
 
 class PresenceLock:
-    """The file of one process, for itself and for those who look. Not for several threads."""
+    """The lock file of one process, for itself and for observers. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def enter(self) -> None:
-        """Says that this process is there."""
+        """Takes the lock: this process is present."""
         fcntl.flock(self._file, fcntl.LOCK_EX)  # who looks holds it for a moment
 
     def leave(self) -> None:
-        """Says that it is not there any more."""
+        """Releases the lock."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def is_taken(self) -> bool:
-        """Whether another process is there."""
+        """Whether another process holds the lock."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -32,5 +32,5 @@ class PresenceLock:
         return False
 
     def close(self) -> None:
-        """Leaves, and lets the file go."""
+        """Releases the lock, and closes the file."""
         os.close(self._file)

@@ -27,7 +27,7 @@ class RankProcess(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> int | None:
-        """Waits until it has ended, and returns its exit code, negative for a signal; None if nobody knows.
+        """Waits until it has ended, and returns its exit code, negative for a signal; None if unknown.
 
         Raises:
             TimeoutError: It has not ended within this time.

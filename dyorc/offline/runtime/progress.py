@@ -23,7 +23,7 @@ class RankProgress:
             self._memory = mmap.mmap(file.fileno(), _PLACE.size * num_ranks)
 
     def note(self, rank: int, run: int, step: int) -> None:
-        """Says how far a rank is."""
+        """Records how far a rank is."""
         _PLACE.pack_into(self._memory, _PLACE.size * rank, run, step)
 
     def of(self, rank: int) -> tuple[int, int]:

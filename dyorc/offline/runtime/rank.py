@@ -1,8 +1,8 @@
-"""The process of one rank: does what its parent tells it, one thing after the other.
+"""The process of one rank: carries out its parent's messages one after the other.
 
     python -m dyorc.offline.runtime.rank FILE_DESCRIPTOR
 
-Computes with one thread, unless it was forked by somebody who says otherwise. Ends when the parent says so or goes away, whatever
+Computes with one thread, unless its fork server sets another number. Ends when the parent says so or goes away, whatever
 it is doing then.
 """
 
@@ -122,13 +122,13 @@ class Rank:
             TurnTaker(message.turns, self._start.rank) if message.turns else None,
             {step: pace_s for step, rank, pace_s in message.paces if rank == self._start.rank},
             lanes,
-            self._opened(lanes) if lanes else None,
+            self._open_media(lanes) if lanes else None,
         )
         loaded = _Loaded(plan, work, message.updates, state, partial(self._executor, work))
         self._links.prepare(loaded.ready(0)[0].schedule.groups)  # the same for any number of samples
         return loaded
 
-    def _opened(self, lanes: Lanes) -> "Media":
+    def _open_media(self, lanes: Lanes) -> "Media":
         """Opens this rank's ends of a plan's edges; what that needs is imported by plans that have some."""
         from dyorc.offline.runtime.ends import ChannelEndpoints
         from dyorc.offline.runtime.media import Media
@@ -228,13 +228,13 @@ class _Loaded:
         """Returns what runs the plan for so many samples, and the pieces that it begins each time with. Both are prepared once.
 
         Args:
-            num_samples: How many; 0 stands for as many as the plan was made for.
+            num_samples: How many; 0 means as many as the plan was made for.
         """
         if num_samples not in self._ready:
-            self._ready[num_samples] = self._prepared(num_samples)
+            self._ready[num_samples] = self._prepare(num_samples)
         return self._ready[num_samples]
 
-    def _prepared(self, num_samples: int) -> tuple[ScheduleExecutor, Pieces]:
+    def _prepare(self, num_samples: int) -> tuple[ScheduleExecutor, Pieces]:
         plan = for_samples(self.plan, num_samples) if num_samples else self.plan
         pairs = [(update.made, update.source) for update in self._updates]
         schedule = schedule_of(plan, self.work.rank, then=pairs, lanes=self.work.lanes)
@@ -250,22 +250,22 @@ class _Loaded:
         """Gives sources their new values."""
         for update in self._updates:
             for key in [key for key in self.state if key.tensor == update.source]:
-                found = made[Key(then_id(update.made, key.tensor), key.part)]
+                tensor = made[Key(then_id(update.made, key.tensor), key.part)]
                 if update.learning_rate is None:
-                    self.state[key] = found.contiguous()
+                    self.state[key] = tensor.contiguous()
                 else:
-                    self.state[key] = torch.sub(self.state[key], found, alpha=update.learning_rate)
+                    self.state[key] = torch.sub(self.state[key], tensor, alpha=update.learning_rate)
 
 
 def _read_state(plan: Plan, rank: int, path: Path, device: torch.device) -> dict[Key, torch.Tensor]:
-    found: dict[Key, torch.Tensor] = {}
-    with Checkpoint.opened(path) as checkpoint:
+    state: dict[Key, torch.Tensor] = {}
+    with Checkpoint.open(path) as checkpoint:
         for value, tensors in plan.sources.items():
             if plan.values[value].kind is ValueKind.INPUT:
                 continue
             for piece in [piece for tensor in tensors for piece in pieces_at(plan, tensor) if piece.rank == rank]:
-                found[piece.key] = checkpoint.read_piece(plan, piece).to(device)
-    return found
+                state[piece.key] = checkpoint.read_piece(plan, piece).to(device)
+    return state
 
 
 def serve(wire: Wire) -> None:
@@ -285,7 +285,7 @@ def serve(wire: Wire) -> None:
             assert isinstance(message, LoadMessage | StepMessage | SaveMessage | FetchMessage), "the parent says nothing else"
             wire.send(*rank.handle(message, pieces))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody is left to answer
+        return  # the parent is gone
     except BaseException as error:
         with contextlib.suppress(EOFError, OSError):
             wire.send(FailedMessage(error=f"{type(error).__name__}: {error}", is_of_link=isinstance(error, LinkLostError)))

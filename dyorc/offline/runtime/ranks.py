@@ -1,4 +1,4 @@
-"""The parent of the ranks: starts one process for each, tells them what to run, and ends them all when one fails.
+"""The parent of the ranks: starts one process for each, sends them plans and steps, and ends them all when one fails.
 
     with Ranks(RankOptions(num_ranks=2)) as ranks:
         results = ranks.run(plan, sources)
@@ -129,7 +129,7 @@ class Ranks:
         self._options = options
         self._num = options.num_ranks
         self._start_rank = start_rank
-        self._nursery = RankForkServer(options.start_timeout_s)
+        self._fork_server = RankForkServer(options.start_timeout_s)
         self._processes: list[RankProcess] = []
         self._folder: Path | None = None
         self._progress: RankProgress | None = None
@@ -152,11 +152,11 @@ class Ranks:
         """
         inside = self._options.folder
         self._folder = Path(tempfile.mkdtemp(prefix="ranks." if inside else "dyorc-ranks-", dir=inside or None))
-        self._nursery.remove_at_end(str(self._folder))
+        self._fork_server.remove_at_end(str(self._folder))
         try:
             self._progress = RankProgress(self._folder / "progress", self._num)
             device = _device_for(self._options.device, self._num)
-            start_rank = self._start_rank or (spawn_rank if device == "cuda" else self._nursery.fork)
+            start_rank = self._start_rank or (spawn_rank if device == "cuda" else self._fork_server.fork)
             for _ in range(self._num):
                 self._processes.append(start_rank(self._options.timeout_s))
             for rank in range(self._num):
@@ -198,12 +198,12 @@ class Ranks:
                 rank.kill()
                 rank.wait(_STOP_TIMEOUT_S)
             rank.wire.end.close()
-        self._nursery.close()
+        self._fork_server.close()
         if self._progress:
             self._progress.close()
             self._progress = None
         if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)  # the nursery may have done it
+            shutil.rmtree(self._folder, ignore_errors=True)  # the fork server may have done it
             self._folder = None
             sweep(MEMORY_FOLDER)  # of ranks that were killed while they opened each other's memory
 
@@ -355,7 +355,7 @@ class Ranks:
         return self._plan
 
     def _cut(self, plan: Plan, sources: Mapping[str, torch.Tensor], names: Sequence[str]) -> list[dict[Key, torch.Tensor]]:
-        found: list[dict[Key, torch.Tensor]] = [{} for _ in range(self._num)]
+        pieces: list[dict[Key, torch.Tensor]] = [{} for _ in range(self._num)]
         for name in names:
             value = plan.values[name]
             if name not in sources:
@@ -365,8 +365,8 @@ class Ranks:
                 raise PlanError(f"the plan needs {name} as {value.dtype} {list(value.shape)}, and it was given as {has}")
             for tensor in plan.sources[name]:
                 for piece, array in pieces_of(plan, tensor, sources[name], TorchAlgebra()).items():
-                    found[piece.rank][Key(piece.tensor, piece.part)] = array
-        return found
+                    pieces[piece.rank][Key(piece.tensor, piece.part)] = array
+        return pieces
 
     def _send(self, rank: int, message: Message, pieces: Pieces | None = None) -> None:
         try:
@@ -378,24 +378,24 @@ class Ranks:
 
     def _answers(self, timeout_s: float) -> list[tuple[DoneMessage, dict[Key, torch.Tensor]]]:
         """Waits for one answer of each rank."""
-        found: dict[int, tuple[DoneMessage, dict[Key, torch.Tensor]]] = {}
+        answers: dict[int, tuple[DoneMessage, dict[Key, torch.Tensor]]] = {}
         moved_s, before = time.monotonic(), self.where()
-        while len(found) < self._num:
-            for rank, answer in self._next({rank for rank in range(self._num) if rank not in found}):
+        while len(answers) < self._num:
+            for rank, answer in self._next({rank for rank in range(self._num) if rank not in answers}):
                 if not isinstance(answer, tuple):
-                    self._give_up({rank: answer}, time.monotonic() + _GRACE_S, done=found)
-                found[rank] = answer  # pyright: ignore[reportArgumentType]
+                    self._give_up({rank: answer}, time.monotonic() + _GRACE_S, done=answers)
+                answers[rank] = answer  # pyright: ignore[reportArgumentType]
             if (now := self.where()) != before or not before:
                 moved_s, before = time.monotonic(), now
             if time.monotonic() > moved_s + timeout_s:
-                self._give_up({}, time.monotonic(), done=found)
-        return [found[rank] for rank in range(self._num)]
+                self._give_up({}, time.monotonic(), done=answers)
+        return [answers[rank] for rank in range(self._num)]
 
     def _next(
         self, ranks: set[int], timeout_s: float = 0.2
     ) -> list[tuple[int, Event | tuple[DoneMessage, dict[Key, torch.Tensor]]]]:
         """Waits a little for answers, and for the ends of processes."""
-        found: list[tuple[int, Event | tuple[DoneMessage, dict[Key, torch.Tensor]]]] = []
+        events: list[tuple[int, Event | tuple[DoneMessage, dict[Key, torch.Tensor]]]] = []
         with selectors.DefaultSelector() as selector:
             for rank in ranks:
                 selector.register(self._processes[rank].wire.end, selectors.EVENT_READ, rank)
@@ -405,11 +405,11 @@ class Ranks:
             try:
                 message, pieces = process.wire.receive()
             except (EOFError, OSError):
-                found.append((rank, RankExited(process.wait(_STOP_TIMEOUT_S))))
+                events.append((rank, RankExited(process.wait(_STOP_TIMEOUT_S))))
                 continue
             assert isinstance(message, DoneMessage | FailedMessage), "ranks say nothing else"
-            found.append((rank, message if isinstance(message, FailedMessage) else (message, pieces)))
-        return found
+            events.append((rank, message if isinstance(message, FailedMessage) else (message, pieces)))
+        return events
 
     def _give_up(self, events: dict[int, Event], until_s: float, done: Mapping[int, object] | None = None) -> None:
         """Looks for the rank that is to blame until a time, ends all, and raises."""
@@ -432,7 +432,7 @@ class Ranks:
 
 
 def _whole(plan: Plan, tensors: Mapping[str, str], pieces: Sequence[Pieces]) -> dict[str, torch.Tensor]:
-    named = {Piece(key.tensor, rank, key.part): t for rank, found in enumerate(pieces) for key, t in found.items()}
+    named = {Piece(key.tensor, rank, key.part): t for rank, held in enumerate(pieces) for key, t in held.items()}
     return {value: whole_of(plan, tensor, named, TorchAlgebra()) for value, tensor in tensors.items()}
 
 

@@ -26,7 +26,7 @@ class Compute:
         arguments: With the ids of placed tensors.
         keywords: The same, by name.
         inputs: For each of those ids, the piece.
-        outputs: The pieces that it makes; None for an output nobody reads.
+        outputs: The pieces that it makes; None for an unread output.
         region: Of the first that is read.
     """
 
@@ -117,13 +117,13 @@ class CollectiveExchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocate:
-    """Send regions of pieces to ranks that need them, and put pieces together from those that come.
+    """Send regions of pieces to ranks that need them, and assemble pieces from the arriving regions.
 
     Attributes:
         step: The number of the plan's step.
         value: What is moved.
         targets: What this rank makes, and what each covers.
-        moves: Those that begin or end here, in the order of all ranks.
+        moves: The moves that begin or end here, in the order of all ranks.
         is_between_two: Whether one rank sends to one other, in all of the plan's step.
         lanes: Of the messages that do not go through torch.distributed, by the ranks that send and receive.
     """
@@ -216,14 +216,14 @@ class RankSchedule:
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The sets of ranks that this plan's collectives run among: the same for all ranks, in the same order."""
-        found: dict[tuple[int, ...], None] = {}
+        groups: dict[tuple[int, ...], None] = {}
         for step in self.plan.steps:
             if isinstance(step, Collective):
                 mesh = self.plan.mesh_of(step.source)
                 axis = mesh.axis_index(step.axis)
                 if not mesh.axes[axis].is_time and step.kind not in _LOCAL_KINDS:
-                    found |= {tuple(mesh.rank_at(c) for c in line): None for line in mesh.lines(axis)}
-        return tuple(ranks for ranks in found if len(ranks) > 1)
+                    groups |= {tuple(mesh.rank_at(c) for c in line): None for line in mesh.lines(axis)}
+        return tuple(ranks for ranks in groups if len(ranks) > 1)
 
 
 _LOCAL_KINDS = (CollectiveKind.SLICE, CollectiveKind.MASK)
@@ -250,11 +250,11 @@ def schedule_of(
     instructions: list[Instruction] = []
     for number, step in enumerate(plan.steps):
         if number in kernels:
-            instructions += _fused(plan, rank, kernels[number])
+            instructions += _kernel_of(plan, rank, kernels[number])
         elif number not in inside:
             instructions += _of_step(plan, rank, number, step, (lanes or {}).get(number, {}))
     for source, target in then:
-        instructions += _relocated(plan, rank, len(plan.steps), Transfer(source=source, target=target), {}, renamed=source)
+        instructions += _relocate_of(plan, rank, len(plan.steps), Transfer(source=source, target=target), {}, renamed=source)
     last = {key: at for at, instruction in enumerate(instructions) for key in (*instruction.makes, *instruction.reads)}
     kept = set(plan.results.values())
     releases: list[list[Key]] = [[] for _ in instructions]
@@ -307,27 +307,27 @@ def _of_step(
     match step:
         case Apply():
             if rank in plan.meshes[step.mesh].ranks:
-                yield _computed(plan, rank, number, step)
+                yield _compute_of(plan, rank, number, step)
         case Collective():
             if rank in plan.mesh_of(step.source).ranks:
-                yield from _changed(plan, rank, number, step)
+                yield from _collectives_of(plan, rank, number, step)
         case Transfer():
-            yield from _relocated(plan, rank, number, step, lanes)
+            yield from _relocate_of(plan, rank, number, step, lanes)
 
 
-def _fused(plan: Plan, rank: int, kernel: Kernel) -> Iterator[Instruction]:
+def _kernel_of(plan: Plan, rank: int, kernel: Kernel) -> Iterator[Instruction]:
     """One instruction for a kernel; on a line of one rank, its steps by themselves."""
     parts, steps = parts_of(plan, kernel), range(kernel.first, kernel.end)
     mesh = plan.mesh_of(parts.scatter.source)
     if rank not in mesh.ranks:
         return
-    found = [instruction for number in steps for instruction in _of_step(plan, rank, number, plan.steps[number])]
-    exchanges = tuple(instruction for instruction in found if isinstance(instruction, CollectiveExchange))
+    instructions = [instruction for number in steps for instruction in _of_step(plan, rank, number, plan.steps[number])]
+    exchanges = tuple(instruction for instruction in instructions if isinstance(instruction, CollectiveExchange))
     if not exchanges:
-        yield from found
+        yield from instructions
         return
     axis, overlap = mesh.axis_index(parts.scatter.axis), kernel.overlap
-    computes = tuple(instruction for instruction in found if isinstance(instruction, Compute))
+    computes = tuple(instruction for instruction in instructions if isinstance(instruction, Compute))
     names = [*parts.reads, parts.scatter.target, *(name for step in parts.applies for name in step.outputs if name)]
     dims = {Key(n, 0): p.dim for n in names if isinstance(p := plan.tensors[n].layout[axis], Shard)}
     gathered = {step.target for step in parts.gathers}
@@ -345,7 +345,7 @@ def _fused(plan: Plan, rank: int, kernel: Kernel) -> Iterator[Instruction]:
     )
 
 
-def _computed(plan: Plan, rank: int, number: int, step: Apply) -> Compute:
+def _compute_of(plan: Plan, rank: int, number: int, step: Apply) -> Compute:
     coordinate = plan.meshes[step.mesh].coordinate_of(rank, step.part)
     first = next(output for output in step.outputs if output)
     return Compute(
@@ -359,7 +359,7 @@ def _computed(plan: Plan, rank: int, number: int, step: Apply) -> Compute:
     )
 
 
-def _changed(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[Instruction]:
+def _collectives_of(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[Instruction]:
     mesh = plan.mesh_of(step.source)
     axis, time = mesh.axis_index(step.axis), mesh.time_axis
     seen: set[tuple[Key, ...]] = set()
@@ -374,9 +374,9 @@ def _changed(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[I
             continue
         seen.add(made)
         if mesh.axes[axis].is_time:
-            yield _combined(plan, number, step, line, range(len(line)))
+            yield _combine_of(plan, number, step, line, range(len(line)))
         elif step.kind in _LOCAL_KINDS or len(line) == 1:
-            yield _combined(plan, number, step, line, [index])
+            yield _combine_of(plan, number, step, line, [index])
         else:
             yield CollectiveExchange(
                 step=number,
@@ -391,7 +391,7 @@ def _changed(plan: Plan, rank: int, number: int, step: Collective) -> Iterator[I
             )
 
 
-def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordinate], indices: Sequence[int]) -> CombinePieces:
+def _combine_of(plan: Plan, number: int, step: Collective, line: Sequence[Coordinate], indices: Sequence[int]) -> CombinePieces:
     """`indices`: which pieces of the line this rank makes, and reads."""
     axis = plan.mesh_of(step.source).axis_index(step.axis)
     before, after = plan.tensors[step.source].layout[axis], plan.tensors[step.target].layout[axis]
@@ -412,7 +412,7 @@ def _combined(plan: Plan, number: int, step: Collective, line: Sequence[Coordina
     )
 
 
-def _relocated(
+def _relocate_of(
     plan: Plan, rank: int, number: int, step: Transfer, lanes: Mapping[Pair, MessageLane], renamed: str = ""
 ) -> Iterator[Relocate]:
     every = list(moves_between(plan, step.source, step.target, step.part))

@@ -14,7 +14,7 @@ Thing = TypeVar("Thing")
 
 
 class Shaper(Protocol):
-    """Says in which order, and when, what a rank sends may leave."""
+    """Decides in which order, and when, a rank's messages may leave."""
 
     def leaving(self, sends: Sequence[tuple[int, int, Thing]]) -> Iterator[Thing]:
         """Yields things when they may leave: each comes with the rank that it goes to, and its bytes."""
@@ -38,7 +38,7 @@ class LinkShape:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Says when messages leave over one link, in one direction."""
+    """Computes when messages leave over one link, in one direction."""
 
     shape: LinkShape
     _free_s: float = field(default=float("-inf"))  # when all earlier messages have passed, were there no burst
@@ -55,7 +55,7 @@ class Buckets:
 
     Args:
         rank: Which one.
-        shapes: Of links by source and target; those that are not there are as fast as the machine.
+        shapes: Of links by source and target; other links are as fast as the machine.
         pause: Waits until so many seconds of sending are done.
     """
 

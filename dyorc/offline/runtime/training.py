@@ -123,11 +123,11 @@ def steps_of(
     first: int,
 ) -> Iterator[RunResult]:
     """Trains step after step on ranks that have loaded it, and yields what each step gave."""
-    begun = first
+    num_begun = first
     for step in range(first, training.steps):
-        while begun < min(step + _MAX_BEGUN, _next_due(step, training)):
-            ranks.begin_step(make_batch(begun), [program.loss])
-            begun += 1
+        while num_begun < min(step + _MAX_BEGUN, _next_due(step, training)):
+            ranks.begin_step(make_batch(num_begun), [program.loss])
+            num_begun += 1
         ran = ranks.end_step()
         if training.checkpoint is not None and _is_due(step + 1, training):
             ranks.save(training.checkpoint, step + 1)
@@ -156,6 +156,6 @@ def _next_due(step: int, training: Training) -> int:
     return next(number for number in range(step + 1, training.steps + 1) if _is_due(number, training))
 
 
-def losses_equal(one: Sequence[float], other: Sequence[float], tolerance: float) -> bool:
+def losses_equal(losses: Sequence[float], other: Sequence[float], tolerance: float) -> bool:
     """Whether two runs had the same losses."""
-    return len(one) == len(other) and all(abs(a - b) <= tolerance for a, b in zip(one, other, strict=True))
+    return len(losses) == len(other) and all(abs(a - b) <= tolerance for a, b in zip(losses, other, strict=True))

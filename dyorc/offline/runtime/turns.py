@@ -11,9 +11,9 @@ comes out.
     FOLDER/RANK        for each resource [turn: u64, since_ns: u64], then for each job [is_late: u64], in the machine's byte order
     FOLDER/RANK.JOB    taken by the job's process as long as it takes part (`presence.py`)
 
-There is no lock on a board, which a process that is stopped could hold. Whoever ends a turn or passes it over writes the number
-of the next, so two who do so at once write the same. One who was stopped just before may set it back: each job passes over those
-of its own turns that lie behind it, so that it comes forward again.
+A board has no lock, which a stopped process could hold. A process that ends a turn or passes it over writes the number of the
+next turn, so two that do so at once write the same number. A process that was stopped just before may set it back: each job
+passes over its own past turns, so that the number advances again.
 """
 
 import mmap
@@ -28,7 +28,7 @@ from dyorc.offline.runtime.presence import PresenceLock
 
 _POLL_S = 0.0003
 _LOOK_S = 0.02
-"""How often those who wait look for a job that is gone or late."""
+"""How often a waiting job checks for a job that is gone or late."""
 _WORD = 8
 
 
@@ -99,11 +99,11 @@ class Board:
             self._words[2 * resource + 1] = time.monotonic_ns()
 
     def leave(self) -> None:
-        """Takes no turn any more."""
+        """Stops taking turns."""
         self._there[self._job].leave()
 
     def close(self) -> None:
-        """Leaves, and lets the files go."""
+        """Leaves, and closes the files."""
         for presence in self._there:
             presence.close()
         self._words.release()
@@ -118,7 +118,7 @@ class Board:
         self._words[self._late_at + self._job] = False
         next_look_s = 0.0
         while (now := self._words[2 * resource]) < turn:
-            if self._is_nobodys(resource, now):
+            if self._is_unowned(resource, now):
                 self.end(resource, now)
             elif time.monotonic() < next_look_s:
                 time.sleep(_POLL_S)
@@ -139,7 +139,7 @@ class Board:
         owner = self._lines[resource][place]
         return owner if period >= owner.delay else None
 
-    def _is_nobodys(self, resource: int, turn: int) -> bool:
+    def _is_unowned(self, resource: int, turn: int) -> bool:
         """Whether a turn that this job is waiting for the end of is its own, or comes before its job's first step."""
         owner = self._owner(resource, turn)
         return owner is None or owner.job == self._job or bool(self._words[self._late_at + owner.job])
@@ -157,11 +157,11 @@ class Board:
 
 def _lines(claims: Sequence[Sequence[PhaseClaim]]) -> dict[int, list[_Owner]]:
     """For each resource, whose turns those of a period are."""
-    found: dict[int, dict[int, _Owner]] = {}
+    owners: dict[int, dict[int, _Owner]] = {}
     for job, phases in enumerate(claims):
         for claim in phases:
-            found.setdefault(claim.resource, {})[claim.place] = _Owner(job, claim.delay)
-    return {resource: [line[place] for place in sorted(line)] for resource, line in found.items()}
+            owners.setdefault(claim.resource, {})[claim.place] = _Owner(job, claim.delay)
+    return {resource: [line[place] for place in sorted(line)] for resource, line in owners.items()}
 
 
 class TurnTaker:

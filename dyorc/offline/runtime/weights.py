@@ -28,25 +28,25 @@ def missing_weights(plan: Plan, path: Path) -> tuple[str, ...]:
         PlanError: The file cannot be read, or holds one in another shape or type.
     """
     lasting = [name for name in plan.sources if is_lasting(plan, name)]
-    with _opened(path) as file:
+    with _open(path) as file:
         held = set(file.keys())
         for name in held.intersection(lasting):
             value, part = plan.values[name], file.get_slice(name)
-            found = f"{_TYPES.get(part.get_dtype(), part.get_dtype())} {part.get_shape()}"
-            if found != f"{value.dtype} {list(value.shape)}":
-                raise PlanError(f"the plan needs {name} as {value.dtype} {list(value.shape)}, and {path} holds it as {found}")
+            held_as = f"{_TYPES.get(part.get_dtype(), part.get_dtype())} {part.get_shape()}"
+            if held_as != f"{value.dtype} {list(value.shape)}":
+                raise PlanError(f"the plan needs {name} as {value.dtype} {list(value.shape)}, and {path} holds it as {held_as}")
     return tuple(name for name in lasting if name not in held)
 
 
 def read_weights(plan: Plan, rank: int, path: Path) -> dict[Key, torch.Tensor]:
     """Reads a rank's pieces of the lasting sources that a file holds."""
-    found: dict[Key, torch.Tensor] = {}
-    with _opened(path) as file:
+    pieces: dict[Key, torch.Tensor] = {}
+    with _open(path) as file:
         for name in set(file.keys()).intersection(plan.sources):
             for key, cut, is_filler in _pieces(plan, rank, name):
                 piece = file.get_tensor(name)[cut]
-                found[key] = torch.zeros_like(piece) if is_filler else piece
-    return found
+                pieces[key] = torch.zeros_like(piece) if is_filler else piece
+    return pieces
 
 
 def read_whole(path: Path, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
@@ -56,7 +56,7 @@ def read_whole(path: Path, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
         path: The file.
         names: For each name that they are to have, the one that they have in the file. A name that the file lacks is left out.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         held = set(file.keys())
         return {name: file.get_tensor(stored) for name, stored in names.items() if stored in held}
 
@@ -69,7 +69,7 @@ def _pieces(plan: Plan, rank: int, name: str) -> Iterator[tuple[Key, tuple[slice
                 yield piece.key, within(piece.region, whole), is_zero(plan, piece)
 
 
-def _opened(path: Path) -> Any:
+def _open(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,4 +1,4 @@
-"""What a rank's process and its parent tell each other, over a pair of sockets.
+"""The messages between a rank's process and its parent, over a pair of sockets.
 
 A message is two lengths, the message as msgpack with its kind and the names of the tensors that come along, and the tensors as
 safetensors. Nothing is pickled, and nothing goes through shared memory.
@@ -131,7 +131,7 @@ class StopMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneMessage:
-    """A rank has done what it was told to.
+    """A rank has finished a message's work.
 
     Attributes:
         seconds: How long that took.
@@ -190,8 +190,8 @@ class Wire:
 
         tensors = {str(number): tensor.detach().cpu().clone() for number, tensor in enumerate((pieces or {}).values())}
         packed = save({name: tensor.contiguous() for name, tensor in tensors.items()}) if tensors else b""
-        told = msgspec.msgpack.encode((type(message).__name__, message, list(pieces or {})))
-        self.end.sendall(_LENGTHS.pack(len(told), len(packed)) + told)
+        envelope = msgspec.msgpack.encode((type(message).__name__, message, list(pieces or {})))
+        self.end.sendall(_LENGTHS.pack(len(envelope), len(packed)) + envelope)
         self.end.sendall(packed)
 
     def receive(self) -> tuple[Message, dict[Key, torch.Tensor]]:
@@ -204,20 +204,20 @@ class Wire:
         from safetensors.torch import load
 
         num_told, num_packed = _LENGTHS.unpack(self._read(_LENGTHS.size))
-        kind, told, keys = _envelopes.decode(self._read(num_told))
+        kind, envelope, keys = _envelopes.decode(self._read(num_told))
         packed = self._read(num_packed)
         tensors = load(packed) if packed else {}
-        message = msgspec.msgpack.decode(told, type=_KINDS[kind])
+        message = msgspec.msgpack.decode(envelope, type=_KINDS[kind])
         return message, {key: tensors[str(number)] for number, key in enumerate(keys)}
 
     def _read(self, num_bytes: int) -> bytes:
-        found, left = bytearray(num_bytes), num_bytes
+        data, left = bytearray(num_bytes), num_bytes
         while left:
-            num = self.end.recv_into(memoryview(found)[num_bytes - left :])
+            num = self.end.recv_into(memoryview(data)[num_bytes - left :])
             if not num:
                 raise EOFError
             left -= num
-        return bytes(found)
+        return bytes(data)
 
 
 def wire_over(end: socket.socket, send_timeout_s: float | None = None) -> Wire:

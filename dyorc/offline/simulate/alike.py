@@ -1,4 +1,4 @@
-"""Ranks by what they do: those that do the same at the same time are one kind, whose first rank is simulated for all of them."""
+"""Ranks by behaviour: ranks that do the same at the same time are one kind, whose first rank is simulated for all."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
@@ -22,7 +22,7 @@ class RankGroup(NamedTuple):
 
 
 class RankKinds:
-    """Ranks by kind. The first of each kind stands for all of them."""
+    """Ranks by kind. The first of each kind represents all."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RankKinds:
         """Args:
         cluster: Where the plan runs.
         first: For each rank, the first of its kind; if None, each rank is a kind of its own.
-        channels: For the ranks of each group, equal for groups that stand for each other; if None, each is one of its own.
+        channels: For the ranks of each group, equal for groups of one kind; if None, each is a kind of its own.
         """
         self._cluster = cluster
         self.first = tuple(range(cluster.num_ranks)) if first is None else tuple(first)
@@ -44,7 +44,7 @@ class RankKinds:
 
     @cached_property
     def is_folded(self) -> bool:
-        """Whether any rank stands for another."""
+        """Whether any rank represents another."""
         return any(rank != first for rank, first in enumerate(self.first))
 
     @property
@@ -55,11 +55,11 @@ class RankKinds:
     @cached_property
     def others(self) -> Sequence[tuple[tuple[int, ...], ...]]:
         """For the first rank of a kind, the others of it, each as a group of one."""
-        found: list[list[tuple[int, ...]]] = [[] for _ in self.first]
+        others: list[list[tuple[int, ...]]] = [[] for _ in self.first]
         for rank, first in enumerate(self.first):
             if rank != first:
-                found[first].append((rank,))
-        return [tuple(others) for others in found]
+                others[first].append((rank,))
+        return [tuple(same_kind) for same_kind in others]
 
     @cached_property
     def first_machines(self) -> Sequence[int]:
@@ -70,36 +70,36 @@ class RankKinds:
 
     def firsts(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """The first rank of each kind among some ranks."""
-        found = self._firsts.get(ranks)
-        if found is None:
-            found = self._firsts[ranks] = tuple(dict.fromkeys(self.first[rank] for rank in ranks))
-        return found
+        firsts = self._firsts.get(ranks)
+        if firsts is None:
+            firsts = self._firsts[ranks] = tuple(dict.fromkeys(self.first[rank] for rank in ranks))
+        return firsts
 
     def channel(self, ranks: tuple[int, ...]) -> Hashable:
-        """What stands for the channel of a group."""
+        """The key of a group's channel."""
         return self._channels.get(ranks, ranks)
 
     def positions(self, mesh: Mesh) -> Sequence[tuple[int, int]]:
         """The ranks of a mesh that are simulated, each after its position in it."""
-        found = self._positions.get(mesh.name)
-        if found is None:
+        positions = self._positions.get(mesh.name)
+        if positions is None:
             pairs = ((position, rank) for position, rank in enumerate(mesh.ranks) if self.first[rank] == rank)
-            found = self._positions[mesh.name] = list(pairs)
-        return found
+            positions = self._positions[mesh.name] = list(pairs)
+        return positions
 
     def groups(self, mesh: Mesh, axis: str) -> Sequence[RankGroup]:
         """The groups along an axis that are simulated."""
-        found = self._groups.get((mesh.name, axis))
-        if found is None:
+        groups = self._groups.get((mesh.name, axis))
+        if groups is None:
             kinds: dict[int, list[tuple[int, ...]]] = {}
             for positions in groups_along(mesh, axis):
                 kinds.setdefault(min(self.first[mesh.ranks[position]] for position in positions), []).append(positions)
-            found = [
+            groups = [
                 RankGroup(first, tuple(tuple(mesh.ranks[position] for position in positions) for positions in others))
                 for first, *others in kinds.values()
             ]
-            self._groups[mesh.name, axis] = found
-        return found
+            self._groups[mesh.name, axis] = groups
+        return groups
 
 
 def groups_along(mesh: Mesh, axis: str) -> Sequence[tuple[int, ...]]:
@@ -109,9 +109,9 @@ def groups_along(mesh: Mesh, axis: str) -> Sequence[tuple[int, ...]]:
     inner = prod(sizes[index + 1 :])
     outer = prod(sizes[:index])
     return [
-        tuple((one * sizes[index] + at) * inner + other for at in range(sizes[index]))
-        for one in range(outer)
-        for other in range(inner)
+        tuple((outer_index * sizes[index] + at) * inner + inner_index for at in range(sizes[index]))
+        for outer_index in range(outer)
+        for inner_index in range(inner)
     ]
 
 

@@ -42,13 +42,13 @@ def to_chrome_trace(simulation: Simulation, cluster: Cluster | None = None) -> d
 
 
 def _names(simulation: Simulation, cluster: Cluster | None, channels: dict[tuple[int, ...], int]) -> list[dict[str, Any]]:
-    found = [_name("process_name", _DEVICES, 0, "devices"), _name("process_name", _CHANNELS, 0, "channels")]
+    rows = [_name("process_name", _DEVICES, 0, "devices"), _name("process_name", _CHANNELS, 0, "channels")]
     for rank in range(len(simulation.busy_s)):
         device = f" ({cluster.devices[rank].name} on {cluster.devices[rank].machine})" if cluster else ""
-        found.append(_name("thread_name", _DEVICES, rank, f"rank {rank}{device}"))
+        rows.append(_name("thread_name", _DEVICES, rank, f"rank {rank}{device}"))
     for ranks, row in channels.items():
-        found.append(_name("thread_name", _CHANNELS, row, f"ranks {', '.join(map(str, ranks))}"))
-    return found
+        rows.append(_name("thread_name", _CHANNELS, row, f"ranks {', '.join(map(str, ranks))}"))
+    return rows
 
 
 def _name(kind: str, process: int, row: int, name: str) -> dict[str, Any]:

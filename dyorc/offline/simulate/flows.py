@@ -1,4 +1,4 @@
-"""How fast communications pass that share the ways out of and into machines: limits that lend what nobody uses.
+"""How fast communications pass that share the ways out of and into machines: limits that lend unused bandwidth.
 
 Speeds are weighted max-min fair: all grow together, in the ratios of what is reserved for them, until a way is full; those that
 pass it stay so, and the others grow on. That is what a hierarchical token bucket does with classes whose quantum is in the ratio
@@ -14,7 +14,7 @@ from dyorc.offline.simulate.ports import NetworkFlow
 def speeds_of(flows: Mapping[int, NetworkFlow], capacities: Sequence[float]) -> dict[int, float]:
     """Returns how many times faster than reserved each flow is."""
     left = list(capacities)
-    growing, found = dict(flows), dict[int, float]()
+    growing, speeds = dict(flows), dict[int, float]()
     while growing:
         weights = dict[int, float]()
         for flow in growing.values():
@@ -28,10 +28,10 @@ def speeds_of(flows: Mapping[int, NetworkFlow], capacities: Sequence[float]) -> 
         lowest = min(limits.values())
         for index in [index for index, limit in limits.items() if limit <= lowest * (1 + 1e-12)]:
             flow = growing.pop(index)
-            found[index] = max(lowest, 1.0)
+            speeds[index] = max(lowest, 1.0)
             for way in flow.ways:
                 left[way] -= flow.bytes_per_s * lowest
-    return found
+    return speeds
 
 
 class Flows:
@@ -52,14 +52,14 @@ class Flows:
         self._flows[index], self._left_s[index] = flow, work_s
         self._settle()
 
-    def ended(self, now_s: float) -> list[int]:
-        """Removes and returns those that have ended."""
+    def remove_ended(self, now_s: float) -> list[int]:
+        """Removes and returns the communications that have ended."""
         self._advance(now_s)
-        found = [index for index, left_s in self._left_s.items() if left_s <= 1e-12]
-        for index in found:
+        ended = [index for index, left_s in self._left_s.items() if left_s <= 1e-12]
+        for index in ended:
             del self._flows[index], self._left_s[index]
         self._settle()
-        return found
+        return ended
 
     def _advance(self, now_s: float) -> None:
         for index, speed in self._speeds.items():

@@ -82,8 +82,8 @@ class _Drawing:
         lines: list[str] = []
         for edge in edges[:_MAX_LONG_EDGES]:
             ends = [f"{graph.blocks[at].name}{', backwards' if back else ''}" for at, back in (edge.source, edge.target)]
-            what = f"{_title(self._plan, edge.shown)}, {', '.join(_layouts(self._plan, edge.shown))}".replace("\n", " ")
-            lines.append(f"{ends[0]} to {ends[1]}: {what}")
+            description = f"{_title(self._plan, edge.shown)}, {', '.join(_layouts(self._plan, edge.shown))}".replace("\n", " ")
+            lines.append(f"{ends[0]} to {ends[1]}: {description}")
         rest = [f"and {len(edges) - len(lines)} more such ways"] if len(edges) > len(lines) else []
         text = "\n".join(["Not to a neighbour:", *lines, *rest])
         if edges:

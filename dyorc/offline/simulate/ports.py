@@ -52,10 +52,10 @@ class Ports:
     def of(self, ranks: tuple[int, ...], *, is_message: bool = False) -> tuple[int, ...]:
         """What a message from the first rank to the second needs, or a collective; nothing within one machine."""
         key = (*ranks, -1) if is_message else ranks
-        found = self._of_group.get(key)
-        if found is None:
-            found = self._of_group[key] = tuple(self._find(ranks, is_message))
-        return found
+        ports = self._of_group.get(key)
+        if ports is None:
+            ports = self._of_group[key] = tuple(self._find(ranks, is_message))
+        return ports
 
     def flow(self, ranks: tuple[int, ...], *, is_message: bool = False) -> NetworkFlow | None:
         """What the speed of a communication depends on; None if it does not change."""
@@ -70,11 +70,11 @@ class Ports:
     def _find(self, ranks: Sequence[int], is_message: bool) -> Iterator[int]:
         pairs = self._pairs(ranks, is_message)
         if self._is_limited:
-            yield from dict.fromkeys(one * self._num_machines + other for one, other in pairs)
+            yield from dict.fromkeys(source * self._num_machines + target for source, target in pairs)
         else:
-            for one, other in pairs if is_message else ():
-                yield from (2 * one, 2 * other + 1)
-            for machine in () if is_message else dict.fromkeys(one for one, _ in pairs):
+            for source, target in pairs if is_message else ():
+                yield from (2 * source, 2 * target + 1)
+            for machine in () if is_message else dict.fromkeys(source for source, _ in pairs):
                 yield from (2 * machine, 2 * machine + 1)
 
     def _pairs(self, ranks: Sequence[int], is_message: bool) -> list[tuple[int, int]]:
@@ -91,5 +91,8 @@ class Ports:
         else:
             (reserved, latency_s), (most, _) = self._limited.slowest_link(ring), self._cluster.slowest_link(ring)
         return NetworkFlow(
-            reserved, most, latency_s, tuple(dict.fromkeys(way for one, other in pairs for way in (2 * one, 2 * other + 1)))
+            reserved,
+            most,
+            latency_s,
+            tuple(dict.fromkeys(way for source, target in pairs for way in (2 * source, 2 * target + 1))),
         )

@@ -71,29 +71,29 @@ class _Refinement:
 
     def _spread(self, ranks: Sequence[int], rows: Iterable[Hashable]) -> list[Hashable]:
         """For each rank of the cluster what is said of it; None of others."""
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for rank, row in zip(ranks, rows, strict=True):
-            found[rank] = row
-        return found
+            row_of[rank] = row
+        return row_of
 
     def _divide_by_groups(self, number: int, groups: _Groups) -> None:
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for group in groups:
             members = tuple(sorted(Counter(self._kinds[rank] for rank in group).items()))
             counts = tuple(sorted(Counter(self._cluster.devices[rank].machine for rank in group).values()))
             link = self._cluster.slowest_link(group) if len(group) > 1 else None
             row = number, self._channels[group], members, counts, link
             for rank in group:
-                found[rank] = row
-        self._divide(found)
+                row_of[rank] = row
+        self._divide(row_of)
 
     def _divide_by_machines(self) -> None:
-        found: list[Hashable] = [None] * self._cluster.num_ranks
+        row_of: list[Hashable] = [None] * self._cluster.num_ranks
         for ranks in machines_of(self._cluster):
             kinds = tuple(self._kinds[rank] for rank in ranks)
             for position, rank in enumerate(ranks):
-                found[rank] = kinds, position
-        self._divide(found)
+                row_of[rank] = kinds, position
+        self._divide(row_of)
 
     def _are_ports_alike(self) -> bool:
         """Whether the groups that meet on a machine are all of different kinds, in the same order on machines of one kind."""
@@ -124,15 +124,15 @@ def _axes_used(plan: Plan) -> list[tuple[Mesh, str]]:
 
 def _columns(plan: Plan, sizes: Sizes) -> Mapping[str, list[Sequence[float]]]:
     """For each mesh, what differs between its ranks: the bytes of pieces and the shares of work, each kind of them once."""
-    found: dict[str, dict[int, Sequence[float]]] = {name: {0: [0.0] * len(mesh.ranks)} for name, mesh in plan.meshes.items()}
+    columns_of: dict[str, dict[int, Sequence[float]]] = {name: {0: [0.0] * len(mesh.ranks)} for name, mesh in plan.meshes.items()}
     for tensor, placed in plan.tensors.items():
         for part in sizes.bytes_of(tensor):
-            found[placed.mesh][id(part)] = part
+            columns_of[placed.mesh][id(part)] = part
     for step in plan.steps:
         if isinstance(step, Apply):
             shares = sizes.shares_of(step)
-            found[step.mesh][id(shares)] = shares
-    return {name: list(columns.values()) for name, columns in found.items()}
+            columns_of[step.mesh][id(shares)] = shares
+    return {name: list(columns.values()) for name, columns in columns_of.items()}
 
 
 def _speeds_of(device: Device) -> Hashable:

@@ -30,7 +30,7 @@ class RepeatedOperation:
 
 
 def repeated_operations(plan: Plan, cluster: Cluster | None = None) -> tuple[RepeatedOperation, ...]:
-    """Returns the operations that stay whole on every rank, those that move most first; nothing for operations that are free.
+    """Returns the operations that stay whole on every rank, the most bytes first; free operations are left out.
 
     Args:
         plan: Whose steps are looked at.
@@ -42,7 +42,7 @@ def repeated_operations(plan: Plan, cluster: Cluster | None = None) -> tuple[Rep
         flops, num_bytes = flops + cost.flops, num_bytes + cost.num_bytes
         if cost.num_bytes and _is_whole(plan, step):
             steps.setdefault(step.op, []).append((step, cost))
-    found = [
+    operations = [
         RepeatedOperation(
             op=op,
             num_steps=len(each),
@@ -52,7 +52,7 @@ def repeated_operations(plan: Plan, cluster: Cluster | None = None) -> tuple[Rep
         )
         for op, each in steps.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-(one.seconds or 0), -one.bytes_share, one.op)))
+    return tuple(sorted(operations, key=lambda operation: (-(operation.seconds or 0), -operation.bytes_share, operation.op)))
 
 
 def fold_operations(operations: Sequence[RepeatedOperation], num: int) -> tuple[RepeatedOperation, ...]:
@@ -62,10 +62,10 @@ def fold_operations(operations: Sequence[RepeatedOperation], num: int) -> tuple[
     rest = operations[num:]
     others = RepeatedOperation(
         op=f"{len(rest)} other operations",
-        num_steps=sum(one.num_steps for one in rest),
-        flops_share=sum(one.flops_share for one in rest),
-        bytes_share=sum(one.bytes_share for one in rest),
-        seconds=None if rest[0].seconds is None else sum(one.seconds or 0.0 for one in rest),
+        num_steps=sum(operation.num_steps for operation in rest),
+        flops_share=sum(operation.flops_share for operation in rest),
+        bytes_share=sum(operation.bytes_share for operation in rest),
+        seconds=None if rest[0].seconds is None else sum(operation.seconds or 0.0 for operation in rest),
     )
     return (*operations[:num], others)
 

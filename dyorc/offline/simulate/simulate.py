@@ -4,7 +4,7 @@ Each rank computes its steps in the plan's order. Communication runs on channels
 plan's order as well; what leaves or enters a machine also needs that machine's port, and is served in the order in which it is
 ready. A collective begins when all its ranks have their inputs, its channel is free and its ports are; whoever reads its result
 waits for it. If nothing overlaps, a rank does one thing at a time. Where the plan limits what machines send to each other, pairs
-of machines take the place of ports; where it lends what nobody uses, how long a communication takes depends on the others.
+of machines take the place of ports; where it lends unused bandwidth, how long a communication takes depends on the others.
 Where a cluster says that computing and communicating at once slow each other, how long either takes depends on what else its rank
 does; a port is free again when the undisturbed communication would have ended.
 
@@ -50,7 +50,7 @@ def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
     run = _Run(tasks, cluster.num_ranks, contending)
     try:
         run.go()
-    except _PortWantedTwice:
+    except _PortContended:
         return simulate(plan, program, cluster, overlap=overlap, is_folded=False)
     return _simulation(plan, tasks, run, is_disturbed=contending is not None)
 
@@ -76,7 +76,7 @@ def _simulation(plan: Plan, tasks: Tasks, run: "_Run", *, is_disturbed: bool) ->
     )
 
 
-class _PortWantedTwice(Exception):
+class _PortContended(Exception):
     """Two tasks ask for a port at the same moment, and only their numbers say which has it: other ranks of a kind may differ."""
 
 
@@ -87,7 +87,7 @@ class _Kind(IntEnum):
 
 
 class _Run:
-    """One run: a queue of events, which are ends of tasks, beginnings of those that waited for a port, and changes of speeds."""
+    """One run: a queue of events, which are ends of tasks, starts of tasks that waited for a port, and changes of speeds."""
 
     def __init__(self, tasks: Tasks, num_ranks: int, contending: Contending | None) -> None:
         self._tasks = tasks
@@ -159,7 +159,7 @@ class _Run:
     def _ask_for(self, ports: Sequence[int], now_s: float) -> None:
         for port in ports:
             if self._port_asked_s[port] == now_s:
-                raise _PortWantedTwice
+                raise _PortContended
             self._port_asked_s[port] = now_s
 
     def _begin(self, index: int, now_s: float) -> None:
@@ -188,7 +188,7 @@ class _Run:
     def _end_flows(self, now_s: float) -> None:
         if now_s != self._flows.due_s:
             return  # speeds have changed since
-        for index in self._flows.ended(now_s):
+        for index in self._flows.remove_ended(now_s):
             flow = self._tasks.tasks[index].flow
             assert flow is not None
             self._end(index, now_s + flow.latency_s)

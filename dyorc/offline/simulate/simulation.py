@@ -99,14 +99,14 @@ class Simulation:
     def _spans(self) -> "dict[int, tuple[_Spans, _Spans]]":
         """When each rank computed and when it communicated, for the first of ranks that are alike."""
         firsts: dict[tuple[int, ...], frozenset[int]] = {}
-        found: dict[int, tuple[_Spans, _Spans]] = {}
+        spans: dict[int, tuple[_Spans, _Spans]] = {}
         for task, (start_s, end_s) in zip(self.tasks, self.times, strict=True):
             if end_s > start_s:
                 if task.ranks not in firsts:
                     firsts[task.ranks] = frozenset(self.first_alike[rank] for rank in task.ranks)
                 for rank in firsts[task.ranks]:
-                    found.setdefault(rank, ([], []))[task.is_communication].append((start_s, end_s))
-        return found
+                    spans.setdefault(rank, ([], []))[task.is_communication].append((start_s, end_s))
+        return spans
 
     @staticmethod
     def _overlap_of(computed: "_Spans", communicated: "_Spans") -> float:
@@ -141,10 +141,10 @@ _Spans = list[tuple[float, float]]
 
 
 def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
+    joined: list[tuple[float, float]] = []
     for start_s, end_s in sorted(intervals):
-        if found and start_s <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end_s))
+        if joined and start_s <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_s))
         else:
-            found.append((start_s, end_s))
-    return found
+            joined.append((start_s, end_s))
+    return joined

@@ -23,15 +23,15 @@ class Sizes:
 
     def bytes_of(self, tensor: str) -> Bytes:
         """The bytes of each piece of a placed tensor."""
-        found = self._of_tensor.get(tensor)
-        if found is None:
+        num_bytes = self._of_tensor.get(tensor)
+        if num_bytes is None:
             placed = self._plan.tensors[tensor]
             value = self._plan.values[placed.value]
             key = (value.shape, value.dtype, placed.mesh, placed.layout)
             if key not in self._bytes:
                 self._bytes[key] = self._find_bytes(tensor)
-            found = self._of_tensor[tensor] = self._bytes[key]
-        return found
+            num_bytes = self._of_tensor[tensor] = self._bytes[key]
+        return num_bytes
 
     def _find_bytes(self, tensor: str) -> Bytes:
         mesh = self._plan.mesh_of(tensor)
@@ -44,10 +44,10 @@ class Sizes:
         known: dict[tuple[int | None, ...], int] = {}
         for coordinate in self._coordinates(mesh, part):
             key = tuple([sizes[at] if sizes and (at := coordinate[axis]) < len(sizes) else None for axis, sizes in shards])
-            found = known.get(key)
-            if found is None:
-                found = known[key] = self._plan.piece_bytes(tensor, coordinate)
-            yield found
+            num_bytes = known.get(key)
+            if num_bytes is None:
+                num_bytes = known[key] = self._plan.piece_bytes(tensor, coordinate)
+            yield num_bytes
 
     def _coordinates(self, mesh: Mesh, part: int) -> Sequence[Coordinate]:
         """The coordinate of each rank of a mesh, in its order."""
@@ -63,10 +63,10 @@ class Sizes:
         layouts = [self._plan.tensors[tensor].layout for tensor in (*step.outputs, *step.inputs) if tensor]
         cuts = tuple(_sizes(layouts, axis) for axis in range(len(mesh.axes)))
         key = (step.mesh, step.part, cuts)
-        found = self._shares.get(key)
-        if found is None:
-            found = self._shares[key] = tuple(_share(each, cuts) for each in self._coordinates(mesh, step.part or 0))
-        return found
+        shares = self._shares.get(key)
+        if shares is None:
+            shares = self._shares[key] = tuple(_share(each, cuts) for each in self._coordinates(mesh, step.part or 0))
+        return shares
 
 
 def _sizes(layouts: Sequence[Layout], axis: int) -> tuple[int, ...] | None:

@@ -87,12 +87,12 @@ class Tasks:
 
     @cached_property
     def followers(self) -> Sequence[Sequence[int]]:
-        """For each task, those that wait for it."""
-        found: list[list[int]] = [[] for _ in self.tasks]
+        """For each task, the tasks that wait for it."""
+        followers: list[list[int]] = [[] for _ in self.tasks]
         for index, task in enumerate(self.tasks):
             for before in task.after:
-                found[before].append(index)
-        return found
+                followers[before].append(index)
+        return followers
 
 
 def tasks_of(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool, is_folded: bool = False) -> Tasks:
@@ -334,16 +334,18 @@ class _Reader:
         layout, value = plan.tensors[step.source].layout, plan.values[plan.tensors[step.source].value]
         region = plan.region(step.target, coordinate)
         replicas: dict[Coordinate, list[Coordinate]] = {}
-        for one in mesh.coordinates:
-            if step.part is None or mesh.time_axis is None or one[mesh.time_axis] == step.part:
-                original = tuple(0 if isinstance(p, Replicate) else at for p, at in zip(layout, one, strict=True))
-                replicas.setdefault(original, []).append(one)
+        for coordinate_of_source in mesh.coordinates:
+            if step.part is None or mesh.time_axis is None or coordinate_of_source[mesh.time_axis] == step.part:
+                original = tuple(
+                    0 if isinstance(p, Replicate) else at for p, at in zip(layout, coordinate_of_source, strict=True)
+                )
+                replicas.setdefault(original, []).append(coordinate_of_source)
         machine = self._cluster.devices[rank].machine
         for alike in replicas.values():
             common = overlap(region, plan.region(step.source, alike[0]))
             if common is None:
                 continue
-            keys = [_key(plan, step.source, mesh, one) for one in alike]
+            keys = [_key(plan, step.source, mesh, coordinate_of_source) for coordinate_of_source in alike]
             nearest = min(keys, key=lambda key: (key[1] != rank, self._cluster.devices[key[1]].machine != machine))
             yield nearest, prod(stop - start for start, stop in common) * type_sizes[value.dtype]
 
@@ -434,11 +436,11 @@ class _Reader:
         return len(self._buffers) - 1
 
     def _piece(self, key: PieceKey) -> tuple[int, tuple[int, ...]]:
-        found = self._pieces.get(key)
-        if found is None:
+        piece = self._pieces.get(key)
+        if piece is None:
             tensor, rank, part = key
             raise PlanError(f"rank {rank} needs {tensor}{f', part {part}' if part else ''}, and no step has made it")
-        return found
+        return piece
 
     def _keys(self, tensor: str) -> Iterable[tuple[PieceKey, int]]:
         positions = self._alike.positions(self._plan.mesh_of(tensor))

@@ -1,4 +1,4 @@
-"""Tests that run plans share one nursery. It does not count as a leak, nor what the libraries of planners and of the verifier
+"""Tests that run plans share one fork server. It does not count as a leak, nor what the libraries of planners and of the verifier
 keep for good.
 """
 
@@ -23,12 +23,12 @@ def solver_threads() -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[RankForkServer]:
+def fork_server() -> Iterator[RankForkServer]:
     """Forks ranks for all tests. Those that it has forked are its children, so what a test leaves of them is found."""
     with RankForkServer(TIMEOUT_S) as started:
         yield started
 
 
 @pytest.fixture(scope="module", autouse=True)
-def leaves_nothing(nursery: RankForkServer, solver_threads: None, leaves_nothing: None) -> None:
+def leaves_nothing(fork_server: RankForkServer, solver_threads: None, leaves_nothing: None) -> None:
     """Checks that the module leaves nothing else behind; see the folder above."""

@@ -30,8 +30,8 @@ _OTHERS = [ChannelKind.STATIC, ChannelKind.DYNAMIC, ChannelKind.GRPC]
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
-    with Ranks(RankOptions(num_ranks=2), nursery.fork) as started:
+def ranks(fork_server: RankForkServer) -> Iterator[Ranks]:
+    with Ranks(RankOptions(num_ranks=2), fork_server.fork) as started:
         pids = started.pids
         yield started
     assert not _arenas_of(pids)
@@ -129,9 +129,9 @@ def test_a_killed_rank_is_named_and_leaves_nothing_in_shared_memory(ranks: Ranks
     assert not _arenas_of(pids)
 
 
-def test_ranks_that_are_killed_while_their_memory_has_a_name_leave_nothing(nursery: RankForkServer) -> None:
+def test_ranks_that_are_killed_while_their_memory_has_a_name_leave_nothing(fork_server: RankForkServer) -> None:
     found = example("gpt")
-    with Ranks(RankOptions(num_ranks=2), nursery.fork) as started:
+    with Ranks(RankOptions(num_ranks=2), fork_server.fork) as started:
         pids, errors = started.pids, list[PlanRunError]()
         os.kill(pids[1], signal.SIGSTOP)  # rank 0 makes its memory, and waits for the other's
 

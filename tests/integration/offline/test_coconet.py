@@ -16,11 +16,11 @@ def _is_same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor])
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(nursery: RankForkServer) -> None:
+def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(fork_server: RankForkServer) -> None:
     found = trained("adam")
     num, width = 3, prod(found.program.values["w"].shape) * 8
     plan = in_rings(dp_even(found.program, even_cluster(num)))
-    with Ranks(RankOptions(num_ranks=num), nursery.fork) as ranks:
+    with Ranks(RankOptions(num_ranks=num), fork_server.fork) as ranks:
         whole = ranks.run(plan, found.sources)
         steps = ranks.run(sliced(plan, found.program), found.sources)
         for num_chunks in (1, 4, 50):  # more chunks than rows: some are empty
@@ -36,11 +36,11 @@ def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(nursery: R
     assert sum(whole.sent_bytes) == expected
 
 
-def test_a_product_is_made_while_its_sum_goes_round_and_each_rank_sends_as_much(nursery: RankForkServer) -> None:
+def test_a_product_is_made_while_its_sum_goes_round_and_each_rank_sends_as_much(fork_server: RankForkServer) -> None:
     """Whole numbers, so that any order of additions inside a product gives the same bits."""
     found = multiplied()
     plan = in_rings(split_by_columns(found, 3))
-    with Ranks(RankOptions(num_ranks=3), nursery.fork) as ranks:
+    with Ranks(RankOptions(num_ranks=3), fork_server.fork) as ranks:
         whole = ranks.run(plan, found.sources)
         for num_chunks in (1, 2, 7):  # more chunks than columns of a slice: some are empty
             made = overlapped(plan, found.program, num_chunks)

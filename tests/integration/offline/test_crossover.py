@@ -35,11 +35,11 @@ def make():
 
 
 @pytest.fixture(scope="module")
-def groups(nursery: RankForkServer) -> Iterator[list[Ranks]]:
+def groups(fork_server: RankForkServer) -> Iterator[list[Ranks]]:
     """The ranks of three jobs."""
     options = RankOptions(num_ranks=2, device="cpu", timeout_s=TIMEOUT_S, start_timeout_s=TIMEOUT_S)
     with ExitStack() as stack:
-        yield [stack.enter_context(Ranks(options, nursery.fork)) for _ in _RATES]
+        yield [stack.enter_context(Ranks(options, fork_server.fork)) for _ in _RATES]
 
 
 def _jobs() -> tuple[list[TrainingJob], MergedJobs]:

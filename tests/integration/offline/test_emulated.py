@@ -21,7 +21,7 @@ from dyorc.offline.simulate import simulate
 from tests.unit.offline.examples import example
 
 
-def test_emulated_machines_are_no_faster_than_simulated_ones(nursery: RankForkServer) -> None:
+def test_emulated_machines_are_no_faster_than_simulated_ones(fork_server: RankForkServer) -> None:
     found = example("gpt")
     cluster = even_cluster(3, flops_per_s=1e7, bytes_per_s=1e7, latency_s=1e-3)
     wires = LinkModel(cluster, Capacities(cluster).even())
@@ -33,7 +33,7 @@ def test_emulated_machines_are_no_faster_than_simulated_ones(nursery: RankForkSe
     plan = replace(plan, network=network)
     simulated = simulate(plan, found.program, cluster)
     assert sum(simulated.communication_s) > 0
-    with Ranks(RankOptions(num_ranks=3, egress=egress_of(cluster, network)), nursery.fork) as ranks:
+    with Ranks(RankOptions(num_ranks=3, egress=egress_of(cluster, network)), fork_server.fork) as ranks:
         ranks.load(plan, found.sources, overlap=True, paces=tuple(paces_of(plan, found.program, cluster)))
         began_s = time.monotonic()
         ranks.begin_step({name: found.sources[name] for name in found.program.inputs})

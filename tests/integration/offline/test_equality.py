@@ -30,8 +30,8 @@ def _diagonal() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def checker(nursery: RankForkServer) -> Iterator[Checker]:
-    with Checker(nursery.fork) as started:
+def checker(fork_server: RankForkServer) -> Iterator[Checker]:
+    with Checker(fork_server.fork) as started:
         yield started
 
 

@@ -25,10 +25,10 @@ _PARENT = """
 import os, signal, sys
 from dyorc.offline.runtime import RankForkServer
 
-nursery = RankForkServer()
-ranks = [nursery.fork(1.0) for _ in range(2)]
+fork_server = RankForkServer()
+ranks = [fork_server.fork(1.0) for _ in range(2)]
 os.kill(ranks[1].pid, signal.SIGSTOP)
-print(nursery.pid, *(rank.pid for rank in ranks), flush=True)
+print(fork_server.pid, *(rank.pid for rank in ranks), flush=True)
 sys.stdin.read()
 """
 
@@ -41,8 +41,8 @@ def probing() -> Iterator[RankForkServer]:
 
 
 @contextlib.contextmanager
-def _forked(nursery: RankForkServer) -> Iterator[RankProcess]:
-    process = nursery.fork(TIMEOUT_S)
+def _forked(fork_server: RankForkServer) -> Iterator[RankProcess]:
+    process = fork_server.fork(TIMEOUT_S)
     try:
         yield process
     finally:
@@ -75,7 +75,7 @@ def test_a_forked_rank_is_what_a_new_process_would_be(
     assert second["files"].pop("0") == "/dev/null"
     assert [second["files"].pop(number) for number in "12"] == [os.readlink(f"/proc/self/fd/{number}") for number in "12"]
     kinds = [target.partition(":")[0] for target in second["files"].values() if not target.startswith("/")]
-    assert kinds == ["socket"], "its wire, and nothing of the nursery or of the other rank"
+    assert kinds == ["socket"], "its wire, and nothing of the fork server or of the other rank"
     assert not set(first["draws"]) & set(second["draws"])
     assert second["num_threads"] == [1, 1]
     assert not second["has_cuda"]
@@ -97,10 +97,10 @@ def test_how_a_rank_ends_is_told(probing: RankForkServer) -> None:
         assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(nursery: RankForkServer) -> None:
+def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(fork_server: RankForkServer) -> None:
     found, options = example("gpt"), RankOptions(num_ranks=2, device="cpu")
     plan = data_parallel(found, (3, 1), num_parts=2)
-    with Ranks(options, nursery.fork) as forked, Ranks(options, spawn_rank) as others:
+    with Ranks(options, fork_server.fork) as forked, Ranks(options, spawn_rank) as others:
         for overlap in (False, True):
             one = forked.run(plan, found.sources, overlap=overlap).results
             other = others.run(plan, found.sources, overlap=overlap).results
@@ -108,15 +108,15 @@ def test_forked_ranks_compute_what_spawned_ones_do_to_the_bit(nursery: RankForkS
             assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_ranks_outlive_the_nurserys_process_and_another_takes_its_place() -> None:
+def test_ranks_outlive_the_fork_servers_process_and_another_takes_its_place() -> None:
     found = example("gpt")
     plan = data_parallel(found, (1, 1))
-    with RankForkServer(TIMEOUT_S) as nursery, Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
-        first = nursery.pid
+    with RankForkServer(TIMEOUT_S) as fork_server, Ranks(RankOptions(num_ranks=2), fork_server.fork) as ranks:
+        first = fork_server.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        with Ranks(RankOptions(num_ranks=2), nursery.fork) as others:
-            assert nursery.pid != first
+        with Ranks(RankOptions(num_ranks=2), fork_server.fork) as others:
+            assert fork_server.pid != first
             results = [group.run(plan, found.sources).results for group in (ranks, others)]
             assert all(torch.equal(tensor, results[1][name]) for name, tensor in results[0].items())
         os.kill(ranks.pids[1], signal.SIGKILL)
@@ -124,14 +124,14 @@ def test_ranks_outlive_the_nurserys_process_and_another_takes_its_place() -> Non
             ranks.run(plan, found.sources)
 
 
-def test_whoever_closes_a_nursery_ends_its_ranks() -> None:
+def test_closing_a_fork_server_ends_its_ranks() -> None:
     with contextlib.ExitStack() as stack:
-        with RankForkServer(TIMEOUT_S, "tests.integration.offline.probing_rank") as nursery:
-            process = stack.enter_context(_forked(nursery))
+        with RankForkServer(TIMEOUT_S, "tests.integration.offline.probing_rank") as fork_server:
+            process = stack.enter_context(_forked(fork_server))
             os.kill(process.pid, signal.SIGSTOP)
-            pid = nursery.pid
+            pid = fork_server.pid
         assert pid is not None
-        assert nursery.pid is None
+        assert fork_server.pid is None
         assert not Path(f"/proc/{pid}").exists()
         wait_until(lambda: _has_ended(process.pid), "the rank is gone")
 
@@ -142,25 +142,25 @@ def test_all_end_when_the_parent_is_killed() -> None:
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
     assert len(pids) == 3
-    wait_until(lambda: all(map(_has_ended, pids)), "the nursery's process has ended, and both ranks, one of them stopped")
+    wait_until(lambda: all(map(_has_ended, pids)), "the fork server's process has ended, and both ranks, one of them stopped")
 
 
-def test_a_rank_that_a_test_leaves_is_found(nursery: RankForkServer) -> None:
+def test_a_rank_that_a_test_leaves_is_found(fork_server: RankForkServer) -> None:
     with contextlib.ExitStack() as stack:
         with pytest.raises(AssertionError, match=r"left behind: .*process: \d+ ") as raised, no_leaks(timeout_s=0):
-            process = stack.enter_context(_forked(nursery))
+            process = stack.enter_context(_forked(fork_server))
         assert f"process: {process.pid} " in str(raised.value)
-    with no_leaks(), _forked(nursery):  # the nursery was there before
+    with no_leaks(), _forked(fork_server):  # the fork server was there before
         pass
 
 
-def test_a_nursery_that_cannot_fork_says_why(capfd: pytest.CaptureFixture[str]) -> None:
-    with RankForkServer(TIMEOUT_S, "tests.no_such_module") as nursery:
+def test_a_fork_server_that_cannot_fork_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    with RankForkServer(TIMEOUT_S, "tests.no_such_module") as fork_server:
         with pytest.raises(PlanRunError, match="the process that forks ranks ended with exit code 1 before it had forked one"):
-            nursery.fork(1.0)
+            fork_server.fork(1.0)
         assert "No module named 'tests.no_such_module'" in capfd.readouterr().err
-    with RankForkServer(0.1) as nursery:
-        assert nursery.pid is not None
-        os.kill(nursery.pid, signal.SIGSTOP)
+    with RankForkServer(0.1) as fork_server:
+        assert fork_server.pid is not None
+        os.kill(fork_server.pid, signal.SIGSTOP)
         with pytest.raises(PlanRunError, match=r"the process that forks ranks has not answered within 0\.1 s"):
-            nursery.fork(1.0)
+            fork_server.fork(1.0)

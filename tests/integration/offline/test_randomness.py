@@ -18,8 +18,8 @@ _RATE = 0.5
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
-    with Ranks(RankOptions(num_ranks=4), nursery.fork) as started:
+def ranks(fork_server: RankForkServer) -> Iterator[Ranks]:
+    with Ranks(RankOptions(num_ranks=4), fork_server.fork) as started:
         yield started
 
 

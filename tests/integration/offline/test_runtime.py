@@ -29,8 +29,8 @@ _KINDS += [
 
 
 @pytest.fixture(scope="module")
-def ranks(nursery: RankForkServer) -> Iterator[Ranks]:
-    with Ranks(RankOptions(num_ranks=4), nursery.fork) as started:
+def ranks(fork_server: RankForkServer) -> Iterator[Ranks]:
+    with Ranks(RankOptions(num_ranks=4), fork_server.fork) as started:
         yield started
 
 
@@ -67,10 +67,10 @@ def test_each_collective_by_each_algorithm_gives_the_whole(ranks: Ranks, ratios:
     _check_collectives(ranks, ratios)
 
 
-def test_shaped_links_change_nothing_but_the_time(nursery: RankForkServer) -> None:
+def test_shaped_links_change_nothing_but_the_time(fork_server: RankForkServer) -> None:
     slow = LinkShape(bytes_per_s=1e6, latency_s=0.0002)
     options = RankOptions(num_ranks=3, links={(a, b): slow for a in range(3) for b in range(3) if a != b})
-    with Ranks(options, nursery.fork) as ranks:
+    with Ranks(options, fork_server.fork) as ranks:
         _check_collectives(ranks, (1, 0, 2))
         found = example("gpt")
         plan = data_parallel(found, (2, 1, 1))
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_one_plan_is_loaded_by_another(ranks: Ranks, tmp_path: P
     inputs = {name: found.sources[name] for name in found.program.inputs}
     first = Training(steps=3, checkpoint=folder, checkpoint_every=2)
     one = train_on(ranks, few, found.program, found.sources, lambda step: inputs, first)
-    with Checkpoint.opened(folder) as checkpoint:
+    with Checkpoint.open(folder) as checkpoint:
         assert checkpoint.index.step == 3
         for name, tensor in one.sources.items():
             torch.testing.assert_close(checkpoint.read(name), tensor, rtol=0, atol=0)

@@ -40,9 +40,9 @@ def test_a_killed_rank_is_named_with_its_step() -> None:
             ranks.run(plan, found.sources)
 
 
-def test_a_stopped_rank_is_named_when_time_is_up(nursery: RankForkServer) -> None:
+def test_a_stopped_rank_is_named_when_time_is_up(fork_server: RankForkServer) -> None:
     found = example("gpt")
-    with Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
+    with Ranks(RankOptions(num_ranks=2), fork_server.fork) as ranks:
         ranks.load(data_parallel(found, (1, 1)), found.sources)
         ranks._options = replace(ranks._options, timeout_s=3)  # from now on: loading may take longer on a busy machine
         os.kill(ranks.pids[0], signal.SIGSTOP)
@@ -51,12 +51,12 @@ def test_a_stopped_rank_is_named_when_time_is_up(nursery: RankForkServer) -> Non
             ranks.end_step()
 
 
-def test_what_a_rank_raises_is_quoted_with_its_step(nursery: RankForkServer) -> None:
+def test_what_a_rank_raises_is_quoted_with_its_step(fork_server: RankForkServer) -> None:
     found = example("gpt")
     plan = data_parallel(found, (1, 1))
     at = next(n for n, step in enumerate(plan.steps) if isinstance(step, Apply) and step.op == "aten.mm.default")
     broken = replace(plan, steps=(*plan.steps[:at], replace(plan.steps[at], op="aten.bmm.default"), *plan.steps[at + 1 :]))
-    with Ranks(RankOptions(num_ranks=2), nursery.fork) as ranks:
+    with Ranks(RankOptions(num_ranks=2), fork_server.fork) as ranks:
         with pytest.raises(PlanError, match=r"the plan needs input_0 as int64 \[8, 16\], and it was given as int64 \[4, 16\]"):
             ranks.run(plan, {**found.sources, "input_0": found.sources["input_0"][:4]})
         ranks.run(plan, found.sources)  # what is refused before a step begins leaves the ranks as they were

@@ -39,7 +39,7 @@ def test_two_equal_jobs_are_as_much_faster_as_the_formula_says(compute: int, net
     ratio = Fraction(network, compute)
     assert Fraction(2 * (compute + network), found.repetend.period) == min(1 + ratio, 1 + 1 / ratio)
     assert found.is_optimal
-    assert found.repetend.unrolled(5).faults() == []
+    assert found.repetend.unroll(5).faults() == []
 
 
 def test_of_more_jobs_and_unequal_ones_the_busiest_resource_or_the_longest_job_decides() -> None:
@@ -50,7 +50,7 @@ def test_of_more_jobs_and_unequal_ones_the_busiest_resource_or_the_longest_job_d
         ([_spans(3, 2), _spans(2, 1), _spans(4, 3)], 9),
     ]:
         found = schedule_jobs(jobs)
-        assert (found.repetend.period, found.is_optimal, found.repetend.unrolled(5).faults()) == (period, True, [])
+        assert (found.repetend.period, found.is_optimal, found.repetend.unroll(5).faults()) == (period, True, [])
 
 
 def test_the_table_s_formulas_are_exact() -> None:

@@ -56,10 +56,10 @@ def test_shares_are_as_good_as_the_best_of_a_grid() -> None:
     duplex = Duplex(program, uneven_cluster([3, 1], flops_per_s=1e9, bytes_per_s=1e9), {})
     found = next(duplex.searches((1.0, 1.0), 4))
     assignment = choices_of_program(found, duplex)
-    grid = {share: duplex.timed(assignment, (share, 1 - share)).cost_s for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    grid = {share: duplex.time_assignment(assignment, (share, 1 - share)).cost_s for share in (0.0, 0.25, 0.5, 0.75, 1.0)}
     ratios = best_shares(found, duplex.costs((1.0, 1.0)))
     assert sum(ratios) == pytest.approx(1.0)
-    assert duplex.timed(assignment, ratios).cost_s <= min(grid.values()) * (1 + 1e-9)
+    assert duplex.time_assignment(assignment, ratios).cost_s <= min(grid.values()) * (1 + 1e-9)
 
 
 def test_exhaustive_search_is_never_slower_than_what_it_includes() -> None:

@@ -55,7 +55,7 @@ def test_a_clock_tells_the_time_of_the_printed_equations() -> None:
     stages = [StageTimes(0.0, 0.0, 0.0, 3.0, 1.0), StageTimes(0.5, 2.0, 0.0, 1.0, 0.0), StageTimes(0.0, 4.0, 1.0, 2.0, 2.5)]
     clock = Clock()
     for index, (once, both, late, comp, leaves) in enumerate(stages):
-        clock = (clock.opened() if index else clock).after(once + both, both + late, comp)._replace(waiting_s=leaves)
+        clock = (clock.open_stage() if index else clock).after(once + both, both + late, comp)._replace(waiting_s=leaves)
         if index:
             continue
         assert clock.psi_s == 2 * comp + leaves
@@ -68,7 +68,7 @@ def test_a_search_never_loses_the_program_it_begins_with(planner: str) -> None:
     duplex = Duplex(program, cluster, {})
     assignment = assignment_of(PLANNERS[planner](program, cluster), duplex.halves.strategies)
     assert assignment
-    known = duplex.timed(assignment, (1.0, 1.0))
+    known = duplex.time_assignment(assignment, (1.0, 1.0))
     batch = frozenset((duplex.halves.batch,))
     found = ParetoSearch(duplex.items, duplex.costs((1.0, 1.0)), max_states=1, axes=batch, known=known).run()
     assert found.cost_s <= known.cost_s * (1 + 1e-12)

@@ -48,7 +48,7 @@ def test_bubbles_by_memory_are_the_published_ones(shape: str) -> None:
         if bubbles is not None:  # NN with less memory takes seconds: `dyorc reproduce tessel` has it
             found = shortest_period(SHAPES[shape]().with_capacity(units), PeriodSearchLimits(shorten=False))
             assert (found.repetend.bubbles, found.is_optimal) == (bubbles, True), units
-            timeline = found.repetend.unrolled(10)
+            timeline = found.repetend.unroll(10)
             assert timeline.faults() == []
             assert max(timeline.peaks.values()) <= units
 
@@ -65,10 +65,10 @@ def test_any_number_of_microbatches_follows_from_one_period(shape: str) -> None:
     found = shortest_period(SHAPES[shape]().with_capacity(16)).repetend
     schedule = with_ends(found)
     for num_parts in (1, 2, found.depth, 32):
-        timeline = schedule.unrolled(num_parts)
+        timeline = schedule.unroll(num_parts)
         assert timeline.faults() == []
         assert len(timeline.entries) == num_parts * len(found.problem.blocks)
-    assert schedule.unrolled(32).makespan <= _OF_32[shape]
+    assert schedule.unroll(32).makespan <= _OF_32[shape]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -78,8 +78,8 @@ def test_both_searches_agree_on_any_problem(seed: int) -> None:
     assert found.is_optimal
     assert found.repetend.period == other.repetend.period
     for repetend in (found.repetend, other.repetend, best_without_search(problem, 4)):
-        assert repetend.unrolled(7).faults() == []
-        assert with_ends(repetend).unrolled(7).faults() == []
+        assert repetend.unroll(7).faults() == []
+        assert with_ends(repetend).unroll(7).faults() == []
 
 
 def _random(draw: random.Random) -> ModuloProblem:
@@ -123,7 +123,7 @@ def test_transfers_take_links_or_only_time() -> None:
     assert shortest_period(delayed).repetend.period == 4  # any number of transfers are under way at a time
     assert shortest_period(linked).repetend.period == 5  # the links are the busiest
     assert shortest_period(linked.with_capacity(2)).repetend.period > 5
-    assert shortest_period(linked).repetend.unrolled(9).faults() == []
+    assert shortest_period(linked).repetend.unroll(9).faults() == []
 
 
 def test_faults_are_found() -> None:
@@ -167,4 +167,4 @@ def test_ctrl_c_keeps_the_best_schedule() -> None:
     found = shortest_period(problem, PeriodSearchLimits(work=60.0), listen)
     assert found.ended is SearchEnd.INTERRUPTED
     assert found.repetend.period == heard[-1][1]
-    assert found.repetend.unrolled(12).faults() == []
+    assert found.repetend.unroll(12).faults() == []

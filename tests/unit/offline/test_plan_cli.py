@@ -192,7 +192,7 @@ def test_a_model_that_cannot_be_planned_is_named(folder: Path, make: str, error:
 
 def test_other_bad_input_is_named_and_nothing_is_written(folder: Path) -> None:
     target, cluster, output = f"{folder}/model.py:make", folder / "cluster.toml", folder / "plan.json"
-    with pytest.raises(PlanError, match=r"there is no planner 'best'; there are auto, dp_even"):
+    with pytest.raises(PlanError, match=r"unknown planner 'best'; choose one of auto, dp_even"):
         _run("plan", target, "--cluster", cluster, "--planner", "best", "-o", output)
     with pytest.raises(PlanError, match=r"rank 0 \(quick on left\) needs [\d,]+ bytes and has 1,000"):
         _run("plan", target, "--cluster", folder / "tiny.toml", "--planner", "dp_even", "-o", output)

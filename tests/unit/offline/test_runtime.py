@@ -131,7 +131,7 @@ def test_a_checkpoint_holds_each_region_once_and_gives_back_any_other(tmp_path: 
     parameters_bytes = sum(found.program.values[name].num_bytes for name in plan.sources if is_lasting(plan, name))
     stored = [path.stat().st_size for path in tmp_path.glob("*.safetensors")]
     assert parameters_bytes <= sum(stored) < 1.1 * parameters_bytes + 2 * 8192
-    with Checkpoint.opened(tmp_path) as checkpoint:
+    with Checkpoint.open(tmp_path) as checkpoint:
         weight = found.sources["tokens.weight"]
         assert torch.equal(checkpoint.read("tokens.weight", ((40, 60), (3, 9))), weight[40:60, 3:9])
         assert torch.equal(checkpoint.read("tokens.weight"), weight)

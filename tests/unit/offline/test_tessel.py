@@ -153,7 +153,7 @@ def test_stages_are_even_and_alternate() -> None:
 
 def test_what_is_no_pipeline_is_refused() -> None:
     found = _example("words")
-    with pytest.raises(PlanError, match="there is no placement 'w'; there are v, x, m, k"):
+    with pytest.raises(PlanError, match="unknown placement 'w'; choose from v, x, m, k"):
         PLANNERS["tessel"](found.program, _CLUSTER, placements=["w"])
     with pytest.raises(PlanError, match=r"k: placement k needs an even number of ranks and two branches that meet"):
         PLANNERS["tessel"](found.program, _CLUSTER, placements=["k"])

@@ -68,7 +68,7 @@ class AdamA(torch.optim.Optimizer):
 
 
 @dataclass(slots=True)
-class _Own:
+class _TrainedParameter:
     """A parameter, and what there is for it; looked up once, since a tensor is slow to find in a dictionary."""
 
     parameter: torch.nn.Parameter
@@ -88,72 +88,74 @@ class _Averages:
         self._settings = settings
         self._group = group
         self._num_ranks = dist.get_world_size(group) if group is not None else 1
-        self._all = [_Own(parameter, states[parameter], parameter.nbytes) for parameter in settings["params"]]
-        self._max_bytes = max(one.num_bytes for one in self._all)
-        self._waiting: list[_Own] = []
+        self._all = [_TrainedParameter(parameter, states[parameter], parameter.nbytes) for parameter in settings["params"]]
+        self._max_bytes = max(trained.num_bytes for trained in self._all)
+        self._waiting: list[_TrainedParameter] = []
         self._num_bytes = 0
 
     def go_on_from(self, states: dict[torch.Tensor, Any], settings: dict[str, Any]) -> None:
-        """Takes other averages and settings in place of those that there were."""
+        """Replaces averages and settings."""
         self._settings = settings
-        for one in self._all:
-            one.state = states[one.parameter]
+        for trained in self._all:
+            trained.state = states[trained.parameter]
 
     def hooks(self) -> Iterator[Any]:
-        """Has every parameter say when its gradient is there."""
-        for one in self._all:
-            yield one.parameter.register_post_accumulate_grad_hook(partial(self._arrived, one))
+        """Registers a hook on each parameter for the arrival of its gradient."""
+        for trained in self._all:
+            yield trained.parameter.register_post_accumulate_grad_hook(partial(self._on_gradient, trained))
 
-    def _arrived(self, one: _Own, _: torch.Tensor) -> None:
+    def _on_gradient(self, trained: _TrainedParameter, _: torch.Tensor) -> None:
         """Called for each gradient, so it does little."""
         if not self._waiting:
             _engine.queue_callback(self._take)
-        self._waiting.append(one)
-        self._num_bytes += one.num_bytes
+        self._waiting.append(trained)
+        self._num_bytes += trained.num_bytes
         if self._num_bytes >= self._max_bytes:
             self._take()
 
     def _take(self) -> None:
-        """Takes the gradients that wait into the averages, and frees them."""
+        """Adds the waiting gradients to the averages, and frees them."""
         waiting, self._waiting, self._num_bytes = self._waiting, [], 0
         if not waiting:
             return
         with torch.no_grad():
-            self._begin([one for one in waiting if not one.has_begun])
-            gradients = [one.parameter.grad for one in waiting]
+            self._begin([trained for trained in waiting if not trained.has_begun])
+            gradients = [trained.parameter.grad for trained in waiting]
             mean_beta, square_beta = self._settings["betas"]
-            _torch._foreach_add_([one.state["mean"] for one in waiting], gradients, alpha=1.0 - mean_beta)
-            _torch._foreach_addcmul_([one.state["square"] for one in waiting], gradients, gradients, value=1.0 - square_beta)
-        for one in waiting:
-            one.parameter.grad = None
+            _torch._foreach_add_([trained.state["mean"] for trained in waiting], gradients, alpha=1.0 - mean_beta)
+            _torch._foreach_addcmul_(
+                [trained.state["square"] for trained in waiting], gradients, gradients, value=1.0 - square_beta
+            )
+        for trained in waiting:
+            trained.parameter.grad = None
 
-    def _begin(self, beginning: Sequence[_Own]) -> None:
+    def _begin(self, beginning: Sequence[_TrainedParameter]) -> None:
         """Begins a step of parameters whose first gradient has come."""
         if not beginning:
             return
-        for one in beginning:
-            if not one.state:
+        for trained in beginning:
+            if not trained.state:
                 zeros = torch.zeros_like
-                one.state |= {"step": 0, "mean": zeros(one.parameter), "square": zeros(one.parameter)}
-            one.state["step"] += 1
-            one.has_begun = True
+                trained.state |= {"step": 0, "mean": zeros(trained.parameter), "square": zeros(trained.parameter)}
+            trained.state["step"] += 1
+            trained.has_begun = True
         mean_beta, square_beta = self._settings["betas"]
-        _torch._foreach_mul_([one.state["mean"] for one in beginning], mean_beta)
+        _torch._foreach_mul_([trained.state["mean"] for trained in beginning], mean_beta)
         # Every rank has the same square to begin with, and what they have in the end is divided by their number squared.
-        _torch._foreach_mul_([one.state["square"] for one in beginning], square_beta * self._num_ranks)
+        _torch._foreach_mul_([trained.state["square"] for trained in beginning], square_beta * self._num_ranks)
 
     def step(self) -> None:
         """Changes the parameters."""
         if self._group is not None:  # other ranks may have had gradients for them
-            self._begin([one for one in self._all if not one.has_begun])
+            self._begin([trained for trained in self._all if not trained.has_begun])
         for alike in self._alike():
-            means, squares = [one.state["mean"] for one in alike], [one.state["square"] for one in alike]
+            means, squares = [trained.state["mean"] for trained in alike], [trained.state["square"] for trained in alike]
             if self._group is not None:
                 self._reduce(means, self._num_ranks)
                 self._reduce(squares, self._num_ranks**2)
-            self._change([one.parameter for one in alike], means, squares, alike[0].state["step"])
-        for one in self._all:
-            one.has_begun = False
+            self._change([trained.parameter for trained in alike], means, squares, alike[0].state["step"])
+        for trained in self._all:
+            trained.has_begun = False
 
     def _change(
         self, parameters: list[torch.nn.Parameter], means: list[torch.Tensor], squares: list[torch.Tensor], step: int
@@ -173,21 +175,21 @@ class _Averages:
         parts = flat.div_(divisor).split([average.numel() for average in averages])
         _torch._foreach_copy_(averages, [part.view_as(average) for part, average in zip(parts, averages, strict=True)])
 
-    def _alike(self) -> Iterator[list[_Own]]:
+    def _alike(self) -> Iterator[list[_TrainedParameter]]:
         """Yields what changes in this step: of as many steps, and no more at a time than the largest has bytes, or one."""
-        found: list[_Own] = []
+        group: list[_TrainedParameter] = []
         num_bytes, key = 0, None
-        for one in self._all:
-            if not one.has_begun:
+        for trained in self._all:
+            if not trained.has_begun:
                 continue
-            own = (one.state["step"], one.parameter.dtype, one.parameter.device)
-            if found and (own != key or num_bytes + one.num_bytes > self._max_bytes):
-                yield found
-                found, num_bytes = [], 0
-            found.append(one)
-            num_bytes, key = num_bytes + one.num_bytes, own
-        if found:
-            yield found
+            own = (trained.state["step"], trained.parameter.dtype, trained.parameter.device)
+            if group and (own != key or num_bytes + trained.num_bytes > self._max_bytes):
+                yield group
+                group, num_bytes = [], 0
+            group.append(trained)
+            num_bytes, key = num_bytes + trained.num_bytes, own
+        if group:
+            yield group
 
 
 _torch: Any = torch  # what works on lists of tensors has an underscore, and is what torch's own optimizers use

@@ -25,13 +25,13 @@ def with_channels(plan: Plan, cluster: Cluster, kinds: Collection[ChannelKind] =
 
 
 def _edges(plan: Plan, cluster: Cluster, step: Transfer, kinds: Collection[ChannelKind]) -> tuple[Edge, ...]:
-    found: list[Edge] = []
+    edges: list[Edge] = []
     for (source, target), num_bytes in message_bytes_of(plan, step).items():
         costs = {kind: cluster.message_s(source, target, num_bytes, kind) for kind in kinds if _fits(plan, step, kind)}
         kind = min(costs, key=lambda kind: costs[kind], default=ChannelKind.GLOO)
         if costs.get(kind, inf) < inf and kind is not ChannelKind.GLOO:
-            found.append(Edge(source=source, target=target, kind=kind))
-    return tuple(found)
+            edges.append(Edge(source=source, target=target, kind=kind))
+    return tuple(edges)
 
 
 def _fits(plan: Plan, step: Transfer, kind: ChannelKind) -> bool:

@@ -1,5 +1,5 @@
-"""Numbers static slots: two messages from one rank to another may lie in the same memory if the first is not needed any more
-when the second comes.
+"""Numbers static slots: two messages from one rank to another may lie in the same memory if the first is no longer needed when
+the second comes.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from dyorc.offline.runtime.lanes import message_bytes_of, places_of
 
 
 def with_slots(plan: Plan) -> Plan:
-    """Returns the plan with a slot for each static edge: of those that are free, the one whose size is nearest."""
+    """Returns the plan with a slot for each static edge: the free slot of the nearest size."""
     until, steps = last_uses(plan), list(plan.steps)
     slots: dict[tuple[int, int], list[tuple[float, int]]] = {}  # when each slot is free, and its bytes
     for number, step in enumerate(plan.steps):
@@ -22,14 +22,14 @@ def with_slots(plan: Plan) -> Plan:
         for index, edge in enumerate(edges):
             if edge.kind is ChannelKind.STATIC:
                 of_pair = slots.setdefault(edge.pair, [])
-                slot = _taken(of_pair, number, places_of([sizes[edge.pair]])[1])
+                slot = _take_slot(of_pair, number, places_of([sizes[edge.pair]])[1])
                 of_pair[slot] = (last, of_pair[slot][1])
                 edges[index] = replace(edge, slot=slot)
         steps[number] = replace(step, edges=tuple(edges))
     return replace(plan, steps=tuple(steps))
 
 
-def _taken(slots: list[tuple[float, int]], number: int, num_bytes: int) -> int:
+def _take_slot(slots: list[tuple[float, int]], number: int, num_bytes: int) -> int:
     """Returns the number of a slot that is free before a step; adds one if none is, or makes one larger."""
     free = [slot for slot, (until, _) in enumerate(slots) if until < number]
     if not free:

@@ -15,7 +15,7 @@ class Figures:
     Attributes:
         wire_bytes: What all ranks send in rings: of an all-reduce twice, of the others once the whole for each rank but one.
         num_temporaries: How many tensors or slices of the optimizer are there as a whole only to be read again.
-        temporary_bytes: Their bytes, and those that kernels have of a chunk at most.
+        temporary_bytes: Their bytes, and the most bytes that kernels hold of a chunk.
         state_bytes: What lasts of the optimizer's states.
     """
 

@@ -11,7 +11,7 @@ from dyorc.offline.runtime import RankOptions, Ranks
 
 
 def seconds_on_ranks(program: TensorProgram, sources: Mapping[str, torch.Tensor], num_times: int = 5) -> Callable[[Plan], float]:
-    """Returns what runs a plan's step several times, and tells the median of the seconds of the slowest rank.
+    """Returns a function that runs a plan's step several times, and returns the median seconds of the slowest rank.
 
     Args:
         program: What plans distribute.
@@ -23,10 +23,10 @@ def seconds_on_ranks(program: TensorProgram, sources: Mapping[str, torch.Tensor]
     def measure(plan: Plan) -> float:
         with Ranks(RankOptions(num_ranks=plan.num_ranks)) as ranks:
             ranks.load(plan, sources)
-            found: list[float] = []
+            seconds: list[float] = []
             for _ in range(num_times + 1):
                 ranks.begin_step(inputs, [])
-                found.append(max(ranks.end_step().seconds))
-        return median(found[1:])
+                seconds.append(max(ranks.end_step().seconds))
+        return median(seconds[1:])
 
     return measure

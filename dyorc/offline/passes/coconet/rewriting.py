@@ -88,7 +88,7 @@ class Rewriting:
         return scattered
 
     def reorder(self, gathered: str) -> tuple[str, ...]:
-        """Has whatever reads a gathered tensor run on its slices, and gathers what that makes instead.
+        """Runs the readers of a gathered tensor on its slices, and gathers their results instead.
 
         Args:
             gathered: The placed tensor that an all-gather makes.
@@ -103,7 +103,7 @@ class Rewriting:
         readers = [step for step in self._steps if gathered in step.inputs]
         if not readers:
             raise PlanError(f"reorder: nothing reads {gathered}")
-        found: list[str] = []
+        gathered_now: list[str] = []
         changes: list[tuple[Step, list[Step]]] = []
         for step in readers:
             if self._is_inverse(step, gather):
@@ -111,16 +111,16 @@ class Rewriting:
                 self._rename(step.outputs[0], gather.source)
                 continue
             if not isinstance(step, Apply):
-                raise PlanError(f"reorder: {gathered} is read by {_about(step)}, which is no computation")
-            changes.append((step, self._on_slices(step, gather, found)))
+                raise PlanError(f"reorder: {gathered} is read by {_description(step)}, which is no computation")
+            changes.append((step, self._on_slices(step, gather, gathered_now)))
         for step, instead in changes:
             at = self._steps.index(step)
             self._steps[at : at + 1] = instead
         self._drop_unread([gathered])
-        return tuple(found)
+        return tuple(gathered_now)
 
     def narrow(self, cut: str) -> None:
-        """Has what makes a tensor that is only read in slices compute the slices alone: slice f(r) = f(slice r).
+        """Makes the producer of a tensor that is only read in slices compute the slices alone: slice f(r) = f(slice r).
 
         Args:
             cut: The slices.
@@ -133,20 +133,20 @@ class Rewriting:
         slices = self._tensors[cut].layout[index]
         step = next((step for step in self._steps if whole in step.outputs), None)
         if not isinstance(step, Apply) or len([name for name in step.outputs if name]) > 1:
-            raise PlanError(f"narrow: {whole} is made by {_about(step) if step else 'nobody'}, which makes no slices")
+            raise PlanError(f"narrow: {whole} is made by {_description(step) if step else 'nobody'}, which makes no slices")
         if whole in self._results.values() or any(whole in other.inputs for other in self._steps if other is not cutting):
             raise PlanError(f"narrow: all of {whole} is read")
         assert isinstance(slices, Shard)
         ways = (way for way in self._ways(step, slices, index) if way.outputs[0] == Shard(slices.dim))
         if (strategy := next(ways, None)) is None:
-            raise PlanError(f"narrow: {_about(step)} cannot make slices along dimension {slices.dim}")
+            raise PlanError(f"narrow: {_description(step)} cannot make slices along dimension {slices.dim}")
         names, before = self._inputs(step, strategy, slices, cutting, index)
         at = self._steps.index(step)
-        self._steps[at : at + 1] = [*before, replace(_reading(step, names), outputs=(cut,))]
+        self._steps[at : at + 1] = [*before, replace(_with_inputs(step, names), outputs=(cut,))]
         self._steps.remove(cutting)
 
     def as_slice(self, name: str) -> None:
-        """Has a source that the step changes, or a result, lie in slices from step to step.
+        """Keeps a source that the step changes, or a result, in slices from step to step.
 
         Args:
             name: A state or parameter of the program, or a result.
@@ -188,13 +188,15 @@ class Rewriting:
         between = [step for step in self._steps[:last] if step not in chain]
         for step in between:
             if not outputs.isdisjoint(step.inputs):
-                raise PlanError(f"fuse: {_about(step)} reads {sorted(outputs & set(step.inputs))[0]} before the kernel ends")
+                raise PlanError(
+                    f"fuse: {_description(step)} reads {sorted(outputs & set(step.inputs))[0]} before the kernel ends"
+                )
         ordered = [chain[0], *(s for s in chain if isinstance(s, Apply)), *(s for s in chain[1:] if isinstance(s, Collective))]
         self._steps = [*between, *ordered, *(step for step in self._steps[last + 1 :] if step not in chain)]
         self._groups.append(_Group(ordered, num_chunks))
 
     def overlap(self, scattered: str) -> None:
-        """Has a kernel make what it reduces, slice by slice in the order in which the ring needs them, while the ring runs.
+        """Moves the producer into the kernel, which computes slice by slice in the ring's order, while the ring runs.
 
         Args:
             scattered: The placed tensor that the kernel's reduce-scatter makes.
@@ -246,13 +248,13 @@ class Rewriting:
 
     # -- what the transformations share ------------------------------------------------------------------------------------
 
-    def _maker(self, tensor: str, kind: CollectiveKind, what: str) -> Collective:
+    def _maker(self, tensor: str, kind: CollectiveKind, transformation: str) -> Collective:
         for step in self._steps:
             if tensor in step.outputs:
                 if isinstance(step, Collective) and step.kind is kind and not self._mesh_axis(step).is_time:
                     return step
-                raise PlanError(f"{what}: {tensor} is made by {_about(step)}, and a {kind} of ranks was expected")
-        raise PlanError(f"{what}: no step makes {tensor}, and a {kind} of ranks was expected")
+                raise PlanError(f"{transformation}: {tensor} is made by {_description(step)}, and a {kind} of ranks was expected")
+        raise PlanError(f"{transformation}: no step makes {tensor}, and a {kind} of ranks was expected")
 
     def _mesh_axis(self, step: Collective) -> MeshAxis:
         mesh = self._plan.meshes[self._tensors[step.source].mesh]
@@ -299,7 +301,7 @@ class Rewriting:
             kind = kind_between(new, REPLICATE)
             after.append(replace(gather, kind=kind, source=outputs[-1], target=name))
             gathered += [name] if kind is CollectiveKind.ALL_GATHER else []
-        return [*before, replace(_reading(step, names), outputs=tuple(outputs)), *after]
+        return [*before, replace(_with_inputs(step, names), outputs=tuple(outputs)), *after]
 
     def _inputs(
         self, step: Apply, strategy: Strategy, slices: Shard, like: Collective, index: int
@@ -335,7 +337,7 @@ class Rewriting:
     def _rename(self, old: str, new: str) -> None:
         for index, step in enumerate(self._steps):
             if old in step.inputs:
-                self._steps[index] = _reading(step, {old: new}) if isinstance(step, Apply) else replace(step, source=new)
+                self._steps[index] = _with_inputs(step, {old: new}) if isinstance(step, Apply) else replace(step, source=new)
 
     def _can_be(self, name: str, wanted: Placement, slices: Shard, index: int) -> bool:
         placed = self._tensors[name]
@@ -347,7 +349,7 @@ class Rewriting:
         return placed.layout[index] == wanted
 
     def _slice(self, name: str, wanted: Shard, gather: Collective, index: int, before: list[Step]) -> str:
-        """The slices of a tensor: those that it is gathered from, or cut out of the whole."""
+        """The slices of a tensor: the slices it is gathered from, or slices cut out of the whole."""
         placed = self._tensors[name]
         layout = (*placed.layout[:index], wanted, *placed.layout[index + 1 :])
         if placed.layout == layout:
@@ -368,7 +370,7 @@ class Rewriting:
         for step in self._steps:
             if whole in step.inputs:
                 if not isinstance(step, Collective) or self._tensors[step.target].layout != layout:
-                    raise PlanError(f"as_slice: {_about(step)} reads all of {name}")
+                    raise PlanError(f"as_slice: {_description(step)} reads all of {name}")
                 cuts.append(step)
         self._steps = [step for step in self._steps if step not in cuts]
         targets = dict.fromkeys(step.outputs[0] for step in cuts)
@@ -383,17 +385,17 @@ class Rewriting:
         """What runs on slices before a kernel, and that only the kernel reads."""
         index = self._axis(chain[0]) if isinstance(chain[0], Collective) else 0
         slices = self._tensors[chain[0].outputs[0]].layout[index]
-        found: list[Step] = []
+        steps: list[Step] = []
         for step in reversed(self._steps):
             if not isinstance(step, Apply) or step in chain or not self._is_pointwise(step):
                 continue
             made = [name for name in step.outputs if name]
-            inside = [*found, *chain]
+            inside = [*steps, *chain]
             readers = [other for other in self._steps if not set(made).isdisjoint(other.inputs)]
             is_slice = all(self._tensors[name].layout[index] == slices for name in made)
             if readers and is_slice and all(r in inside for r in readers) and not set(made) & set(self._results.values()):
-                found.insert(0, step)
-        return found
+                steps.insert(0, step)
+        return steps
 
     def _is_pointwise(self, step: Apply) -> bool:
         return is_pointwise(self._program, self._program.node_named[step.node], self._axes)
@@ -408,13 +410,13 @@ class _Group:
     overlap: Overlap | None = None
 
 
-def _reading(step: Apply, names: Mapping[str, str]) -> Apply:
+def _with_inputs(step: Apply, names: Mapping[str, str]) -> Apply:
     """A step that reads other placed tensors."""
     arguments = tuple(renamed(argument, names) for argument in step.arguments)
     return replace(step, arguments=arguments, keywords=tuple((key, renamed(value, names)) for key, value in step.keywords))
 
 
-def _about(step: Step) -> str:
+def _description(step: Step) -> str:
     match step:
         case Apply():
             return f"{step.node} ({step.op})"

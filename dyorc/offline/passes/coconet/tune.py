@@ -63,11 +63,11 @@ def candidates_of(
             f"no gradient of {program.name} is all-reduced for the optimizer alone, and no product is all-reduced that could be "
             "computed in slices: is the optimizer in the program?"
         )
-    found = [
+    candidates = [
         ScheduleCandidate(name=name, plan=each, simulated_s=simulate(each, program, cluster).total_s)
         for name, each in plans.items()
     ]
-    return sorted(found, key=lambda candidate: candidate.simulated_s)
+    return sorted(candidates, key=lambda candidate: candidate.simulated_s)
 
 
 def coconet(
@@ -95,24 +95,27 @@ def coconet(
 
 
 def measure_candidates(
-    found: Sequence[ScheduleCandidate], measure: Callable[[Plan], float] | None = None, max_measured: int = 2
+    candidates: Sequence[ScheduleCandidate], measure: Callable[[Plan], float] | None = None, max_measured: int = 2
 ) -> Sequence[ScheduleCandidate]:
     """Returns the best schedules by the simulator and the plan as it was, the quickest on real ranks first.
 
     Args:
-        found: By the simulator, the quickest first.
+        candidates: By the simulator, the quickest first.
         measure: Runs a plan and returns its seconds; None: the simulator is believed.
         max_measured: How many are run besides the plan as it was.
     """
     if measure is None:
-        return found
-    tried = [one for index, one in enumerate(found) if index < max_measured or one.name == _AS_IT_WAS]
-    return sorted((replace(one, measured_s=measure(one.plan)) for one in tried), key=lambda one: one.measured_s or 0.0)
+        return candidates
+    best = [candidate for index, candidate in enumerate(candidates) if index < max_measured or candidate.name == _AS_IT_WAS]
+    return sorted(
+        (replace(candidate, measured_s=measure(candidate.plan)) for candidate in best),
+        key=lambda candidate: candidate.measured_s or 0.0,
+    )
 
 
-def best_of(plan: Plan, found: Sequence[ScheduleCandidate]) -> Plan:
+def best_of(plan: Plan, candidates: Sequence[ScheduleCandidate]) -> Plan:
     """Returns the plan with the first of several schedules, and with that said in its notes."""
-    best = found[0]
+    best = candidates[0]
     notes = {**plan.provenance.notes, "coconet": best.name}
     return replace(best.plan, provenance=replace(plan.provenance, cost_s=best.simulated_s, notes=notes))
 
@@ -138,7 +141,7 @@ def overlapped(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
     Kernels make what they reduce where slices of it can be computed by themselves.
 
     Raises:
-        PlanError: Nothing is reduced of which that is so.
+        PlanError: No reduced tensor is of that kind.
     """
     rewriting, dims = Rewriting(plan, program), _dims_of_products(plan, program)
     if not dims:
@@ -171,9 +174,9 @@ def _slice(rewriting: Rewriting, plan: Plan, program: TensorProgram, dims: Mappi
     reduced = list(_reduced_for_updates(plan, program))
     if not reduced:
         raise PlanError(f"no gradient of {program.name} is all-reduced for the optimizer alone: is the optimizer in the program?")
-    found: dict[str, str] = {}
+    slices: dict[str, str] = {}
     for tensor in reduced:
-        found[tensor] = rewriting.split(tensor, (dims or {}).get(tensor))
+        slices[tensor] = rewriting.split(tensor, (dims or {}).get(tensor))
         waiting = [tensor]
         while waiting:
             gathered = waiting.pop()
@@ -188,11 +191,11 @@ def _slice(rewriting: Rewriting, plan: Plan, program: TensorProgram, dims: Mappi
     for name, after in program.updates.items():
         if program.values[name].kind is ValueKind.STATE and rewriting.is_gathered(after):
             rewriting.as_slice(name)
-    return found
+    return slices
 
 
 def _reorder_elements(rewriting: Rewriting, gathered: str) -> None:
-    """Has what alone reads a gathered tensor run on its slices, and so on, while that computes element by element."""
+    """Runs the only reader of a gathered tensor on its slices, and so on, while readers compute element by element."""
     with suppress(PlanError):  # what it reads besides cannot be cut
         while rewriting.is_read_by_one(gathered):
             (gathered,) = rewriting.reorder(gathered)
@@ -200,7 +203,7 @@ def _reorder_elements(rewriting: Rewriting, gathered: str) -> None:
 
 def _dims_of_products(plan: Plan, program: TensorProgram) -> dict[str, int]:
     """What all-reduces of ranks make of products that can be computed in slices, and along which dimension."""
-    found: dict[str, int] = {}
+    dims: dict[str, int] = {}
     axes = axes_of(program)
     for step in plan.steps:
         if not isinstance(step, Collective) or step.kind is not CollectiveKind.ALL_REDUCE or not _is_of_ranks(plan, step):
@@ -210,8 +213,8 @@ def _dims_of_products(plan: Plan, program: TensorProgram) -> dict[str, int]:
             with suppress(PlanError):
                 producers_of(plan, step, dim, program, axes)
                 Rewriting(plan, program).split(step.target, dim)
-                found.setdefault(step.target, dim)
-    return found
+                dims.setdefault(step.target, dim)
+    return dims
 
 
 def _is_of_ranks(plan: Plan, step: Collective) -> bool:
@@ -222,7 +225,7 @@ def _is_of_ranks(plan: Plan, step: Collective) -> bool:
 
 def _reduced_for_updates(plan: Plan, program: TensorProgram) -> Sequence[str]:
     """What all-reduces of ranks make that only the optimizer reads."""
-    found: list[str] = []
+    reduced: list[str] = []
     for step in plan.steps:
         if isinstance(step, Collective) and step.kind is CollectiveKind.ALL_REDUCE:
             readers = [other for other in plan.steps if step.target in other.inputs]
@@ -230,5 +233,5 @@ def _reduced_for_updates(plan: Plan, program: TensorProgram) -> Sequence[str]:
                 isinstance(reader, Apply) and program.node_named[reader.node].phase is Phase.UPDATE for reader in readers
             )
             if readers and is_update and _is_of_ranks(plan, step):
-                found.append(step.target)
-    return found
+                reduced.append(step.target)
+    return reduced

@@ -18,7 +18,7 @@ class Stages:
         ranks: Of each stage.
         of_node: The stages that run each node: several if it is cheaper to compute than to send.
         of_source: The stages that hold each source when the step begins; the first one owns it.
-        inside: For each stage, what happens along axes of its own, inside those that all stages have; empty if none has any.
+        inside: For each stage, what happens along its own axes, inside the common ones; empty if no stage has any.
     """
 
     ranks: tuple[tuple[int, ...], ...]

@@ -38,12 +38,12 @@ def boundaries_of(branches: Sequence[int]) -> list[Boundary]:
     Args:
         branches: The branch of each stage but the last one, which follows all of them.
     """
-    found: list[Boundary] = []
+    boundaries: list[Boundary] = []
     for stage, branch in enumerate(branches):
         late = stage + 1 if branches[stage + 1 : stage + 2] == [branch] else len(branches)
         before = frozenset(each for each in range(stage + 1) if branches[each] == branch)
-        found.append(Boundary(stage, late, before))
-    return found
+        boundaries.append(Boundary(stage, late, before))
+    return boundaries
 
 
 def with_least_crossing(
@@ -85,30 +85,30 @@ class _Cutting:
         if not movable:
             return False
         _, (_, after) = nx.minimum_cut(self._graph(movable, boundary), _BEFORE, _AFTER)
-        found = {name: boundary.late if name in after else boundary.early for name in movable}
-        has_moved = any(self.stage_of[name] != stage for name, stage in found.items())
-        self.stage_of |= found
+        stages = {name: boundary.late if name in after else boundary.early for name in movable}
+        has_moved = any(self.stage_of[name] != stage for name, stage in stages.items())
+        self.stage_of |= stages
         return has_moved
 
     def _movable(self, boundary: Boundary) -> dict[str, Node]:
         """What may lie on either side, because of all that it must not overtake, and that has to do with what crosses."""
-        found: dict[str, Node] = {}
+        movable: dict[str, Node] = {}
 
         def is_after(node: Node) -> bool:
-            return node.name in found or self.stage_of[node.name] not in boundary.before
+            return node.name in movable or self.stage_of[node.name] not in boundary.before
 
         def is_before(node: Node) -> bool:
-            return node.name in found or self.stage_of[node.name] in boundary.before
+            return node.name in movable or self.stage_of[node.name] in boundary.before
 
         for node in (*reversed(self._forward), *self._backward):
             may_move = self.stage_of[node.name] == boundary.early and all(map(is_after, self._nearer_the_end(node)))
             if may_move and any(is_after(other) for name in (*node.inputs, *node.outputs) for other in self._around(name)):
-                found[node.name] = node
+                movable[node.name] = node
         for node in reversed(self._backward):
             readers = self._readers(node)
             if self.stage_of[node.name] == boundary.late and readers and all(map(is_before, readers)):
-                found[node.name] = node
-        return found
+                movable[node.name] = node
+        return movable
 
     def _graph(self, movable: Mapping[str, Node], boundary: Boundary) -> "nx.DiGraph[object]":
         def side(node: Node) -> object:

@@ -20,7 +20,7 @@ _MOVES_SHARDS = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
 
 
 class PlacementChange(NamedTuple):
-    """What it takes.
+    """The cost of bringing a value into one more placement.
 
     Attributes:
         num_gathered: Whether a parameter is moved that should stay where it is.
@@ -34,7 +34,7 @@ class PlacementChange(NamedTuple):
 
 
 class PlacementChanges:
-    """Finds out, and remembers. Not for several threads."""
+    """Computes and caches placement changes. Not thread-safe."""
 
     def __init__(
         self, choices: Choices, outer: Sequence[AxisPlan], axis: MeshAxis, cluster: Cluster, pinned: Iterable[str]
@@ -56,7 +56,7 @@ class PlacementChanges:
         self._adapters.divide(self._mesh, {along.axis.name: along.ratios for along in outer})
         self._pinned = _made_of(choices, pinned)
         self._spots: dict[tuple[str, int], Spot | None] = {}
-        self._found: dict[tuple[str, int, int], PlacementChange | None] = {}
+        self._known: dict[tuple[str, int, int], PlacementChange | None] = {}
 
     def into(self, value: str, held: int, wanted: int) -> PlacementChange | None:
         """Returns what it takes until a value that is held in some placements is held in one more; None if nothing leads there.
@@ -69,10 +69,10 @@ class PlacementChanges:
         if held & wanted:
             return PlacementChange(0, 0, held)
         key = (value, held, wanted)
-        if key not in self._found:
+        if key not in self._known:
             ways = (self._way(value, held, before, wanted) for before in _bits_in(held))
-            self._found[key] = min(filter(None, ways), default=None)
-        return self._found[key]
+            self._known[key] = min(filter(None, ways), default=None)
+        return self._known[key]
 
     def _way(self, value: str, held: int, before: int, wanted: int) -> PlacementChange | None:
         path = self._path(value, before, wanted)
@@ -116,15 +116,15 @@ class PlacementChanges:
 
 def _made_of(choices: Choices, names: Iterable[str]) -> set[str]:
     """Returns names, and all that is made of these values and nothing else, such as the transpose of a matrix."""
-    found = set(names)
+    derived = set(names)
     for node in choices.program.nodes:
-        if node.inputs and found.issuperset(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found
+        if node.inputs and derived.issuperset(node.inputs):
+            derived.update(filter(None, node.outputs))
+    return derived
 
 
 def bit_of(placement: Placement) -> int:
-    """Returns the bit that stands for a placement: replicated, partial, and shards by their dimension."""
+    """Returns the bit of a placement: replicated, partial, and shards by their dimension."""
     match placement:
         case Replicate():
             return 1

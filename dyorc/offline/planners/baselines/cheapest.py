@@ -1,9 +1,9 @@
 """Follows the graph of a model that answers along one axis of a mesh, so that communication takes least time on a cluster.
 
-What one node does decides what others find: a sum that is scattered, to save half an all-reduce, has to be gathered by whoever
-reads all of it. So choices are not made one after another, as in follow.py. A beam of the cheapest ways to have come this far
-goes on from node to node, and of those that hold the same pieces, only the cheapest. Few values are held at any time. Where
-something is trained, all that the backward pass will read is held as well, in one placement or another: a beam is no help there.
+The choice at one node affects later ones: a sum that is scattered, to save half an all-reduce, has to be gathered by the node
+that reads all of it. So choices are not made one after another, as in follow.py. A beam search keeps the cheapest ways so far;
+of ways that hold the same pieces, only the cheapest. Few values are held at any time. In training, all that the backward pass
+will read is held as well, in one placement or another: a beam is no help there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,16 +139,16 @@ class _Search:
     def _last_uses(self) -> dict[str, list[str]]:
         """The values that nothing reads after a node."""
         last = {name: node.name for node in self._program.nodes for name in (*node.outputs, *node.inputs) if name}
-        found: dict[str, list[str]] = {node.name: [] for node in self._program.nodes}
+        last_by_node: dict[str, list[str]] = {node.name: [] for node in self._program.nodes}
         for value, node in last.items():
             if value not in self._program.results:
-                found[node].append(value)
-        return found
+                last_by_node[node].append(value)
+        return last_by_node
 
     def _go_on(self, node: Node, ended: Sequence[str]) -> None:
-        """Takes each way on by each strategy, and keeps the cheapest."""
+        """Extends each way by each strategy, and keeps the cheapest."""
         strategies = [(strategy, need, self._computed_ps(node, strategy)) for strategy, need in self._needs(node)]
-        found: dict[int, _Step] = {}
+        best_by_key: dict[int, _Step] = {}
         for way in self._ways:
             for placed in self._placings(way, node):
                 start = {name: bit_of(placement) for name, placement in placed.items()}
@@ -161,17 +161,17 @@ class _Search:
                     cost = _Cost(before.num_gathered + num_gathered, before.moved_ps + moved_ps, before.computed_ps + computed_ps)
                     held |= {name: bit_of(p) for name, p in zip(node.outputs, strategy.outputs, strict=True) if name}
                     key = self._key(way, held, ended)
-                    if key not in found or cost < found[key].cost:
-                        found[key] = _Step(cost, way, strategy, placed, held)
-        if not found:
+                    if key not in best_by_key or cost < best_by_key[key].cost:
+                        best_by_key[key] = _Step(cost, way, strategy, placed, held)
+        if not best_by_key:
             raise PlanError(
                 f"no strategy of {node.name} of {self._program.name} fits what comes before it along {self._axis.name}"
             )
-        cheapest_first = sorted(found.items(), key=lambda item: item[1].cost)[:_WIDTH]
+        cheapest_first = sorted(best_by_key.items(), key=lambda item: item[1].cost)[:_WIDTH]
         self._ways = [_after(key, node, step, ended) for key, step in cheapest_first]
 
     def _needs(self, node: Node) -> Iterable[tuple[Strategy, Mapping[str, int]]]:
-        """Each strategy with the placement that it wants each input in; not those that want one input in two."""
+        """Each strategy with the placement of each input, except strategies that want one input in two placements."""
         for strategy in self._choices.strategies[node.name]:
             wanted = {(name, bit_of(placement)) for name, placement in zip(node.inputs, strategy.inputs, strict=True)}
             need = {name: bit_of(placement) for name, placement in zip(node.inputs, strategy.inputs, strict=True)}
@@ -200,7 +200,7 @@ class _Search:
         return (num_gathered, moved_ps), held
 
     def _key(self, way: _Way, held: Mapping[str, int], ended: Iterable[str]) -> int:
-        """A number that stands for all that is held after a step, worked out from what changes."""
+        """A hash of all that is held after a step, updated incrementally."""
         key = way.key
         for name, bits in held.items():
             if name in way.held:

@@ -35,7 +35,7 @@ def zero(program: TensorProgram, cluster: Cluster, *, microbatches: int = 1, rat
     axis = MeshAxis(name="data", size=len(ratios))
     gathered = {name for name in shards if program.values[name].kind is ValueKind.PARAMETER}
     along = follow(choices, axis, batch_of(choices) | shards, ratios=tuple(ratios), gathered=gathered)
-    return _planned(choices, [*parts_along(choices, microbatches), along], cluster, microbatches, "zero")
+    return _one_stage_plan(choices, [*parts_along(choices, microbatches), along], cluster, microbatches, "zero")
 
 
 def parts_along(choices: Choices, microbatches: int) -> list[AxisPlan]:
@@ -47,21 +47,21 @@ def parts_along(choices: Choices, microbatches: int) -> list[AxisPlan]:
 def _data_parallel(program: TensorProgram, cluster: Cluster, ratios: Sequence[float], microbatches: int, name: str) -> Plan:
     choices = choices_of(program)
     along = follow(choices, MeshAxis(name="data", size=len(ratios)), batch_of(choices), ratios=tuple(ratios))
-    return _planned(choices, [*parts_along(choices, microbatches), along], cluster, microbatches, name)
+    return _one_stage_plan(choices, [*parts_along(choices, microbatches), along], cluster, microbatches, name)
 
 
-def _planned(choices: Choices, axes: Sequence[AxisPlan], cluster: Cluster, num_parts: int, name: str) -> Plan:
+def _one_stage_plan(choices: Choices, axes: Sequence[AxisPlan], cluster: Cluster, num_parts: int, name: str) -> Plan:
     return plan_of(choices, axes, one_stage(choices, len(cluster.devices)), in_order(choices, num_parts), name, cluster)
 
 
 def _shards(choices: Choices, num_ranks: int) -> dict[str, Placement]:
     """Shards each parameter and state along the dimension that can be cut into most pieces, if every rank can have one."""
     program, axes = choices.program, choices.axes
-    found: dict[str, Placement] = {}
+    shards: dict[str, Placement] = {}
     for name in program.sources:
         value = program.values[name]
         if value.kind in (ValueKind.PARAMETER, ValueKind.STATE) and value.shape:
             dim = max(range(len(value.shape)), key=lambda dim: axes.extent_of(name, dim))
             if axes.extent_of(name, dim) >= num_ranks:
-                found[name] = Shard(dim)
-    return found
+                shards[name] = Shard(dim)
+    return shards

@@ -1,6 +1,6 @@
-"""Has each rank draw only those random numbers that it reads.
+"""Lets each rank draw only the random numbers that it reads.
 
-Whoever follows a graph meets a draw before what reads it, and nothing that the draw reads says how it should be split. So draws,
+Following a graph meets a draw before its readers, and nothing that the draw reads says how it should be split. So draws,
 and what is computed of them alone, are made whole first; here they take the shards that all their readers want:
 
     slice f(r) = f(slice r)        "narrow" in passes/coconet/rewriting.py
@@ -22,18 +22,18 @@ def with_narrow_draws(
         strategies: All of each node, by its name.
         chosen: One for each node.
     """
-    found, drawn = dict(chosen), _drawn(program)
+    narrowed, drawn = dict(chosen), _drawn(program)
     for node in reversed(program.nodes):
         if drawn.isdisjoint(node.outputs) or not set(program.results).isdisjoint(node.outputs):
             continue
         (output,) = node.outputs
-        wanted = _wanted(program, output, found)
+        wanted = _wanted(program, output, narrowed)
         if len(wanted) == 1 and isinstance(shard := wanted.pop(), Shard):
             ways = (
                 s for s in strategies[node.name] if s.outputs == (shard,) and not any(isinstance(p, Partial) for p in s.inputs)
             )
-            found[node.name] = next(ways, found[node.name])
-    return found
+            narrowed[node.name] = next(ways, narrowed[node.name])
+    return narrowed
 
 
 def _drawn(program: TensorProgram) -> set[str]:

@@ -37,8 +37,8 @@ def expert_parallel(program: TensorProgram, cluster: Cluster, *, experts: str = 
 
 def _axes(choices: Choices, placements: Mapping[str, Placement]) -> set[int]:
     """The axes of the program that placements shard."""
-    found = {choices.axes.outermost[name][p.dim] for name, p in placements.items() if isinstance(p, Shard)}
-    return {axis for axis in found if axis is not None}
+    axes = {choices.axes.outermost[name][p.dim] for name, p in placements.items() if isinstance(p, Shard)}
+    return {axis for axis in axes if axis is not None}
 
 
 def experts_of(program: TensorProgram) -> tuple[str, ...]:

@@ -39,11 +39,13 @@ def choices_of(program: TensorProgram) -> Choices:
     another, so they are found once.
     """
     axes = axes_of(program)
-    found = {node.name: strategies_of(program, node, axes) for node in program.nodes}
+    strategies = {node.name: strategies_of(program, node, axes) for node in program.nodes}
     if program.outputs:
         samples = axes.outermost[program.inputs[0]][0]
-        found = {name: tuple(each for each in one if each.axis is None or each.axis != samples) for name, one in found.items()}
-    return Choices(program=program, axes=axes, strategies=found)
+        strategies = {
+            name: tuple(each for each in ways if each.axis is None or each.axis != samples) for name, ways in strategies.items()
+        }
+    return Choices(program=program, axes=axes, strategies=strategies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ def follow(
     Args:
         choices: The program.
         axis: The axis of the mesh.
-        sources: How sources lie; those that are not named are replicated.
+        sources: The placements of sources; the others are replicated.
         ratios: Even if None.
         gathered: Sources that are gathered when they are first used, except by the optimizer.
         pinned: Sources that are never gathered if any strategy reads them as they lie.
@@ -109,22 +111,22 @@ def batch_of(choices: Choices) -> dict[str, Placement]:
     """Places inputs and buffers so that the batch is split: the outermost axis of the first input, wherever inputs have it."""
     axes, program = choices.axes, choices.program
     batch = next((axes.outermost[name][0] for name in program.inputs if program.values[name].shape), None)
-    found: dict[str, Placement] = {}
+    batched: dict[str, Placement] = {}
     for name in program.inputs:
         if batch is not None and batch in axes.outermost[name]:
-            found[name] = Shard(axes.outermost[name].index(batch))
-    return found
+            batched[name] = Shard(axes.outermost[name].index(batch))
+    return batched
 
 
 def results_of(program: TensorProgram, placed: Mapping[str, Placement]) -> dict[str, Placement]:
     """Returns how results lie: a gradient as its parameter, what replaces a source as the source, what is returned everywhere."""
-    found: dict[str, Placement] = dict.fromkeys(program.returned, REPLICATE)
-    found |= {gradient: placed[parameter] for parameter, gradient in program.gradients.items()}
-    return found | {after: placed[before] for before, after in program.updates.items()}
+    layouts: dict[str, Placement] = dict.fromkeys(program.returned, REPLICATE)
+    layouts |= {gradient: placed[parameter] for parameter, gradient in program.gradients.items()}
+    return layouts | {after: placed[before] for before, after in program.updates.items()}
 
 
 class _Following:
-    """Knows which placements of each value exist already."""
+    """Tracks which placements of each value exist."""
 
     def __init__(self, choices: Choices, size: int, held: dict[str, list[Placement]], pinned: Set[str], whole: Set[int]) -> None:
         self._choices = choices
@@ -146,7 +148,7 @@ class _Following:
                     self._held[name] = [placement]
 
     def _cost(self, node: Node, strategy: Strategy) -> tuple[float, int, bool]:
-        """Bytes to be moved; then few partial sums, which somebody has to add; then work on shards that are there."""
+        """Bytes to be moved; then few partial sums, which have to be added; then work on shards that are there."""
         wanted = dict(zip(node.inputs, strategy.inputs, strict=True))
         moved = sum(self._moved(name, placement) for name, placement in wanted.items())
         moved += sum(self._added(name) for name, p in zip(node.outputs, strategy.outputs, strict=True) if isinstance(p, Partial))
@@ -158,11 +160,11 @@ class _Following:
         return float(self._choices.program.values[name].num_bytes) if has_whole else 0.0
 
     def _moved(self, name: str, wanted: Placement) -> float:
-        found = min(self._between(name, before, wanted) for before in self._held[name])
+        num_bytes = min(self._between(name, before, wanted) for before in self._held[name])
         is_gathered = name in self._pinned and wanted not in self._held[name] and isinstance(self._held[name][0], Shard)
         if isinstance(wanted, Partial) and len(self._choices.program.consumers[name]) > 1:
-            found += self._between(name, PARTIAL, REPLICATE) + 1  # each reader would have to add later
-        return found + 1e18 if is_gathered else found
+            num_bytes += self._between(name, PARTIAL, REPLICATE) + 1  # each reader would have to add later
+        return num_bytes + 1e18 if is_gathered else num_bytes
 
     def _between(self, name: str, before: Placement, after: Placement) -> float:
         if before == after:

@@ -74,12 +74,12 @@ def columns_and_rows(choices: Choices) -> dict[str, Placement]:
             if axis is not None:
                 having.setdefault(axis, []).append(name)
     splittable = _splittable(choices)
-    found: dict[str, Placement] = {}
+    shards: dict[str, Placement] = {}
     for axis, names in sorted(having.items(), key=lambda item: len(item[1])):
         num_matrices = sum(len(program.values[name].shape) > 1 for name in names)
-        if num_matrices > 1 and axis in splittable and found.keys().isdisjoint(names):
-            found |= {name: Shard(axes.outermost[name].index(axis)) for name in names}
-    return found
+        if num_matrices > 1 and axis in splittable and shards.keys().isdisjoint(names):
+            shards |= {name: Shard(axes.outermost[name].index(axis)) for name in names}
+    return shards
 
 
 def _lone_matrices(choices: Choices, num_ranks: int) -> dict[str, Sequence[Placement]]:
@@ -89,14 +89,14 @@ def _lone_matrices(choices: Choices, num_ranks: int) -> dict[str, Sequence[Place
     What they make has to be gathered. That pays where nothing is trained: the weights are what does not fit.
     """
     program = choices.program
-    found: dict[str, Sequence[Placement]] = {}
+    cuts: dict[str, Sequence[Placement]] = {}
     for name in program.parameters:
         readers, shape = program.consumers[name], program.values[name].shape
         dims = [dim for dim in range(len(shape)) if choices.axes.extent_of(name, dim) >= num_ranks] if len(shape) == 2 else []
         ways = [Shard(dim) for dim in dims if all(_takes(choices, node, name, Shard(dim)) for node in readers)]
         if readers and ways:
-            found[name] = ways
-    return found
+            cuts[name] = ways
+    return cuts
 
 
 def _takes(choices: Choices, node: Node, name: str, wanted: Placement) -> bool:
@@ -112,8 +112,8 @@ def _takes(choices: Choices, node: Node, name: str, wanted: Placement) -> bool:
 def _splittable(choices: Choices) -> set[int]:
     """The axes along which every operation that meets them can be split."""
     axes = choices.axes
-    found = set(range(len(axes.extents)))
+    splittable = set(range(len(axes.extents)))
     for node in choices.program.nodes:
         met = {axis for name in (*node.inputs, *node.outputs) if name for axis in axes.outermost[name]}
-        found -= met - {strategy.axis for strategy in choices.strategies[node.name]}
-    return found
+        splittable -= met - {strategy.axis for strategy in choices.strategies[node.name]}
+    return splittable

@@ -100,24 +100,24 @@ def _owners(program: TensorProgram, servers: Sequence[str]) -> Mapping[str, str]
     """The server of each parameter and gradient, and of all that the optimizer makes of them: the largest parameters go first,
     each to the server that has least.
     """
-    held, found = dict.fromkeys(servers, 0), dict[str, str]()
+    held, server_of = dict.fromkeys(servers, 0), dict[str, str]()
     for parameter in sorted(program.parameters, key=lambda name: (-program.values[name].num_bytes, name)):
         server = min(servers, key=lambda name: held[name])
         held[server] += program.values[parameter].num_bytes
-        found[parameter] = server
+        server_of[parameter] = server
         if parameter in program.gradients:
-            found[program.gradients[parameter]] = server
+            server_of[program.gradients[parameter]] = server
     shared = {name for name in program.sources if program.values[name].kind is ValueKind.STATE and not program.values[name].shape}
     updates = [node for node in program.nodes if node.phase is Phase.UPDATE]
     for node in updates:
         if shared.issuperset(node.inputs):  # such as Adam's count of steps
             shared.update(node.outputs)
     groups = [{*node.inputs, *filter(None, node.outputs)} - shared for node in updates]
-    while waiting := [group for group in groups if not group.issubset(found)]:
-        before = len(found)
+    while waiting := [group for group in groups if not group.issubset(server_of)]:
+        before = len(server_of)
         for group in waiting:
-            known = [found[name] for name in group if name in found]
-            found |= dict.fromkeys(group, known[0]) if known else {}
-        if len(found) == before:
+            known = [server_of[name] for name in group if name in server_of]
+            server_of |= dict.fromkeys(group, known[0]) if known else {}
+        if len(server_of) == before:
             raise PlanError(f"{sorted(waiting[0])} of the optimizer belong to no parameter")
-    return found
+    return server_of

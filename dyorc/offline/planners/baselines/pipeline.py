@@ -18,7 +18,7 @@ _LAYER = re.compile(r"(?:^|\.)\d+\.")
 def stages_of(choices: Choices, num_stages: int, num_ranks: int) -> Stages:
     """Divides a program into stages of as nearly as possible the same number of layers.
 
-    Layers are told by the first number in the names of their parameters. If there are fewer than stages, the modules that hold
+    A layer is the first number in the name of a parameter. If there are fewer than stages, the modules that hold
     parameters count as layers.
 
     Raises:
@@ -32,7 +32,7 @@ def stages_of(choices: Choices, num_stages: int, num_ranks: int) -> Stages:
 def stages_with(
     choices: Choices, of_parameter: Mapping[str, int], ranks: Sequence[tuple[int, ...]], branches: Sequence[int] = ()
 ) -> Stages:
-    """Divides a program into stages of which it is known where some parameters belong.
+    """Divides a program into stages, given the stages of some parameters.
 
     Args:
         choices: The program.
@@ -81,16 +81,16 @@ class _Staging:
         self._made_of: dict[str, set[str]] = {}  # values made of parameters alone that belong nowhere yet -> those parameters
 
     def nodes(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, int] = {}
+        stage_of: dict[str, int] = {}
         for node in self._program.nodes:
             stage = self._stage(node)
             if stage is not None:
-                found[node.name] = stage
+                stage_of[node.name] = stage
                 self._of_value |= dict.fromkeys(filter(None, node.outputs), stage)
         fixed = {node.name for node in self._program.nodes if self._belongs_to_parameters(node)}
         boundaries = boundaries_of(list(self._branches) or [0] * (self._num_stages - 1))
-        found = with_least_crossing(self._program, found, fixed, boundaries)
-        self._of_node = {name: (stage,) for name, stage in found.items()}
+        stage_of = with_least_crossing(self._program, stage_of, fixed, boundaries)
+        self._of_node = {name: (stage,) for name, stage in stage_of.items()}
         for node in reversed(self._program.nodes):
             readers = {stage for name in node.outputs if name for stage in self._readers(name)}
             if node.name not in self._of_node:  # depends on no parameter: computed wherever it is read
@@ -147,14 +147,14 @@ class _Staging:
         return {stage for node in self._program.consumers[name] for stage in self._of_node.get(node.name, ())}
 
     def sources(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        stages_of: dict[str, tuple[int, ...]] = {}
         for name in self._program.sources:
             is_owned = self._program.values[name].kind in (ValueKind.PARAMETER, ValueKind.STATE)
             if is_owned and name in self._of_value:
-                found[name] = (self._of_value[name],)
+                stages_of[name] = (self._of_value[name],)
             else:
-                found[name] = tuple(sorted(self._readers(name))) or (0,)
-        return found
+                stages_of[name] = tuple(sorted(self._readers(name))) or (0,)
+        return stages_of
 
 
 def one_forward_one_backward(choices: Choices, time: AxisPlan, stages: Stages) -> list[tuple[Node, int]]:
@@ -190,14 +190,14 @@ def order_passes(
 
 
 def _queue(stage: int, num_stages: int, num_parts: int) -> list[StagePass]:
-    """What a stage does in 1F1B: forward or backward, of which microbatch."""
+    """The passes of a stage in 1F1B."""
     num_ahead = min(num_stages - stage - 1, num_parts)
-    found = [StagePass(stage, True, part) for part in range(num_ahead)]
+    passes = [StagePass(stage, True, part) for part in range(num_ahead)]
     for part in range(num_parts):
         if part + num_ahead < num_parts:
-            found.append(StagePass(stage, True, part + num_ahead))
-        found.append(StagePass(stage, False, part))
-    return found
+            passes.append(StagePass(stage, True, part + num_ahead))
+        passes.append(StagePass(stage, False, part))
+    return passes
 
 
 class _Turns:

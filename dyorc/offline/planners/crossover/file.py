@@ -1,6 +1,6 @@
 """Merged jobs as JSON, with their plans: all that is needed to run them.
 
-As with plans, the same jobs are always the same text, and a digest of the content lets nobody run what was changed. Each phase is
+As with plans, the same jobs are always the same text, and a digest of the content detects changes. Each phase is
 a row: what it needs, the plan's step that it begins with, its seconds, and when it starts in units of time.
 """
 

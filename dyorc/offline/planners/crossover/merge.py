@@ -114,11 +114,11 @@ class MergedJobs:
     @cached_property
     def _order(self) -> Mapping[Resource, list[tuple[int, int, int]]]:
         """The turns of a period, by resource: when each begins, the job, and the number of its phase."""
-        found: dict[Resource, list[tuple[int, int, int]]] = {}
+        turns_of: dict[Resource, list[tuple[int, int, int]]] = {}
         for number, job in enumerate(self.jobs):
             for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):
-                found.setdefault(phase.resource, []).append((start % self.period, number, index))
-        return {resource: sorted(turns) for resource, turns in found.items()}
+                turns_of.setdefault(phase.resource, []).append((start % self.period, number, index))
+        return {resource: sorted(turns) for resource, turns in turns_of.items()}
 
     def _claim(self, job: int, index: int) -> PhaseClaim:
         phase, (delay, start) = self.jobs[job].phases[index], divmod(self.jobs[job].starts[index], self.period)
@@ -142,13 +142,13 @@ def merge_jobs(candidates: Sequence[MergeCandidate], cluster: Cluster) -> Merged
     _check_memory(candidates, cluster)
     phases = [phases_of(each.plan, each.program, cluster) for each in candidates]
     unit_s = sum(phase.seconds for each in phases for phase in each) / _RESOLUTION
-    found = schedule_jobs([[(phase.resource, max(1, round(phase.seconds / unit_s))) for phase in each] for each in phases])
-    starts = found.repetend.starts
+    result = schedule_jobs([[(phase.resource, max(1, round(phase.seconds / unit_s))) for phase in each] for each in phases])
+    starts = result.repetend.starts
     jobs = tuple(
         MergedJob(name=each.name, plan=each.plan, phases=mine, starts=tuple(starts[_name(job, i)] for i in range(len(mine))))
         for job, (each, mine) in enumerate(zip(candidates, phases, strict=True))
     )
-    return MergedJobs(jobs=jobs, period=found.repetend.period, bound=found.bound, unit_s=unit_s)
+    return MergedJobs(jobs=jobs, period=result.repetend.period, bound=result.bound, unit_s=unit_s)
 
 
 def schedule_jobs(jobs: Sequence[Spans]) -> PeriodSearchResult:

@@ -49,30 +49,30 @@ def phases_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> tuple[Job
                 communicates.add(task.step)
     if not busy:
         raise PlanError(f"a step of {program.name} takes no time on {cluster.name}")
-    found = _runs(busy, communicates)
-    least_s = _MIN_SHARE * sum(phase.seconds for phase in found)
-    while len(found) > 1 and (shortest := min(found, key=lambda phase: phase.seconds)).seconds < least_s:
-        found = _without(found, found.index(shortest))
-    return (JobPhase(resource=found[0].resource, begins=0, seconds=found[0].seconds), *found[1:])
+    phases = _runs(busy, communicates)
+    least_s = _MIN_SHARE * sum(phase.seconds for phase in phases)
+    while len(phases) > 1 and (shortest := min(phases, key=lambda phase: phase.seconds)).seconds < least_s:
+        phases = _without(phases, phases.index(shortest))
+    return (JobPhase(resource=phases[0].resource, begins=0, seconds=phases[0].seconds), *phases[1:])
 
 
 def _runs(busy: Mapping[int, Mapping[int, float]], communicates: set[int]) -> list[JobPhase]:
     """Runs of steps that need the same; each takes as long as its busiest rank."""
-    found: list[JobPhase] = []
+    runs: list[JobPhase] = []
     total: dict[int, float] = {}
     for step in sorted(busy):
         resource = Resource.NETWORK if step in communicates else Resource.DEVICES
-        if not found or found[-1].resource is not resource:
+        if not runs or runs[-1].resource is not resource:
             total = {}
-            found.append(JobPhase(resource=resource, begins=step, seconds=0.0))
+            runs.append(JobPhase(resource=resource, begins=step, seconds=0.0))
         for rank, seconds in busy[step].items():
             total[rank] = total.get(rank, 0.0) + seconds
-        found[-1] = JobPhase(resource=resource, begins=found[-1].begins, seconds=max(total.values()))
-    return found
+        runs[-1] = JobPhase(resource=resource, begins=runs[-1].begins, seconds=max(total.values()))
+    return runs
 
 
 def _without(phases: list[JobPhase], index: int) -> list[JobPhase]:
-    """Has the neighbours of a phase, which need the same, take it in."""
+    """Merges a phase into its neighbours, which need the same resource."""
     first, last = max(index - 1, 0), min(index + 1, len(phases) - 1)
     resource = phases[first].resource if first < index else phases[last].resource
     joined = JobPhase(

@@ -8,12 +8,12 @@ from dyorc.offline.planners.crossover.phases import Resource
 
 
 def letter_of(job: int) -> str:
-    """Returns the letter that stands for a job."""
+    """Returns the letter of a job."""
     return ascii_uppercase[job % len(ascii_uppercase)]
 
 
 def rows_of(merged: MergedJobs, *, num_periods: int = 2, width: int = 40) -> Iterator[tuple[Resource, str]]:
-    """Yields, for each resource, whose phases it is used for over some periods in the middle of the run; a dot is nobody's.
+    """Yields, for each resource, whose phases it is used for over some periods in the middle of the run; a dot is idle time.
 
     Args:
         merged: What is drawn.

@@ -43,9 +43,9 @@ def solve_by_a_star(moves: Sequence[SearchMove], check: Callable[[], None] = lam
 
 
 def _numbers(came_from: dict[tuple[int, State], tuple[State, int]], place: int, state: State) -> tuple[int, ...]:
-    found: list[int] = []
+    numbers: list[int] = []
     while place:
         state, number = came_from[place, state]
-        found.append(number)
+        numbers.append(number)
         place -= 1
-    return tuple(reversed(found))
+    return tuple(reversed(numbers))

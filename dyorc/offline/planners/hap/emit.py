@@ -20,12 +20,12 @@ class DistributedProgram:
     Attributes:
         strategies: Of each node.
         made: The form in which each value is made, or kept.
-        asked: The forms in which it is asked for.
+        requested: The forms in which readers want it.
     """
 
     strategies: Mapping[str, Strategy]
     made: Mapping[str, int]
-    asked: Mapping[str, int]
+    requested: Mapping[str, int]
 
 
 def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, numbers: Sequence[int]) -> DistributedProgram:
@@ -38,19 +38,19 @@ def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, number
         for name, form in alternative.inputs:
             asked[name] = asked.get(name, 0) | 1 << form
     strategies = {node.name: space.strategies[node.name][chosen[node.name][1]] for node in space.program.nodes}
-    return DistributedProgram(strategies=strategies, made=made, asked=asked)
+    return DistributedProgram(strategies=strategies, made=made, requested=asked)
 
 
 def plan_of(
     space: SynthesisSpace,
     pricing: Pricing,
     problem: SynthesisProblem,
-    found: DistributedProgram,
+    distributed: DistributedProgram,
     cluster: Cluster,
     provenance: Provenance,
 ) -> Plan:
     """Builds the plan, with the sizes and the algorithms that the pricing's ratios lead to."""
-    emitter = _Emitter(space, pricing, problem, found)
+    emitter = _Emitter(space, pricing, problem, distributed)
     program = space.program
     for name in program.sources:
         emitter.source(name)
@@ -66,13 +66,13 @@ def plan_of(
 
 
 class _Emitter:
-    def __init__(self, space: SynthesisSpace, pricing: Pricing, problem: SynthesisProblem, found: DistributedProgram) -> None:
+    def __init__(self, space: SynthesisSpace, pricing: Pricing, problem: SynthesisProblem, program: DistributedProgram) -> None:
         self._space = space
         self._pricing = pricing
-        self._found = found
+        self._distributed = program
         self._ways = {
-            name: {after: before for before, after in problem.forms[name].ways(1 << form, found.asked.get(name, 0))}
-            for name, form in found.made.items()
+            name: {after: before for before, after in problem.forms[name].ways(1 << form, program.requested.get(name, 0))}
+            for name, form in program.made.items()
             if name in space.program.values
         }
         self._ids: dict[tuple[str, int], str] = {}
@@ -82,35 +82,37 @@ class _Emitter:
 
     def source(self, name: str) -> None:
         """Places a source: as it is kept, or, if it is new with each step, as it is asked for."""
-        forms = [self._found.made[name]] if name in self._found.made else sorted(self._inputs_asked(name) or {WHOLE})
+        forms = (
+            [self._distributed.made[name]] if name in self._distributed.made else sorted(self._requested_forms(name) or {WHOLE})
+        )
         for form in forms:
             self._ids[name, form] = self.builder.source(name, _MESH, [placement_of(form)])
 
-    def _inputs_asked(self, name: str) -> set[int]:
-        found: set[int] = set()
+    def _requested_forms(self, name: str) -> set[int]:
+        forms: set[int] = set()
         for node in self._space.program.consumers[name]:
-            found.add(self._asked_by(node.name, name))
-        return {WHOLE if form == TERM else form for form in found}
+            forms.add(self._form_for(node.name, name))
+        return {WHOLE if form == TERM else form for form in forms}
 
-    def _asked_by(self, node: str, name: str) -> int:
+    def _form_for(self, node: str, name: str) -> int:
         index = self._space.program.node_named[node].inputs.index(name)
-        return form_of(self._found.strategies[node].inputs[index])
+        return form_of(self._distributed.strategies[node].inputs[index])
 
     def apply(self, name: str) -> None:
         node = self._space.program.node_named[name]
-        strategy = self._found.strategies[name]
+        strategy = self._distributed.strategies[name]
         for value in dict.fromkeys(node.inputs):
-            self._have(value, self._asked_by(name, value))
+            self._have(value, self._form_for(name, value))
         self.builder.apply(node, _MESH, [strategy])
         for value, placement in zip(node.outputs, strategy.outputs, strict=True):
             if value:
-                self._ids[value, self._found.made[value]] = self.builder.want(value, _MESH, [placement])
+                self._ids[value, self._distributed.made[value]] = self.builder.want(value, _MESH, [placement])
 
     def results(self, names: Sequence[str], owners: Mapping[str, str]) -> None:
         """Places results: with what they belong to, or everywhere."""
         for name in dict.fromkeys(names):
-            form = self._found.made.get(token(owners.get(name, "")), WHOLE)
-            if name in self._found.made:
+            form = self._distributed.made.get(token(owners.get(name, "")), WHOLE)
+            if name in self._distributed.made:
                 self._have(name, form)
             self.builder.result(name, _MESH, [placement_of(form)])
 

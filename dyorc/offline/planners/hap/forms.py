@@ -73,22 +73,22 @@ class Forms:
         """The ways to have a form: as it is, made directly, or by making the whole."""
         if held >> form & 1:
             return ((held, 0),)
-        found = {self.closed(held | 1 << form): self.step_s(held, form)}
+        costs = {self.closed(held | 1 << form): self.step_s(held, form)}
         whole = self.closed(held | 1)
         if whole >> form & 1:
-            found[whole] = min(self.step_s(held, WHOLE), found.get(whole, NEVER))
-        return tuple((forms, cost) for forms, cost in found.items() if cost < NEVER)
+            costs[whole] = min(self.step_s(held, WHOLE), costs.get(whole, NEVER))
+        return tuple((forms, cost) for forms, cost in costs.items() if cost < NEVER)
 
     def with_all(self, held: int, wanted: int) -> Options:
         """The ways to have several forms, those left out that cost more and hold no more than another."""
-        found = {self.closed(held): 0}
+        costs = {self.closed(held): 0}
         for form in bits(wanted):
             after: dict[int, int] = {}
-            for forms, cost in found.items():
+            for forms, cost in costs.items():
                 for more, step in self.with_one_more(forms, form):
                     after[more] = min(after.get(more, NEVER), cost + step)
-            found = after
-        ordered = sorted(found.items(), key=lambda item: item[1])
+            costs = after
+        ordered = sorted(costs.items(), key=lambda item: item[1])
         return tuple(
             (forms, cost)
             for i, (forms, cost) in enumerate(ordered)
@@ -101,10 +101,10 @@ class Forms:
 
     def between(self, held: int, wanted: int) -> int:
         """A bound of what it costs to have all of some forms if others are held."""
-        found = self._between.get((held, wanted))
-        if found is None:
-            found = self._between[held, wanted] = self._find_between(held, wanted)
-        return found
+        bound = self._between.get((held, wanted))
+        if bound is None:
+            bound = self._between[held, wanted] = self._find_between(held, wanted)
+        return bound
 
     def _find_between(self, held: int, wanted: int) -> int:
         missing = wanted & ~self.closed(held)
@@ -115,7 +115,7 @@ class Forms:
 
     def ways(self, held: int, wanted: int) -> list[tuple[int, int]]:
         """The cheapest way, as steps from one form to another."""
-        found: list[tuple[int, int]] = []
+        steps: list[tuple[int, int]] = []
         total, missing = self.cost(held, wanted), wanted & ~self.closed(held)
         while missing:
             for form in dict.fromkeys((WHOLE, *bits(missing))):
@@ -125,10 +125,10 @@ class Forms:
                     break
             else:
                 raise AssertionError("a way of known cost is made of steps")
-            found.append((source, form))
+            steps.append((source, form))
             total, held = total - step, then
             missing &= ~held
-        return found
+        return steps
 
 
 def bits(forms: int) -> list[int]:

@@ -87,10 +87,10 @@ class Frontier:
         for index, move in enumerate(moves):
             check()
             key = (front, move, among[index] if among else None, known.path[index] if known else None)
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = self._moved(*key)
-            front, least, way, is_whole = found
+            outcome = self._known.get(key)
+            if outcome is None:
+                outcome = self._known[key] = self._advance(*key)
+            front, least, way, is_whole = outcome
             fronts.append(front)
             total += least
             ways.append(way)
@@ -105,7 +105,7 @@ class Frontier:
             numbers.append(number)
         return Solution(tuple(reversed(numbers)), total, is_optimal and among is None, most, tuple(reversed(path)))
 
-    def _moved(
+    def _advance(
         self, front: _Front, move: SearchMove, among: tuple[int, ...] | None, always: State | None
     ) -> tuple[_Front, int, _Ways, bool]:
         best: dict[State, tuple[int, int, int]] = {}
@@ -114,7 +114,7 @@ class Frontier:
                 known = best.get(after)
                 if known is None or cost + step < known[0]:
                     best[after] = (cost + step, index, number)
-        kept = self._pruned(best, move.after)
+        kept = self._prune(best, move.after)
         is_whole = len(kept) <= self._max_states
         kept = kept[: self._max_states]
         if always in best and always not in {state for state, _ in kept}:
@@ -122,28 +122,28 @@ class Frontier:
         front, least = self._front(kept)
         return front, least, tuple((index, number) for _, (_, index, number) in kept), is_whole
 
-    def _pruned(
+    def _prune(
         self, best: dict[State, tuple[int, int, int]], after: Sequence[tuple[Forms, bool]]
     ) -> list[tuple[State, tuple[int, int, int]]]:
         kept: list[tuple[State, tuple[int, int, int]]] = []
-        for state, found in sorted(best.items(), key=lambda item: (item[1][0], item[0])):
-            if not _is_reached(kept[: self._checked], state, found[0], after):
-                kept.append((state, found))
+        for state, best_way in sorted(best.items(), key=lambda item: (item[1][0], item[0])):
+            if not _is_reached(kept[: self._checked], state, best_way[0], after):
+                kept.append((state, best_way))
                 if len(kept) > self._max_states:  # enough to know that there are more
                     break
         return kept
 
-    def _front(self, found: Sequence[tuple[State, tuple[int, int, int]]]) -> tuple[_Front, int]:
-        least = found[0][1][0]
-        states = tuple(state for state, _ in found)
-        costs = tuple(cost - least for _, (cost, _, _) in found)
+    def _front(self, ways: Sequence[tuple[State, tuple[int, int, int]]]) -> tuple[_Front, int]:
+        least = ways[0][1][0]
+        states = tuple(state for state, _ in ways)
+        costs = tuple(cost - least for _, (cost, _, _) in ways)
         return self._fronts.setdefault((states, costs), _Front(states, costs)), least
 
 
 def _is_reached(
     others: Sequence[tuple[State, tuple[int, int, int]]], state: State, cost: int, after: Sequence[tuple[Forms, bool]]
 ) -> bool:
-    """Whether one of some states can stand for another at no more than its cost."""
+    """Whether one of some states can replace another at no more than its cost."""
     for other, (least, _, _) in others:
         budget = cost - least
         for place in compress(count(), map(ne, other, state)):

@@ -97,7 +97,7 @@ class _Turn(NamedTuple):
     """A program that was found, and the problem that it solves."""
 
     problem: SynthesisProblem
-    found: DistributedProgram
+    distributed: DistributedProgram
     solution: Solution
 
 
@@ -130,10 +130,10 @@ class _Planning:
     @property
     def has_plan(self) -> bool:
         """Whether there is a plan that fits."""
-        return self._best.found is not None and self._best.found.does_fit
+        return self._best.price is not None and self._best.price.does_fit
 
     def begin_with(self, known: Iterable[Plan], is_free: bool) -> None:
-        """Lets plans compete; if something is not free, only data parallel."""
+        """Offers known plans; if something is not free, only data parallel."""
         for plan in known:
             self._plans.append(plan)
             if is_free or plan.provenance.planner == "dp_proportional":
@@ -154,7 +154,7 @@ class _Planning:
         for kept_byte_s in _KEPT_BYTE_S:
             self._kept_byte_s = kept_byte_s
             self._take_turns(ratios, adapt_ratios, max_rounds)
-            if self._best.found and self._best.found.does_fit:
+            if self._best.price and self._best.price.does_fit:
                 return
 
     def _take_turns(self, ratios: tuple[float, ...], adapt_ratios: bool, max_rounds: int) -> None:
@@ -165,16 +165,16 @@ class _Planning:
             seen.add(_rounded(ratios))
             self._done_ratio = len(seen) / (max_rounds + 1)
             is_wide = self._search != "known" and len(seen) <= _NUM_WIDE
-            turn = self._program_for(ratios) if is_wide else self._recombined(ratios, 1.0, *solutions)
+            turn = self._program_for(ratios) if is_wide else self._recombine(ratios, 1.0, *solutions)
             solutions.append(turn.solution)
             plan = self._try(turn, ratios)
             for weight in self._weights:
-                beside = self._recombined(ratios, weight, *solutions)
+                beside = self._recombine(ratios, weight, *solutions)
                 for shares in (ratios, even) if adapt_ratios else (ratios,):
                     self._try_once(beside, shares)
             if not adapt_ratios:
                 return
-            better = best_ratios(terms_of(plan, turn.found, self._space.costs, self._cluster), self._cluster)
+            better = best_ratios(terms_of(plan, turn.distributed, self._space.costs, self._cluster), self._cluster)
             if better is None:
                 return
             ratios = better.ratios
@@ -191,7 +191,7 @@ class _Planning:
             known = self._frontier.solve(moves, self._check, among=among)
         return self._turn(problem, self._frontier.solve(moves, self._check, known=known))
 
-    def _recombined(self, ratios: tuple[float, ...], weight: float, *known: Solution) -> _Turn:
+    def _recombine(self, ratios: tuple[float, ...], weight: float, *known: Solution) -> _Turn:
         """Searches only what is known, with another weight for communication beside computation."""
         problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s, weight).problem()
         return self._turn(problem, self._frontier.solve(moves_of(problem), self._check, among=self._among(problem, *known)))
@@ -212,7 +212,7 @@ class _Planning:
     def _try(self, turn: _Turn, ratios: tuple[float, ...]) -> Plan:
         self._tried.add((turn.solution.numbers, _rounded(ratios)))
         pricing = Pricing(self._space, self._cluster, ratios, self._kept_byte_s)
-        plan = plan_of(self._space, pricing, turn.problem, turn.found, self._cluster, Provenance(planner="hap"))
+        plan = plan_of(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
         self.try_plan(plan, "A*" if self._search == "a_star" else "frontier search", turn.solution, ratios)
         return plan
 
@@ -221,7 +221,7 @@ class _Planning:
     ) -> None:
         """Keeps a plan if it is better."""
         new = self._best.offer(plan)
-        if new is self._best.found:
+        if new is self._best.price:
             self._made = _Made(made_by, solution, ratios or ratios_of(plan) or self._cluster.flops_ratios)
             if new.does_fit:
                 self._progress(self._done_ratio, self._best.cost_s)
@@ -231,7 +231,7 @@ class _Planning:
         check_deadline(self._deadline_s)
 
     def best_plan(self, search_s: float, ended: SearchEnd) -> Plan:
-        best, made = self._best.found, self._made
+        best, made = self._best.price, self._made
         if best is None or made is None or not best.does_fit:
             raise PlanError(f"no plan of {self._program.name} was found that fits into the memory of {self._cluster.name}")
         total = sum(made.ratios)

@@ -42,13 +42,13 @@ class Touch:
 
     def options(self, code: int, form: int) -> Options:
         """What the value's place in the state may be afterwards, with the cost of each."""
-        found = self._known.get((code, form))
-        if found is None:
-            found = tuple((code, cost) for code, cost in self._options(code, form) if cost < NEVER)
-            if self.is_last and found:
-                found = ((0, min(cost for _, cost in found)),)
-            self._known[code, form] = found
-        return found
+        options = self._known.get((code, form))
+        if options is None:
+            options = tuple((code, cost) for code, cost in self._options(code, form) if cost < NEVER)
+            if self.is_last and options:
+                options = ((0, min(cost for _, cost in options)),)
+            self._known[code, form] = options
+        return options
 
     def _options(self, code: int, form: int) -> Options:
         forms = self.forms
@@ -102,11 +102,11 @@ class SearchMove:
         codes_held = [0 if touch.place is None else next(forms_of) for touch in self.touches]
         for number in range(len(self.alternatives)) if among is None else among:
             cost, forms = self.alternatives[number]
-            found: list[tuple[tuple[int, ...], int]] = [((), cost)]
+            partial: list[tuple[tuple[int, ...], int]] = [((), cost)]
             for touch, code_held, form in zip(self.touches, codes_held, forms, strict=True):
                 options = touch.options(code_held, form)
-                found = [((*codes, code), so_far + step) for codes, so_far in found for code, step in options]
-            for codes, total in found:
+                partial = [((*codes, code), so_far + step) for codes, so_far in partial for code, step in options]
+            for codes, total in partial:
                 yield codes, total, number
 
     @cached_property
@@ -124,11 +124,11 @@ class SearchMove:
         return tuple(i for i, touch in enumerate(self.touches) if touch.place is None and not touch.is_last)
 
     def _after(self, before: State, codes: tuple[int, ...]) -> State:
-        found = list(before)
+        state = list(before)
         for place, index in self._changed:
-            found[place] = codes[index]
-        found += [codes[index] for index in self._new]
-        return tuple(found)
+            state[place] = codes[index]
+        state += [codes[index] for index in self._new]
+        return tuple(state)
 
 
 def moves_of(problem: SynthesisProblem) -> tuple[SearchMove, ...]:

@@ -2,7 +2,7 @@
 
 The program's nodes are *choices*. Each of a choice's alternatives asks for some values in some forms, makes others in some forms,
 and takes some time. A value that is made in one form and asked for in others costs what changing it costs. Parameters, and what
-else the step keeps, are made by choices of their own; a second value, their *token*, stands for the form in which they are kept,
+else the step keeps, are made by choices of their own; a second value, their *token*, records the form in which they are kept,
 which nothing can change, so that their gradients and updates end in the same form.
 
 The joint graph of forward and backward is ordered for the search, not for running: a backward node stands beside the forward node
@@ -83,7 +83,7 @@ class SynthesisSpace:
 
 
 def token(source: str) -> str:
-    """The value that stands for the form in which a source is kept."""
+    """The token of a source: a value in the form in which the source is kept."""
     return f"form of {source}"
 
 
@@ -184,28 +184,28 @@ class Pricing:
         ]
 
     def _shares(self, axis: int) -> tuple[int, ...]:
-        found = self._sizes.get(axis)
-        if found is None:
-            found = self._sizes[axis] = shares(self._space.axes.extents[axis], self.ratios)
-        return found
+        sizes = self._sizes.get(axis)
+        if sizes is None:
+            sizes = self._sizes[axis] = shares(self._space.axes.extents[axis], self.ratios)
+        return sizes
 
     def _division(self, axis: int) -> int:
         """A number that axes have in common that are divided alike."""
-        found = self._division_of.get(axis)
-        if found is None:
-            found = self._division_of[axis] = self._divisions.setdefault(self._shares(axis), len(self._divisions))
-        return found
+        number = self._division_of.get(axis)
+        if number is None:
+            number = self._division_of[axis] = self._divisions.setdefault(self._shares(axis), len(self._divisions))
+        return number
 
     def _forms_of(self, value: Value, name: str, is_beside: bool) -> Forms:
         outermost = self._space.axes.outermost[name]
         key = (value.num_bytes, tuple(None if axis is None else self._division(axis) for axis in outermost), is_beside)
-        found = self._forms.get(key)
-        if found is None:
+        forms = self._forms.get(key)
+        if forms is None:
             num_forms = 2 + len(outermost)
             weight = self._beside_weight if is_beside else 1.0
             rows = [[self._change_units(value, a, b, weight) for b in range(num_forms)] for a in range(num_forms)]
-            found = self._forms[key] = Forms(tuple(map(tuple, rows)))
-        return found
+            forms = self._forms[key] = Forms(tuple(map(tuple, rows)))
+        return forms
 
     def _change_units(self, value: Value, before: int, after: int, weight: float) -> int:
         if before == after:
@@ -216,34 +216,34 @@ class Pricing:
 
     def _node(self, node: Node, kept: Sequence[str]) -> SynthesisChoice:
         program = self._space.program
-        found: list[Alternative] = []
+        alternatives: list[Alternative] = []
         for strategy in self._space.strategies[node.name]:
             inputs = {name: form_of(placement) for name, placement in zip(node.inputs, strategy.inputs, strict=True)}
             inputs = {n: f for n, f in inputs.items() if n in program.producers or n in kept}
             outputs = ((name, form_of(p)) for name, p in zip(node.outputs, strategy.outputs, strict=True) if name)
-            found.append(Alternative(tuple(inputs.items()), tuple(outputs), self._compute(node, strategy)))
-        return SynthesisChoice(node.name, tuple(found))
+            alternatives.append(Alternative(tuple(inputs.items()), tuple(outputs), self._compute(node, strategy)))
+        return SynthesisChoice(node.name, tuple(alternatives))
 
     def _compute(self, node: Node, strategy: Strategy) -> int:
         """The time of the slowest rank."""
         is_cut = any(isinstance(placement, Shard) for placement in (*strategy.inputs, *strategy.outputs))
         key = (self._space.costs[node.name], strategy.axis if is_cut else None)
-        found = self._times.get(key)
-        if found is None:
+        units = self._times.get(key)
+        if units is None:
             cost, axis = key
-            found = in_units(max(self._cluster.compute_s(cost, rank, part) for rank, part in self._work(axis)))
-            self._times[key] = found
-        return found
+            units = in_units(max(self._cluster.compute_s(cost, rank, part) for rank, part in self._work(axis)))
+            self._times[key] = units
+        return units
 
     def _work(self, axis: int | None) -> list[tuple[int, float]]:
         """The parts of work along an axis that ranks do, for each kind of devices each size once."""
-        found = self._work_of.get(axis)
-        if found is None:
+        work = self._work_of.get(axis)
+        if work is None:
             sizes = [1] * len(self.ratios) if axis is None else self._shares(axis)
             extent = 1 if axis is None else max(self._space.axes.extents[axis], 1)
             pairs = dict.fromkeys(zip(self._cluster.first_alike, sizes, strict=True))
-            found = self._work_of[axis] = [(rank, size / extent) for rank, size in pairs]
-        return found
+            work = self._work_of[axis] = [(rank, size / extent) for rank, size in pairs]
+        return work
 
     def _source(self, name: str) -> SynthesisChoice:
         value = self._space.program.values[name]
@@ -251,16 +251,16 @@ class Pricing:
         forms = [WHOLE]
         if value.kind is not ValueKind.BUFFER and not self._space.whole_parameters:
             forms += [2 + dim for dim, axis in enumerate(outermost) if axis is not None]
-        found = tuple(
+        alternatives = tuple(
             Alternative((), ((name, form), (token(name), form)), in_units(self._kept_byte_s * max(self.pieces(value, form))))
             for form in forms
         )
-        return SynthesisChoice(f"source {name}", found)
+        return SynthesisChoice(f"source {name}", alternatives)
 
     def _keeping(self, source: str, result: str) -> SynthesisChoice:
         forms = [form for _, form in (alternative.outputs[0] for alternative in self._source(source).alternatives)]
-        found = tuple(Alternative(((token(source), form), (result, form)), (), 0) for form in forms)
-        return SynthesisChoice(f"{result} lies as {source}", found)
+        alternatives = tuple(Alternative(((token(source), form), (result, form)), (), 0) for form in forms)
+        return SynthesisChoice(f"{result} lies as {source}", alternatives)
 
 
 def _everywhere(result: str) -> SynthesisChoice:
@@ -275,7 +275,7 @@ def _positions(program: TensorProgram) -> dict[str, float]:
     """Where each node stands in the order of the search: a forward node at its number, a backward node beside the last forward
     node that makes, or first reads, something that it reads.
     """
-    found: dict[str, float] = {}
+    position_of: dict[str, float] = {}
     of_value: dict[str, float] = {}
     for index, node in enumerate(program.nodes):
         forward = [of_value[name] for name in node.inputs if name in of_value and not _is_late(program, name)]
@@ -284,13 +284,13 @@ def _positions(program: TensorProgram) -> dict[str, float]:
             position = float(index)
         else:
             position = max(forward) if forward else min(late)
-        found[node.name] = position
+        position_of[node.name] = position
         for name in node.inputs:
             if program.values[name].kind in (ValueKind.PARAMETER, ValueKind.STATE):
                 of_value.setdefault(name, position)
         if any(name in of_value for name in node.inputs):  # masks and constants, which all layers read, are beside none
             of_value |= dict.fromkeys((name for name in node.outputs if name), position)
-    return found
+    return position_of
 
 
 def _is_late(program: TensorProgram, name: str) -> bool:

@@ -82,14 +82,14 @@ def total_s(terms: ShareTerms, ratios: Sequence[float]) -> float:
     return terms.fixed_s + terms.largest * max(ratios) + stages
 
 
-def terms_of(plan: Plan, found: DistributedProgram, costs: Mapping[str, NodeCost], cluster: Cluster) -> ShareTerms:
+def terms_of(plan: Plan, distributed: DistributedProgram, costs: Mapping[str, NodeCost], cluster: Cluster) -> ShareTerms:
     """Reads off a plan how its time and memory depend on the shares."""
     fixed_s = largest = 0.0
     stages: Counter[tuple[tuple[float, float], ...]] = Counter()
     stage = _Stage(cluster)
     for step in plan.steps:
         if isinstance(step, Apply):
-            strategy = found.strategies[step.node]
+            strategy = distributed.strategies[step.node]
             stage.add(costs[step.node], is_split=any(isinstance(p, Shard) for p in (*strategy.inputs, *strategy.outputs)))
         elif isinstance(step, Collective) and step.kind not in (CollectiveKind.SLICE, CollectiveKind.MASK):
             stages[stage.of_ranks()] += 1
@@ -139,16 +139,16 @@ def _memory(plan: Plan) -> tuple[tuple[int, int], ...]:
     here = {name for names in plan.sources.values() for name in names}
     for name in here:
         held[_is_split(plan, name)] += _bytes(plan, name)
-    found = {(held[0], held[1])}
+    held_pairs = {(held[0], held[1])}
     for number, step in enumerate(plan.steps):
         for name in {name for name in step.outputs if name} - here:
             held[_is_split(plan, name)] += _bytes(plan, name)
             here.add(name)
-        found.add((held[0], held[1]))
+        held_pairs.add((held[0], held[1]))
         for name in {name for name in (*step.inputs, *step.outputs) if name and last[name] == number} - kept:
             held[_is_split(plan, name)] -= _bytes(plan, name)
     outer: list[tuple[int, int]] = []
-    for whole, split in sorted(found, reverse=True):
+    for whole, split in sorted(held_pairs, reverse=True):
         if not outer or split > outer[-1][1]:
             outer.append((whole, split))
     return tuple(outer)

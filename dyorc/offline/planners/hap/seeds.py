@@ -9,13 +9,13 @@ def numbers_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: Str
     """Returns the number of each choice's alternative; None if one of them is not allowed here."""
     forms = {name: form_of(placement) for name, placement in assignment.sources.items()}
     forms |= {token(name): form for name, form in forms.items()}
-    found: list[int] = []
+    numbers: list[int] = []
     for choice in problem.choices:
         number = _number(space, choice, assignment, forms)
         if number is None:
             return None
-        found.append(number)
-    return tuple(found)
+        numbers.append(number)
+    return tuple(numbers)
 
 
 def _number(space: SynthesisSpace, choice: SynthesisChoice, assignment: StrategyAssignment, forms: dict[str, int]) -> int | None:

@@ -37,7 +37,7 @@ class Clock(NamedTuple):
         """Until both microbatches are through, if nothing followed."""
         return self.done_s + max(self.before_s, self.first_s) + max(self.comp_s, self.second_s) + self.comp_s + self.waiting_s
 
-    def opened(self) -> "Clock":
+    def open_stage(self) -> "Clock":
         """Closes the open stage and opens the next."""
         done_s = self.done_s + max(self.before_s, self.first_s) + max(self.comp_s, self.second_s)
         return Clock(done_s, self.comp_s, 0.0, self.waiting_s)
@@ -54,7 +54,7 @@ class Clock(NamedTuple):
         )
 
     def bounds(self) -> tuple[float, ...]:
-        """Sixteen sums of which every way to go on takes the largest, plus terms that depend on the way alone.
+        """Sixteen sums: every continuation takes the largest of them, plus terms of its own.
 
         So a clock none of whose sums is larger than the other's is never behind it. For closed stages this is psi <= psi' and
         psi + phi <= psi' + phi', which drops more than Theorem 1's psi <= psi' and phi <= phi', and never the optimum.
@@ -73,6 +73,6 @@ class Clock(NamedTuple):
         return tuple([done + each for each in sums] + [done + waiting + each for each in sums])
 
 
-def is_ahead(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def is_ahead(bounds: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Whether a clock with the first bounds is never behind one with the other bounds."""
-    return all(map(le, one, other))
+    return all(map(le, bounds, other))

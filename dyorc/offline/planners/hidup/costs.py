@@ -72,8 +72,8 @@ class MicrobatchCosts:
         """The seconds of the slowest rank for one microbatch; half of them if a node runs once for both."""
         key = (node.name, strategy)
         if key not in self._computed:
-            found = max(self.rank_compute_s(node, strategy, rank) for rank in range(len(self.ratios)))
-            self._computed[key] = self.wrong("compute", found) if self.wrong else found
+            seconds = max(self.rank_compute_s(node, strategy, rank) for rank in range(len(self.ratios)))
+            self._computed[key] = self.wrong("compute", seconds) if self.wrong else seconds
         return self._computed[key]
 
     def rank_compute_s(self, node: Node, strategy: Strategy, rank: int) -> float:

@@ -22,10 +22,10 @@ _MESH, _SPACE = "ranks", "rank"
 Stages = Sequence[Sequence[ItemRecord]]
 
 
-def stages_of(found: DuplexProgram) -> list[list[ItemRecord]]:
+def stages_of(program: DuplexProgram) -> list[list[ItemRecord]]:
     """Cuts a program's records where stages begin."""
     stages: list[list[ItemRecord]] = [[]]
-    for record in found.records:
+    for record in program.records:
         if record.opens:
             stages.append([])
         stages[-1].append(record)
@@ -35,7 +35,7 @@ def stages_of(found: DuplexProgram) -> list[list[ItemRecord]]:
 def emit(
     program: TensorProgram,
     halves: Halves,
-    found: DuplexProgram,
+    duplex: DuplexProgram,
     cluster: Cluster,
     ratios: Sequence[float],
     provenance: Provenance,
@@ -47,32 +47,32 @@ def emit(
     Args:
         program: The program.
         halves: What is cut in two.
-        found: What the search found.
+        duplex: What the search found.
         cluster: What the plan is for.
         ratios: The share of each rank.
         provenance: Where the plan comes from.
         is_interleaved: False lists one microbatch's steps of a stage after the other's, for comparison.
     """
-    emission = _Emission(program, halves, found, ratios)
+    emission = _Emission(program, halves, duplex, ratios)
     emission.body(is_interleaved)
     emission.finish()
     return emission.builder.build(provenance, cluster=cluster.digest)
 
 
 class _Emission:
-    def __init__(self, program: TensorProgram, halves: Halves, found: DuplexProgram, ratios: Sequence[float]) -> None:
+    def __init__(self, program: TensorProgram, halves: Halves, duplex: DuplexProgram, ratios: Sequence[float]) -> None:
         self._program = program
         self._halves = halves
-        self._stages = stages_of(found)
-        self._held = {t.value: p for record in reversed(found.records) for t, p in reversed(record.begun)}
+        self._stages = stages_of(duplex)
+        self._held = {t.value: p for record in reversed(duplex.records) for t, p in reversed(record.begins)}
         self.builder = PlanBuilder(program, halves.axes)
         self.builder.mesh(_MESH, [TIME, MeshAxis(name=_SPACE, size=len(ratios))], range(len(ratios)), {_SPACE: ratios})
-        for tensor, placement in dict.fromkeys(begun for record in found.records for begun in record.begun):
+        for tensor, placement in dict.fromkeys(beginning for record in duplex.records for beginning in record.begins):
             self.builder.source(tensor.value, _MESH, [tensor.along_time, placement])
         self._held |= states_like_parameters(program, self._held)
-        begun = {tensor.value for record in found.records for tensor, _ in record.begun}
+        placed = {tensor.value for record in duplex.records for tensor, _ in record.begins}
         for name in program.sources:
-            if name not in begun:  # only the optimizer reads it
+            if name not in placed:  # only the optimizer reads it
                 self.builder.source(name, _MESH, [halves.placed[name], self._held.get(name, REPLICATE)])
 
     def body(self, is_interleaved: bool) -> None:

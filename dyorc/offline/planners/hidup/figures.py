@@ -72,8 +72,8 @@ def quality_under_wrong_costs(
     Both by the right costs, in the simulator.
     """
     right_s = _simulated_s(program, cluster, None, max_states)
-    found = wrong_costs(seed).items()
-    return {name: _simulated_s(program, cluster, wrong, max_states) / right_s for name, wrong in found}
+    costs = wrong_costs(seed).items()
+    return {name: _simulated_s(program, cluster, wrong, max_states) / right_s for name, wrong in costs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +81,8 @@ class Placements:
     """What figures 11 and 12 show of a plan.
 
     Attributes:
-        num_replicated: Parameters of which each rank holds all.
-        num_sharded: Parameters of which each rank holds a part.
+        num_replicated: Parameters that each rank holds whole.
+        num_sharded: Parameters that the ranks share out.
         parameters: How each parameter lies.
         num_whole_gates: Operations of gates that every rank computes whole.
         num_split_gates: Operations of gates that are divided.
@@ -119,11 +119,11 @@ def _faster_link(link: Link, factor: float) -> Link:
 
 
 def _placements(duplex: Duplex, max_states: int) -> Placements:
-    found = _best(duplex, max_states)
-    lies = {tensor.value: p for record in found.records for tensor, p in record.begun if tensor in duplex.items.owners}
+    program = _best(duplex, max_states)
+    lies = {tensor.value: p for record in program.records for tensor, p in record.begins if tensor in duplex.items.owners}
     gates = [
         record.strategy
-        for record in found.records
+        for record in program.records
         if isinstance(record.item, NodeItem) and record.strategy and record.item.node.op.split(".")[1] in _GATE_OPS
     ]
     num_whole = sum(strategy.axis is None for strategy in gates)

@@ -16,7 +16,7 @@ _HEAVY = frozenset(("mm", "bmm", "convolution", "convolution_backward", "embeddi
 
 
 class BackwardCosts:
-    """Knows for each item of the forward pass when the backward pass is done with it."""
+    """Estimates what the backward pass will communicate, and when each forward item no longer matters."""
 
     def __init__(self, items: Items, costs: MicrobatchCosts) -> None:
         self._items = items
@@ -33,11 +33,11 @@ class BackwardCosts:
         """The seconds that the backward pass will communicate because of an item's strategy."""
         if item.node.phase is not Phase.FORWARD or not any(isinstance(placement, Shard) for placement in strategy.outputs):
             return 0.0
-        found = 0.0
+        seconds = 0.0
         for tensor, placement in dict(zip(item.inputs, strategy.inputs, strict=True)).items():
             if placement == REPLICATE and tensor.value in self._has_gradient:
-                found += self._cost(tensor, PARTIAL, REPLICATE)
-        return found
+                seconds += self._cost(tensor, PARTIAL, REPLICATE)
+        return seconds
 
     def left(self, index: int, ahead_s: float, history: list[float] | None) -> float:
         """What is still to come of it after an item."""
@@ -97,8 +97,8 @@ class BackwardCosts:
 
 def _with_gradients(items: Items) -> set[str]:
     """The values whose gradients are computed: parameters, and what depends on them, other than integers."""
-    found = {tensor.value for tensor, kind in items.sources.items() if kind is ValueKind.PARAMETER}
+    values = {tensor.value for tensor, kind in items.sources.items() if kind is ValueKind.PARAMETER}
     for item in items.items:
-        if isinstance(item, NodeItem) and item.node.phase is Phase.FORWARD and any(t.value in found for t in item.inputs):
-            found.update(output.value for output in item.outputs if output)
-    return found
+        if isinstance(item, NodeItem) and item.node.phase is Phase.FORWARD and any(t.value in values for t in item.inputs):
+            values.update(output.value for output in item.outputs if output)
+    return values

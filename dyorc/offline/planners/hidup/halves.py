@@ -62,8 +62,8 @@ def halves_of(program: TensorProgram) -> Halves:
     axes, strategies = choices.axes, choices.strategies
     batch = next((axes.outermost[name][0] for name in program.inputs if program.values[name].shape), None)
     if batch is None or axes.extents[batch] % 2:
-        found = "has no batch" if batch is None else f"has a batch of {axes.extents[batch]}"
-        raise PlanError(f"{program.name} {found}: two interleaved microbatches need a batch that can be halved")
+        problem = "has no batch" if batch is None else f"has a batch of {axes.extents[batch]}"
+        raise PlanError(f"{program.name} {problem}: two interleaved microbatches need a batch that can be halved")
     placed = {name: _source(program, axes, batch, name) for name in program.sources}
     along: dict[str, Strategy] = {}
     for node in program.nodes:
@@ -79,7 +79,7 @@ def _source(program: TensorProgram, axes: Axes, batch: int, name: str) -> Placem
 
 
 def _cost(program: TensorProgram, node: Node, strategy: Strategy, placed: Mapping[str, Placement]) -> tuple[int, int, int, bool]:
-    """How many bytes wait for both halves; then what is cut again; then sums, which somebody has to add; then what is shared."""
+    """How many bytes wait for both halves; then what is cut again; then sums, which have to be added; then what is shared."""
     waiting = cuts = 0
     for name, wanted in dict(zip(node.inputs, strategy.inputs, strict=True)).items():
         before = placed[name]

@@ -17,7 +17,7 @@ class NodeItem:
     Attributes:
         node: The node.
         inputs: What it reads.
-        outputs: What it makes; None for an output nobody reads.
+        outputs: What it makes; None for an unread output.
         strategies: The ways to run it along space that hints allow.
     """
 
@@ -95,7 +95,7 @@ class _Listing:
         self._program = program
         self._halves = halves
         self._hints = hints
-        self._found: list[Item] = []
+        self._items: list[Item] = []
         self._tensors: dict[tuple[str, Placement], TimedTensor] = {}
         self._met: set[TimedTensor] = set()
         self._owner_of: dict[str, list[str]] = {}
@@ -106,17 +106,17 @@ class _Listing:
         along = self._halves.along_time[node.name]
         inputs = tuple(self._as_read(name, p) for name, p in zip(node.inputs, along.inputs, strict=True))
         outputs = tuple(self._tensor(n, p) if n else None for n, p in zip(node.outputs, along.outputs, strict=True))
-        self._found.append(NodeItem(node=node, inputs=inputs, outputs=outputs, strategies=self._allowed(node)))
+        self._items.append(NodeItem(node=node, inputs=inputs, outputs=outputs, strategies=self._allowed(node)))
         for output in outputs:
             for owner in self._owner_of.get(output.value, ()) if output else ():
                 assert output
                 target = self._tensor(output.value, REPLICATE)
-                self._found.append(ReductionItem(output, target, self._tensor(owner, self._halves.placed[owner])))
+                self._items.append(ReductionItem(output, target, self._tensor(owner, self._halves.placed[owner])))
 
     def items(self) -> Items:
         last_use: dict[TimedTensor, int] = {}
         owners: set[TimedTensor] = set()
-        for index, item in enumerate(self._found):
+        for index, item in enumerate(self._items):
             match item:
                 case NodeItem():
                     used = (*item.inputs, *(output for output in item.outputs if output))
@@ -127,7 +127,7 @@ class _Listing:
                     owners.add(item.owner)
             last_use.update(dict.fromkeys(used, index))
         sources = {self._tensor(n, self._halves.placed[n]): self._program.values[n].kind for n in self._program.sources}
-        return Items(items=tuple(self._found), last_use=last_use, owners=frozenset(owners), sources=sources, hints=self._hints)
+        return Items(items=tuple(self._items), last_use=last_use, owners=frozenset(owners), sources=sources, hints=self._hints)
 
     def _tensor(self, value: str, along_time: Placement) -> TimedTensor:
         return self._tensors.setdefault((value, along_time), TimedTensor(value, along_time))
@@ -136,15 +136,15 @@ class _Listing:
         made, read = self._tensor(name, self._halves.placed[name]), self._tensor(name, wanted)
         if made is not read and read not in self._met:
             self._met.add(read)
-            self._found.append(RegroupItem(made, read))
+            self._items.append(RegroupItem(made, read))
         return read
 
     def _allowed(self, node: Node) -> tuple[Strategy, ...]:
-        found = [s for s in self._halves.strategies[node.name] if self._fits(node, s)]
-        if not found:
+        strategies = [s for s in self._halves.strategies[node.name] if self._fits(node, s)]
+        if not strategies:
             hinted = ", ".join(f"{name} as {self._hints[name]}" for name in node.outputs if name in self._hints)
             raise PlanError(f"no strategy of {node.name} ({node.op}) makes {hinted}, as a hint wants")
-        return tuple(found)
+        return tuple(strategies)
 
     def _fits(self, node: Node, strategy: Strategy) -> bool:
         pairs = [(n, p) for n, p in zip(node.outputs, strategy.outputs, strict=True) if n in self._hints]

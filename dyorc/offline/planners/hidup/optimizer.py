@@ -11,7 +11,7 @@ from dyorc.offline.program.graph import Phase
 def states_like_parameters(program: TensorProgram, held: Mapping[str, Placement]) -> dict[str, Placement]:
     """Places each state of the optimizer like the parameter that it is updated with: one of the same shape."""
     belongs = {gradient: parameter for parameter, gradient in program.gradients.items()}
-    found: dict[str, Placement] = {}
+    placements: dict[str, Placement] = {}
     for node in program.nodes:
         if node.phase is not Phase.UPDATE:
             continue
@@ -23,8 +23,8 @@ def states_like_parameters(program: TensorProgram, held: Mapping[str, Placement]
             if name and program.values[name].shape == shape:
                 belongs.setdefault(name, parameter)
                 if program.values[name].kind is ValueKind.STATE:
-                    found[name] = held.get(parameter, REPLICATE)
-    return found
+                    placements[name] = held.get(parameter, REPLICATE)
+    return placements
 
 
 def update_strategies(program: TensorProgram, halves: Halves, held: Mapping[str, Placement]) -> dict[str, Strategy]:
@@ -35,13 +35,13 @@ def update_strategies(program: TensorProgram, halves: Halves, held: Mapping[str,
         halves: Its strategies.
         held: How each source and each gradient lies.
     """
-    placed, found = dict(held), dict[str, Strategy]()
+    placed, chosen = dict(held), dict[str, Strategy]()
     for node in program.nodes:
         if node.phase is Phase.UPDATE:
             possible = [s for s in halves.strategies[node.name] if not any(isinstance(p, Partial) for p in s.inputs)]
-            found[node.name] = min(possible, key=partial(_moved, node, placed))
-            placed |= {name: p for name, p in zip(node.outputs, found[node.name].outputs, strict=True) if name}
-    return found
+            chosen[node.name] = min(possible, key=partial(_moved, node, placed))
+            placed |= {name: p for name, p in zip(node.outputs, chosen[node.name].outputs, strict=True) if name}
+    return chosen
 
 
 def _moved(node: Node, placed: Mapping[str, Placement], strategy: Strategy) -> tuple[int, int]:

@@ -74,7 +74,7 @@ class Duplex:
         self._wrong = wrong
 
     def begin_with(self, plans: Iterable[Plan]) -> None:
-        """Has searches begin with what plans chose, and with every rank computing everything."""
+        """Seeds searches with the choices of plans, and with full replication."""
         strategies = self.halves.strategies
         self.seeds = [replicated_assignment(self.program, strategies), *assignments_of(plans, strategies)]
 
@@ -82,15 +82,15 @@ class Duplex:
         """Returns the quickest plan that widening searches find, by the simulator."""
         begun_s, best, ended = perf_counter(), BestPlan(self.program, self.cluster), SearchEnd.FINISHED
         try:
-            for found in self.searches(ratios, max_states, progress_callback(progress, best)):
-                best.offer(self.plan(found, ratios))
+            for program in self.searches(ratios, max_states, progress_callback(progress, best)):
+                best.offer(self.plan(program, ratios))
         except KeyboardInterrupt as stop:
-            if best.found is None:
+            if best.price is None:
                 raise
             ended = end_of(stop)
-        if best.found is None:
+        if best.price is None:
             raise PlanError(f"no plan was found for {self.program.name}")
-        return with_notes(best.found.plan, perf_counter() - begun_s, ended)
+        return with_notes(best.price.plan, perf_counter() - begun_s, ended)
 
     def searches(
         self,
@@ -110,19 +110,19 @@ class Duplex:
         spaces = [_Space()] if max_states is None else self._spaces()
         for number, space in enumerate(spaces):
 
-            def told(done: int, total: int, number: int = number) -> None:
+            def on_item(done: int, total: int, number: int = number) -> None:
                 if tick:
                     tick((number + done / total) / len(spaces))
 
-            found = self._search(ratios, max_states, space, known).run(told)
-            if known is None or found.cost_s < known.cost_s:
-                known = found
-                yield found
+            program = self._search(ratios, max_states, space, known).run(on_item)
+            if known is None or program.cost_s < known.cost_s:
+                known = program
+                yield program
 
-    def recombined(self, ratios: Sequence[float], max_states: int, known: DuplexProgram) -> DuplexProgram:
+    def recombine(self, ratios: Sequence[float], max_states: int, known: DuplexProgram) -> DuplexProgram:
         """Improves a program by the seeds' strategies alone, which is quick."""
-        found = self._search(ratios, max_states, _Space(None, strategies_by_node(self.seeds)), known).run()
-        return found if found.cost_s < known.cost_s else known
+        program = self._search(ratios, max_states, _Space(None, strategies_by_node(self.seeds)), known).run()
+        return program if program.cost_s < known.cost_s else known
 
     def _search(
         self, ratios: Sequence[float], max_states: int | None, space: "_Space", known: DuplexProgram | None
@@ -133,18 +133,18 @@ class Duplex:
 
     def _spaces(self) -> list["_Space"]:
         batch = self.halves.batch
-        found = [_Space(kind | {batch}) for kind in axis_kinds(self.program, self.halves)]
-        return [_Space(None, strategies_by_node(self.seeds)) if self.seeds else _Space(frozenset((batch,))), *found]
+        spaces = [_Space(kind | {batch}) for kind in axis_kinds(self.program, self.halves)]
+        return [_Space(None, strategies_by_node(self.seeds)) if self.seeds else _Space(frozenset((batch,))), *spaces]
 
     def _best_seed(self, ratios: Sequence[float]) -> DuplexProgram | None:
-        found: DuplexProgram | None = None
+        best: DuplexProgram | None = None
         for seed in self.seeds:
             with suppress(PlanError):  # what a plan did by other means than choosing, such as computing again
-                timed = self.timed(seed, ratios)
-                found = timed if found is None or timed.cost_s < found.cost_s else found
-        return found
+                timed = self.time_assignment(seed, ratios)
+                best = timed if best is None or timed.cost_s < best.cost_s else best
+        return best
 
-    def timed(self, assignment: StrategyAssignment, ratios: Sequence[float]) -> DuplexProgram:
+    def time_assignment(self, assignment: StrategyAssignment, ratios: Sequence[float]) -> DuplexProgram:
         """Cuts a program whose strategies are chosen into stages.
 
         Raises:
@@ -156,16 +156,18 @@ class Duplex:
         """The costs under some ratios."""
         return MicrobatchCosts(self.program, self.halves, self.cluster, tuple(ratios), self._wrong)
 
-    def plan(self, found: DuplexProgram, ratios: Sequence[float], planner: str = "hidup", *, is_interleaved: bool = True) -> Plan:
+    def plan(
+        self, program: DuplexProgram, ratios: Sequence[float], planner: str = "hidup", *, is_interleaved: bool = True
+    ) -> Plan:
         """Builds the plan of what a search found, and simulates it."""
         notes = {
-            "psi_s": f"{found.cost_s:.9g}",
-            "stages": str(len(stages_of(found))),
+            "psi_s": f"{program.cost_s:.9g}",
+            "stages": str(len(stages_of(program))),
             "ratios": " ".join(f"{ratio:.6g}" for ratio in ratios),
         }
         made = Provenance(planner=planner, notes=notes)
-        plan = emit(self.program, self.halves, found, self.cluster, ratios, made, is_interleaved=is_interleaved)
-        return simulated(plan, self.program, self.cluster)
+        plan = emit(self.program, self.halves, program, self.cluster, ratios, made, is_interleaved=is_interleaved)
+        return with_simulated_cost(plan, self.program, self.cluster)
 
 
 def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
@@ -189,7 +191,7 @@ def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
     return [frozenset(kind) for kind in kinds.values()]
 
 
-def simulated(plan: Plan, program: TensorProgram, cluster: Cluster) -> Plan:
+def with_simulated_cost(plan: Plan, program: TensorProgram, cluster: Cluster) -> Plan:
     """Writes into a plan how long the simulator says that it takes."""
     return replace(plan, provenance=replace(plan.provenance, cost_s=simulate(plan, program, cluster).total_s))
 

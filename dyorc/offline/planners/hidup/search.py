@@ -42,7 +42,7 @@ class ItemRecord:
     item: Item
     strategy: Strategy | None = None
     conversions: tuple[Conversion, ...] = ()
-    begun: tuple[tuple[TimedTensor, Placement], ...] = ()
+    begins: tuple[tuple[TimedTensor, Placement], ...] = ()
     opens: bool = False
 
 
@@ -133,7 +133,7 @@ class ParetoSearch:
             axes: The axes that nodes may be split along; any if None.
             among: The strategies that nodes may take; any if None.
             known: A program whose states are always kept, and whose strategies are allowed: what is found is no slower.
-            fixed: What is not to be chosen any more; only stages and conversions are left then.
+            fixed: Strategies that are given; the search then chooses only stages and conversions.
         """
         self._items = items
         self._axes = axes
@@ -145,13 +145,13 @@ class ParetoSearch:
         self._foresight = BackwardCosts(items, costs)
         self._loose = {t for t in items.sources if t not in items.owners and t.value not in items.hints}
         self._tries = [
-            self._made_ready(index, item) if isinstance(item, NodeItem) else [] for index, item in enumerate(items.items)
+            self._strategies_of(index, item) if isinstance(item, NodeItem) else [] for index, item in enumerate(items.items)
         ]
         self._conversions: dict[tuple[TimedTensor, int, int], Conversion | None] = {}
         self._sliced: dict[tuple[TimedTensor, int, int], float] = {}
         self._begun: dict[tuple[TimedTensor, int], list[int]] = {}
         records = known.records if known else ()
-        self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begun)}
+        self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begins)}
         self._dying: dict[int, list[TimedTensor]] = {}
         for tensor, index in items.last_use.items():
             self._dying.setdefault(index, []).append(tensor)
@@ -182,7 +182,7 @@ class ParetoSearch:
         for state in states:
             for way in self._ways(state, index, item):
                 for opens in self._openings(state, way):
-                    clock = (state.clock.opened() if opens else state.clock).after(way.first_s, way.second_s, way.comp_s)
+                    clock = (state.clock.open_stage() if opens else state.clock).after(way.first_s, way.second_s, way.comp_s)
                     clock = clock._replace(waiting_s=clock.waiting_s + way.waiting_s)
                     key, bounds = self._key(state, way, index, opens), clock.bounds()
                     rivals = ahead.setdefault(key, [])
@@ -200,16 +200,16 @@ class ParetoSearch:
     def _is_known(self, index: int, way: _Way, opens: bool) -> bool:
         assert self._known
         record = self._known.records[index]
-        begun = tuple((tensor, _number(placement)) for tensor, placement in record.begun)
-        return (record.strategy, record.opens, begun) == (way.strategy, opens, tuple(way.begun))
+        begins = tuple((tensor, _number(placement)) for tensor, placement in record.begins)
+        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.begun))
 
-    def _kept(self, found: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
-        if self._max_states is not None and len(found) > self._max_states:
-            found.sort(key=lambda each: self._promise(each, index))
-            kept = found[: self._max_states]
-            found = kept if known is None or known in kept else [*kept, known]
-        states = [self._state(each, index) for each in found]
-        for candidate, state in zip(found, states, strict=True):
+    def _kept(self, candidates: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
+        if self._max_states is not None and len(candidates) > self._max_states:
+            candidates.sort(key=lambda each: self._promise(each, index))
+            kept = candidates[: self._max_states]
+            candidates = kept if known is None or known in kept else [*kept, known]
+        states = [self._state(each, index) for each in candidates]
+        for candidate, state in zip(candidates, states, strict=True):
             state.is_known = candidate is known
         return states
 
@@ -225,8 +225,8 @@ class ParetoSearch:
 
     # -- ways ------------------------------------------------------------------------------------------------------------------
 
-    def _made_ready(self, index: int, item: NodeItem) -> list[_Try]:
-        found: list[_Try] = []
+    def _strategies_of(self, index: int, item: NodeItem) -> list[_Try]:
+        tries: list[_Try] = []
         known = self._known.records[index].strategy if self._known else None
         for strategy in item.strategies:
             if self._fixed is not None and strategy != self._fixed.strategies.get(item.node.name):
@@ -236,8 +236,8 @@ class ParetoSearch:
             wanted = {t: _number(p) for t, p in zip(item.inputs, strategy.inputs, strict=True)}
             made = tuple((t, _number(p)) for t, p in zip(item.outputs, strategy.outputs, strict=True) if t)
             comp_s, ahead_s = self._costs.compute_s(item.node, strategy), self._foresight.of(item, strategy)
-            found.append(_Try(strategy, comp_s, ahead_s, tuple(wanted.items()), made))
-        return found
+            tries.append(_Try(strategy, comp_s, ahead_s, tuple(wanted.items()), made))
+        return tries
 
     def _is_allowed(self, node: str, strategy: Strategy) -> bool:
         if self._among is not None and strategy not in self._among.get(node, ()):
@@ -276,13 +276,13 @@ class ParetoSearch:
         return [way]
 
     def _ways_to_run(self, state: _State, each: _Try, *, is_free: bool = False) -> Iterator[_Way]:
-        """Yields the ways of a strategy; only those that convert nothing, if it must be free."""
+        """Yields the ways of a strategy; if it must be free, only ways without conversions."""
         if is_free and any(map(partial(self._must_convert, state), each.wanted)):
             return
         new = [pair for pair in each.wanted if pair[0] not in state.forms and pair[0] in self._items.sources]
-        for begun in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
+        for beginning in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
             way = _Way(each.strategy, each.comp_s, ahead_s=each.ahead_s)
-            for (tensor, _), number in zip(new, begun, strict=True):
+            for (tensor, _), number in zip(new, beginning, strict=True):
                 way.begun.append((tensor, number))
                 way.forms[tensor] = (number,)
             for tensor, wanted in each.wanted:
@@ -353,10 +353,10 @@ class ParetoSearch:
         """Adds the cheapest conversion, if one is needed; False if there is none."""
         if wanted in forms or _WHOLE in forms:
             return True
-        found = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
-        if not found:
+        conversions = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
+        if not conversions:
             return False
-        best = found[0] if len(found) == 1 else min(found, key=lambda conversion: conversion.cost_s)
+        best = conversions[0] if len(conversions) == 1 else min(conversions, key=lambda conversion: conversion.cost_s)
         way.conversions.append(best)
         is_late = tensor.is_once and tensor not in self._items.sources
         way.first_s += 0.0 if is_late else best.cost_s
@@ -400,7 +400,7 @@ class ParetoSearch:
         for tensor in dying:
             forms.pop(tensor, None)
         fresh = (frozenset() if opens else state.fresh) | frozenset(way.made)
-        found = _State(
+        successor = _State(
             forms=forms,
             fresh=fresh.difference(dying),
             key=self._key(state, way, index, opens),
@@ -411,14 +411,14 @@ class ParetoSearch:
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
-                begun=tuple((tensor, _placement(number)) for tensor, number in way.begun),
+                begins=tuple((tensor, _placement(number)) for tensor, number in way.begun),
                 opens=opens,
             ),
             history=state.history,
         )
         if index == self._foresight.turn:
-            found.history = [each.ahead_s for each in _line(found)]
-        return found
+            successor.history = [each.ahead_s for each in _line(successor)]
+        return successor
 
 
 def _number(placement: Placement) -> int:
@@ -444,12 +444,12 @@ def _hash(tensor: TimedTensor, forms: Forms) -> int:
 
 
 def _line(state: _State) -> list[_State]:
-    found: list[_State] = []
+    ancestors: list[_State] = []
     at: _State | None = state
     while at is not None:
-        found.append(at)
+        ancestors.append(at)
         at = at.parent
-    return found[::-1]
+    return ancestors[::-1]
 
 
 def _records(state: _State) -> Iterator[ItemRecord]:

@@ -35,32 +35,32 @@ class _Stage:
     leaves: tuple[float, float] = (0.0, 0.0)
 
 
-def best_shares(found: DuplexProgram, costs: MicrobatchCosts) -> tuple[float, ...]:
+def best_shares(program: DuplexProgram, costs: MicrobatchCosts) -> tuple[float, ...]:
     """Returns the shares that make a program quickest, with its strategies and stages as they are."""
-    stages = _stages(found, costs)
-    scale = 1.0 / max(found.cost_s, 1e-12)  # the solver's tolerances are absolute
+    stages = _stages(program, costs)
+    scale = 1.0 / max(program.cost_s, 1e-12)  # the solver's tolerances are absolute
     of_ranks = list(zip(*(zip(stage.whole, stage.split, strict=True) for stage in stages), strict=True))
-    program = LinearShares(of_ranks, stages[-1].leaves[1] * scale)
+    linear = LinearShares(of_ranks, stages[-1].leaves[1] * scale)
     before: int | None = None
     for number, stage in enumerate(stages):
-        comp = program.variable(1.0 if number == len(stages) - 1 else 0.0)
-        first, second = program.variable(), program.variable()
-        for kind, rank in enumerate(program.first):
-            program.at_most(-stage.whole[rank] * scale, (kind, stage.split[rank] * scale), (comp, -1.0))
+        comp = linear.variable(1.0 if number == len(stages) - 1 else 0.0)
+        first, second = linear.variable(), linear.variable()
+        for kind, rank in enumerate(linear.first):
+            linear.at_most(-stage.whole[rank] * scale, (kind, stage.split[rank] * scale), (comp, -1.0))
         for slot, (fixed_s, driven_s) in ((first, stage.first), (second, stage.second)):
-            program.at_most(-fixed_s * scale, (program.largest, driven_s * scale), (slot, -1.0))
-        program.at_most(0.0, (comp, 1.0), (second, -1.0))
+            linear.at_most(-fixed_s * scale, (linear.largest, driven_s * scale), (slot, -1.0))
+        linear.at_most(0.0, (comp, 1.0), (second, -1.0))
         if before is not None:
-            program.at_most(0.0, (before, 1.0), (first, -1.0))
+            linear.at_most(0.0, (before, 1.0), (first, -1.0))
         before = comp
-    solved = program.solve()
+    solved = linear.solve()
     return solved[0] if solved else tuple(costs.ratios)
 
 
-def _stages(found: DuplexProgram, costs: MicrobatchCosts) -> list[_Stage]:
+def _stages(program: DuplexProgram, costs: MicrobatchCosts) -> list[_Stage]:
     nodes, first_alike = costs_of(costs.program), costs.cluster.first_alike
     stages: list[_Stage] = []
-    for records in stages_of(found):
+    for records in stages_of(program):
         whole, split = dict.fromkeys(first_alike, 0.0), dict.fromkeys(first_alike, 0.0)
         stage = _Stage([], [])
         for record in records:
@@ -103,5 +103,5 @@ def _line(conversion: Conversion, costs: MicrobatchCosts) -> tuple[float, float]
     return (line.latency_s, line.s_per_byte * len(ranks) * num_bytes) if line else (0.0, 0.0)
 
 
-def _plus(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    return one[0] + other[0], one[1] + other[1]
+def _plus(terms: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    return terms[0] + other[0], terms[1] + other[1]

@@ -1,4 +1,4 @@
-"""Divides what each machine can send among those that it sends to, if it is decided what runs where and when.
+"""Divides each machine's egress bandwidth among its receivers, for a given placement and schedule.
 
 Then the seconds of a step are the longest way through a graph: items, and what they send, each of which takes
 `latency + bytes / rate`; devices and lines do one thing after another. In the rates this is convex, so two ways find the best:
@@ -58,10 +58,12 @@ class Capacities:
         interfaces = [{i.name: i.bytes_per_s for i in cluster.interfaces_of(machine)} for machine in names]
         rank_in = {device.machine: rank for rank, device in enumerate(cluster.devices)}
 
-        def most(one: int, other: int) -> float:
+        def most(source: int, target: int) -> float:
             """What the link lets pass, and the interfaces that both have."""
-            both = [min(speed, interfaces[other][name]) for name, speed in interfaces[one].items() if name in interfaces[other]]
-            return min(sum(both), cluster.link_between(rank_in[names[one]], rank_in[names[other]]).bytes_per_s)
+            both = [
+                min(speed, interfaces[target][name]) for name, speed in interfaces[source].items() if name in interfaces[target]
+            ]
+            return min(sum(both), cluster.link_between(rank_in[names[source]], rank_in[names[target]]).bytes_per_s)
 
         self.most: Mapping[tuple[int, int], float] = {pair: most(*pair) for pair in self.pairs}
         self._share = share = min(_FLOOR, 0.5 / max(self.num - 1, 1))
@@ -145,10 +147,10 @@ class CriticalPathGraph:
 
     def ends(self, rates: Rates) -> list[float]:
         """When each node ends."""
-        lengths, found = self.lengths(rates), [0.0] * len(self.seconds)
+        lengths, ends = self.lengths(rates), [0.0] * len(self.seconds)
         for node in self.order:
-            found[node] = lengths[node] + max((found[one] for one in self.before[node]), default=0.0)
-        return found
+            ends[node] = lengths[node] + max((ends[before] for before in self.before[node]), default=0.0)
+        return ends
 
     def total_s(self, rates: Rates) -> float:
         """How long all takes."""
@@ -161,24 +163,24 @@ class CriticalPathGraph:
         heat_s = total_s * _NEAR
         part = [exp((end_s - total_s) / heat_s) for end_s in ends]
         scale = sum(part)
-        flow, found = [each / scale for each in part], dict[tuple[int, int], float]()
+        flow, weights = [each / scale for each in part], dict[tuple[int, int], float]()
         for node in reversed(self.order):
             pair = self.pairs[node]
             if pair is not None:
-                found[pair] = found.get(pair, 0.0) + flow[node] * self.num_bytes[node]
+                weights[pair] = weights.get(pair, 0.0) + flow[node] * self.num_bytes[node]
             begin_s = ends[node] - lengths[node]
-            shares = [exp((ends[one] - begin_s) / heat_s) for one in self.before[node]]
-            for one, share in zip(self.before[node], shares, strict=True):
-                flow[one] += flow[node] * share / sum(shares)
-        return found
+            shares = [exp((ends[before] - begin_s) / heat_s) for before in self.before[node]]
+            for before, share in zip(self.before[node], shares, strict=True):
+                flow[before] += flow[node] * share / sum(shares)
+        return weights
 
 
 def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
     waiting = [len(each) for each in before]
     after: list[list[int]] = [[] for _ in before]
     for node, each in enumerate(before):
-        for one in each:
-            after[one].append(node)
+        for predecessor in each:
+            after[predecessor].append(node)
     ready = [node for node, num in enumerate(waiting) if not num]
     while ready:
         node = ready.pop()
@@ -190,7 +192,7 @@ def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
 
 
 def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 40) -> Division:
-    """Finds rates by turns: the longest ways for the rates, and the rates for the longest ways."""
+    """Alternates between the critical paths for the rates and the rates for the critical paths."""
     rates = capacities.even()
     best, best_s, mixed = rates, timeline.total_s(rates), dict[tuple[int, int], float]()
     for _ in range(max_rounds):
@@ -212,7 +214,7 @@ def by_tangents(timeline: CriticalPathGraph, capacities: Capacities, max_rounds:
     best, number = fixed_point(timeline, capacities), 0
     bound_s, tangents = 0.0, {pair: [capacities.most[pair], best.rates[pair]] for pair in capacities.pairs}
     for number in range(1, max_rounds + 1):
-        bound_s, rates = _Program(timeline, capacities, tangents).solved()
+        bound_s, rates = _Program(timeline, capacities, tangents).solve()
         total_s = timeline.total_s(rates)
         if total_s < best.total_s:
             best = Division(rates=rates, total_s=total_s, bound_s=0.0, num_rounds=number)
@@ -247,7 +249,7 @@ class _Program:
                 row = {self._at[pair]: 1.0 for pair in capacities.pairs if pair[end] == machine}
                 self._rows.append((row, capacities.of[machine] / self._unit))
 
-    def solved(self) -> tuple[float, Rates]:
+    def solve(self) -> tuple[float, Rates]:
         """Returns the bound in seconds, and the rates that reach it if the tangents are right."""
         from scipy.optimize import linprog  # heavy, and only planners need it
         from scipy.sparse import coo_matrix
@@ -260,15 +262,15 @@ class _Program:
         bounds: list[tuple[float, float | None]] = [(0.0, None)] * num_columns
         for pair, at in self._at.items():
             bounds[at] = (self._capacities.floor[pair] / self._unit, self._capacities.most[pair] / self._unit)
-        found: Any = linprog(
+        solution: Any = linprog(
             cost,
             A_ub=coo_matrix((values, (rows, columns)), shape=(len(self._rows), num_columns)).tocsr(),
             b_ub=[limit for _, limit in self._rows],
             bounds=bounds,
             method="highs",
         )
-        rates = {pair: max(float(found.x[at]) * self._unit, self._capacities.floor[pair]) for pair, at in self._at.items()}
-        return float(found.fun) * self._scale_s, rates
+        rates = {pair: max(float(solution.x[at]) * self._unit, self._capacities.floor[pair]) for pair, at in self._at.items()}
+        return float(solution.fun) * self._scale_s, rates
 
     def _add_node(self, node: int) -> None:
         timeline, pair = self._timeline, self._timeline.pairs[node]

@@ -63,10 +63,10 @@ def solve(
         max_work: How long it may search, in the solver's own seconds, which do not depend on the machine.
         seed: Of the search.
         num_shares: Into how many shares each way out is divided; 0 if that is not to be decided.
-        heard: Told the seconds of each better answer.
+        heard: Called with the seconds of each better answer.
     """
     model = _Model(placing, begin, num_shares)
-    return model.solved(max_work, seed, heard)
+    return model.solve(max_work, seed, heard)
 
 
 class _Model:
@@ -89,7 +89,7 @@ class _Model:
         self._shares: dict[tuple[int, int], Any] = {}
         self._build()
 
-    def solved(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
+    def solve(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
         from ortools.sat.python import cp_model
 
         solver: Any = cp_model.CpSolver()
@@ -97,13 +97,13 @@ class _Model:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = seed
         solver.parameters.catch_sigint_signal = False
-        status, ended = _run(solver, self._model, _Listener.made(heard, self._tick_s))
+        status, ended = _run(solver, self._model, _Listener.callback(heard, self._tick_s))
         bound_s = max(solver.best_objective_bound, 0.0) * self._tick_s
         placed, rates = self._begin, self._first_rates()
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            found, found_rates = self._answer(solver)
-            if found.total_s < placed.total_s:
-                placed, rates = found, found_rates
+            better, found_rates = self._answer(solver)
+            if better.total_s < placed.total_s:
+                placed, rates = better, found_rates
         return ProvedPlacement(
             placed=placed,
             rates=rates,
@@ -120,8 +120,8 @@ class _Model:
             wires = LinkModel(self._placing.cluster, rates)
         starts = [-float(solver.value(start)) for start in self._starts]
         ways = (starts, self._placing.priority)
-        found = [schedule(self._work, placement, wires, priority) for priority in ways]
-        return PlacedSchedule(placement=placement, schedule=min(found, key=lambda each: each.total_s)), rates
+        schedules = [schedule(self._work, placement, wires, priority) for priority in ways]
+        return PlacedSchedule(placement=placement, schedule=min(schedules, key=lambda each: each.total_s)), rates
 
     def _build(self) -> None:
         model, total = self._model, self._int("total")
@@ -158,7 +158,7 @@ class _Model:
                 model.add(self._starts[reader] >= self._ends[index])
 
     def _add_sendings(self, index: int, total: Any) -> None:
-        """What an item sends to a device: once, if somebody there reads it and the item is elsewhere."""
+        """What an item sends to a device: once, if an item there reads it and this one is elsewhere."""
         model, home = self._model, self._work.items[index].home
         by_home: dict[int, list[int]] = {}
         for reader in sorted(self._work.readers[index]):
@@ -205,10 +205,10 @@ class _Model:
         """How many shares of its machine's way out each other machine gets; as many of the way in."""
         machines = range(len(self._placing.cluster.machines))
         self._shares = {
-            (one, other): self._model.new_int_var(0, self._num_shares, f"share from {one} to {other}")
-            for one in machines
-            for other in machines
-            if one != other
+            (source, target): self._model.new_int_var(0, self._num_shares, f"share from {source} to {target}")
+            for source in machines
+            for target in machines
+            if source != target
         }
         for machine in machines:
             for end in (0, 1):
@@ -217,8 +217,8 @@ class _Model:
     def _rate(self, pair: tuple[int, int], share: int) -> float:
         """The bytes a second of some shares; of none, of half a one, so that nothing is endless."""
         cluster = self._placing.cluster
-        one, other = (cluster.capacity_of(cluster.machines[machine]) for machine in pair)
-        return min(one, other) * max(share, 0.5) / self._num_shares
+        capacity_out, capacity_in = (cluster.capacity_of(cluster.machines[machine]) for machine in pair)
+        return min(capacity_out, capacity_in) * max(share, 0.5) / self._num_shares
 
     def _first_rates(self) -> Rates | None:
         return self._wires.rates if self._num_shares else None
@@ -242,10 +242,10 @@ class _Model:
 
 
 class _Listener:
-    """Makes what the solver tells of better answers."""
+    """Makes the solver's callback for better answers."""
 
     @staticmethod
-    def made(heard: Callable[[float], None] | None, tick_s: float) -> "cp_model.CpSolverSolutionCallback":
+    def callback(heard: Callable[[float], None] | None, tick_s: float) -> "cp_model.CpSolverSolutionCallback":
         from ortools.sat.python import cp_model
 
         class Callback(cp_model.CpSolverSolutionCallback):
@@ -258,8 +258,8 @@ class _Listener:
 
 def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, SearchEnd]:
     """Solves in a thread, so that Ctrl-C reaches this one: it ends the search with the best answer so far."""
-    found: list[Any] = []
-    thread = Thread(target=lambda: found.append(solver.solve(model, listener)), daemon=True)
+    statuses: list[Any] = []
+    thread = Thread(target=lambda: statuses.append(solver.solve(model, listener)), daemon=True)
     thread.start()
     ended = SearchEnd.FINISHED
     while thread.is_alive():
@@ -269,4 +269,4 @@ def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, SearchEnd]:
             ended = end_of(stop)
             listener.stop_search()
             solver.stop_search()
-    return found[0], ended
+    return statuses[0], ended

@@ -95,9 +95,11 @@ def metis(placing: PlacementProblem) -> Placement:
     weights = [sum(work.items[index].seconds[0] for index in members) for members in work.in_home]
     edges: dict[int, dict[int, float]] = {home: {} for home in range(work.num_homes)}
     for parcel in work.parcels:
-        one = work.items[parcel.source].home
-        for other in {work.items[target].home for target in parcel.targets} - {one}:
-            edges[one][other] = edges[other][one] = edges[one].get(other, 0.0) + parcel.num_bytes + 1
+        home_of_source = work.items[parcel.source].home
+        for other in {work.items[target].home for target in parcel.targets} - {home_of_source}:
+            edges[home_of_source][other] = edges[other][home_of_source] = (
+                edges[home_of_source].get(other, 0.0) + parcel.num_bytes + 1
+            )
     starts, adjacent, edge_weights = [0], list[int](), list[float]()
     for home in range(work.num_homes):
         adjacent += edges[home]
@@ -130,8 +132,8 @@ def best_of_random(placing: PlacementProblem, num: int, seed: int) -> PlacedSche
 
 def best_of_simple(placing: PlacementProblem) -> PlacedSchedule:
     """The best of what needs no search, of what fits the memory if anything does."""
-    found = [placing.evaluate(each(placing)) for each in (on_one_device, heft, metis)]
-    return min(found, key=lambda placed: (not placing.fits(placed.placement), placed.total_s))
+    placements = [placing.evaluate(each(placing)) for each in (on_one_device, heft, metis)]
+    return min(placements, key=lambda placed: (not placing.fits(placed.placement), placed.total_s))
 
 
 def anneal(
@@ -148,7 +150,7 @@ def anneal(
         begin: Where to begin.
         num_steps: How many moves are tried.
         seed: Of the moves.
-        heard: Told the part of the moves that is done, and the best so far.
+        heard: Called with the finished share of the moves, and the best placement so far.
     """
     best = begin
     for number, best in enumerate(_annealing(placing, begin, num_steps, Random(seed))):
@@ -162,25 +164,25 @@ def _annealing(placing: PlacementProblem, begin: PlacedSchedule, num_steps: int,
     num_ranks, num_homes = placing.cluster.num_ranks, placing.work.num_homes
     for step in range(num_steps if num_ranks > 1 and num_homes > 1 else 0):
         heat_s = begin.total_s * _FIRST_HEAT * (_LAST_HEAT / _FIRST_HEAT) ** (step / num_steps)
-        placement = _moved(now.placement, random, num_ranks)
+        placement = _random_move(now.placement, random, num_ranks)
         if not placing.fits(placement) and placing.fits(now.placement):
             yield best
             continue
-        found = placing.evaluate(placement)
-        worse_s = found.total_s - now.total_s
+        candidate = placing.evaluate(placement)
+        worse_s = candidate.total_s - now.total_s
         if worse_s <= 0 or random.random() < exp(-worse_s / heat_s):
-            now = found
+            now = candidate
             if now.total_s < best.total_s and placing.fits(now.placement) >= placing.fits(best.placement):
                 best = now
         yield best
 
 
-def _moved(placement: Placement, random: Random, num_ranks: int) -> Placement:
+def _random_move(placement: Placement, random: Random, num_ranks: int) -> Placement:
     """One home goes to another device, or two change places."""
     moved = list(placement)
-    one, other = random.randrange(len(moved)), random.randrange(len(moved))
-    if random.random() < 0.3 and moved[one] != moved[other]:
-        moved[one], moved[other] = moved[other], moved[one]
+    first, second = random.randrange(len(moved)), random.randrange(len(moved))
+    if random.random() < 0.3 and moved[first] != moved[second]:
+        moved[first], moved[second] = moved[second], moved[first]
     else:
-        moved[one] = (moved[one] + 1 + random.randrange(num_ranks - 1)) % num_ranks
+        moved[first] = (moved[first] + 1 + random.randrange(num_ranks - 1)) % num_ranks
     return tuple(moved)

@@ -104,7 +104,7 @@ class _Search:
         )
         first = best_of_simple(placing)
         self._confirm(placing, first, None)
-        solved = self._proved(placing, first, effort)
+        solved = self._prove(placing, first, effort)
         self._confirm(placing, solved.placed, None)
         if solved.ended is not SearchEnd.FINISHED:
             return
@@ -112,16 +112,16 @@ class _Search:
             [whole.evaluate(refine_placement(reduction, before, solved.placed.placement)), best_of_simple(whole)],
             key=lambda placed: (not whole.fits(placed.placement), placed.total_s),
         )
-        placed = self._annealed(whole, begin, effort[0], 0.6)
+        placed = self._anneal(whole, begin, effort[0], 0.6)
         self._confirm(whole, placed, None)
         if limits and len(self._cluster.machines) > 2:
             self._take_turns(before, placed, effort[0])
             if reduction.work.num_homes <= _MAX_HOMES_AT_ONCE:
                 self._at_once(reduction, solved.placed, effort)
 
-    def _proved(self, placing: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
+    def _prove(self, placing: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
         """The best placement of the compact graph that the search finds, and how far from the optimum it may be."""
-        solved = solve(placing, self._annealed(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
+        solved = solve(placing, self._anneal(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
         self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
         self._notes["gap"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
         self._ended = solved.ended
@@ -129,15 +129,15 @@ class _Search:
         self._tell(self._done)
         return solved
 
-    def _annealed(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
-        begun = self._done
+    def _anneal(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
+        first_ratio = self._done
 
         def heard(done_ratio: float, _: PlacedSchedule) -> None:
-            self._tell(begun + (until - begun) * done_ratio)
+            self._tell(first_ratio + (until - first_ratio) * done_ratio)
 
-        found = anneal(placing, begin, num_steps, self._seed, heard)
+        placed = anneal(placing, begin, num_steps, self._seed, heard)
         self._done = until
-        return found
+        return placed
 
     def _take_turns(self, work: WorkGraph, placed: PlacedSchedule, num_steps: int) -> None:
         """Divides for a placement, places for a division, until a turn gains nothing."""
@@ -148,7 +148,7 @@ class _Search:
             self._confirm(placing, placing.evaluate(placed.placement), division.rates)
             if division.total_s >= best_s * (1 - 1e-4):
                 break
-            placed = self._annealed(placing, placing.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
+            placed = self._anneal(placing, placing.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
             best_s = division.total_s
             self._confirm(placing, placed, division.rates)
             self._notes["turns"] = str(turn + 1)
@@ -170,10 +170,12 @@ class _Search:
             networks = [network_of(rates, self._cluster, is_strict=is_strict) for is_strict in (True, False)]
         for network in networks:
             candidate = replace(plan, network=network)
-            found = simulate(candidate, self._program, self._cluster)
-            fits = all(peak <= device.memory_bytes for peak, device in zip(found.peak_bytes, self._cluster.devices, strict=True))
-            if fits and found.total_s < self._best_s:
-                self._best, self._best_s = candidate, found.total_s
+            simulation = simulate(candidate, self._program, self._cluster)
+            fits = all(
+                peak <= device.memory_bytes for peak, device in zip(simulation.peak_bytes, self._cluster.devices, strict=True)
+            )
+            if fits and simulation.total_s < self._best_s:
+                self._best, self._best_s = candidate, simulation.total_s
         self._tell(self._done)
 
     def _tell(self, done_ratio: float) -> None:

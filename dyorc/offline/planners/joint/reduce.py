@@ -107,8 +107,8 @@ class _Graph:
         for item in list(self.alive):
             if item in self.alive:
                 self._fuse_chain(item)
-        for one, other, send_s in sorted(self._between_homes(), key=lambda edge: (-edge[2], edge[0], edge[1])):
-            self._tie(self.home(one), self.home(other), send_s, bound_s)
+        for home, other, send_s in sorted(self._between_homes(), key=lambda edge: (-edge[2], edge[0], edge[1])):
+            self._tie(self.home(home), self.home(other), send_s, bound_s)
         for item in list(self.alive):
             if item in self.alive:
                 self._fuse_within(item, bound_s)
@@ -144,38 +144,38 @@ class _Graph:
 
     def _between_homes(self) -> Iterator[tuple[int, int, float]]:
         """Yields homes that exchange something, and how long that would take."""
-        found: dict[tuple[int, int], float] = {}
+        seconds: dict[tuple[int, int], float] = {}
         for item in self.alive:
-            one = self.home(self._home_of[item])
+            home = self.home(self._home_of[item])
             for reader, num_bytes in self._after[item].items():
                 other = self.home(self._home_of[reader])
-                if one != other:
-                    pair = min(one, other), max(one, other)
-                    found[pair] = found.get(pair, 0.0) + self._latency_s + num_bytes / self._bytes_per_s
-        for (one, other), send_s in found.items():
-            yield one, other, send_s
+                if home != other:
+                    pair = min(home, other), max(home, other)
+                    seconds[pair] = seconds.get(pair, 0.0) + self._latency_s + num_bytes / self._bytes_per_s
+        for (home, other), send_s in seconds.items():
+            yield home, other, send_s
 
-    def _tie(self, one: int, other: int, send_s: float, bound_s: float) -> None:
-        is_worth_it = send_s >= min(self._home_s[one], self._home_s[other])
-        is_small = self._home_s[one] + self._home_s[other] <= bound_s * 2
-        if one != other and is_worth_it and is_small and self._home_bytes[one] + self._home_bytes[other] <= self._room:
-            self._join_homes(one, other)
+    def _tie(self, home: int, other: int, send_s: float, bound_s: float) -> None:
+        is_worth_it = send_s >= min(self._home_s[home], self._home_s[other])
+        is_small = self._home_s[home] + self._home_s[other] <= bound_s * 2
+        if home != other and is_worth_it and is_small and self._home_bytes[home] + self._home_bytes[other] <= self._room:
+            self._join_homes(home, other)
             self.has_changed = True
 
     def _has_room(self, item: int, reader: int) -> bool:
-        one, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
-        return one == other or self._home_bytes[one] + self._home_bytes[other] <= self._room
+        home, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
+        return home == other or self._home_bytes[home] + self._home_bytes[other] <= self._room
 
-    def _join_homes(self, one: int, other: int) -> None:
-        self._home_above[other] = one
-        self._home_s[one] += self._home_s[other]
-        self._home_bytes[one] += self._home_bytes[other]
+    def _join_homes(self, home: int, other: int) -> None:
+        self._home_above[other] = home
+        self._home_s[home] += self._home_s[other]
+        self._home_bytes[home] += self._home_bytes[other]
 
     def _fuse(self, item: int, reader: int) -> None:
         """Makes the reader a part of the item."""
-        one, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
-        if one != other:
-            self._join_homes(one, other)
+        home, other = self.home(self._home_of[item]), self.home(self._home_of[reader])
+        if home != other:
+            self._join_homes(home, other)
         self._above[reader] = item
         self._seconds[item] += self._seconds[reader]
         del self.alive[reader], self._after[item][reader]
@@ -197,7 +197,7 @@ def refine_placement(reduction: Reduction, before: WorkGraph, placement: Sequenc
 
 
 def sizes_text(reduction: Reduction) -> Mapping[str, str]:
-    """Says how much smaller the graph has become, for a plan's notes."""
+    """The sizes before and after, for a plan's notes."""
     return {
         "items": f"{reduction.num_items[1]} of {reduction.num_items[0]}",
         "homes": f"{reduction.num_homes[1]} of {reduction.num_homes[0]}",

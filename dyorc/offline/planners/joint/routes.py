@@ -19,8 +19,8 @@ def network_of(rates: Rates, cluster: Cluster, *, is_strict: bool) -> Network:
     room_out = {(i.machine, i.name): i.bytes_per_s for machine in cluster.machines for i in cluster.interfaces_of(machine)}
     room_in = dict(room_out)
     limits: list[Limit] = []
-    for (one, other), rate in sorted(rates.items(), key=lambda pair: (-pair[1], pair[0])):
-        limits += _limits(cluster.machines[one], cluster.machines[other], rate, (room_out, room_in))
+    for (source, target), rate in sorted(rates.items(), key=lambda pair: (-pair[1], pair[0])):
+        limits += _limits(cluster.machines[source], cluster.machines[target], rate, (room_out, room_in))
     limits.sort(key=lambda limit: (cluster.machines.index(limit.source), cluster.machines.index(limit.target), limit.interface))
     return Network(limits=tuple(limits), is_strict=is_strict)
 
@@ -44,4 +44,4 @@ def _limits(source: str, target: str, rate: float, room: tuple[dict[tuple[str, s
 def rates_of(network: Network, cluster: Cluster) -> Rates:
     """Returns the rates of a network, by the numbers of machines."""
     number = {machine: index for index, machine in enumerate(cluster.machines)}
-    return {(number[one], number[other]): rate for (one, other), rate in network.rates.items()}
+    return {(number[source], number[target]): rate for (source, target), rate in network.rates.items()}

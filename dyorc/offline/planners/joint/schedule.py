@@ -18,7 +18,7 @@ Placement: TypeAlias = tuple[int, ...]
 Rates: TypeAlias = Mapping[tuple[int, int], float]
 """Bytes a second from one machine to another, by their numbers."""
 Priority: TypeAlias = Sequence[float]
-"""For each item; the highest of those that are ready runs first."""
+"""For each item; the ready item of highest priority runs first."""
 
 
 class LinkModel:
@@ -33,14 +33,14 @@ class LinkModel:
 
     def link(self, source: int, target: int) -> tuple[float, float]:
         """The latency and the bytes a second from one rank to another."""
-        found = self._links.get((source, target))
-        if found is None:
+        cost = self._links.get((source, target))
+        if cost is None:
             link = self.cluster.link_between(source, target)
             pair, bytes_per_s = (self.machine_of[source], self.machine_of[target]), link.bytes_per_s
             if self.rates is not None and pair[0] != pair[1]:
                 bytes_per_s = min(bytes_per_s, self.rates.get(pair, bytes_per_s))
-            found = self._links[source, target] = link.latency_s, bytes_per_s
-        return found
+            cost = self._links[source, target] = link.latency_s, bytes_per_s
+        return cost
 
     def seconds(self, source: int, target: int, num_values: int, num_bytes: int) -> float:
         """How long values take from one rank to another."""
@@ -50,10 +50,10 @@ class LinkModel:
     def needs(self, source: int, target: int) -> tuple[tuple[str, int, int], ...]:
         """What that needs for itself: its channel, and ways out and in, or the line of two machines."""
         channel = "channel", source, target
-        one, other = self.machine_of[source], self.machine_of[target]
-        if one == other:
+        out_of, into = self.machine_of[source], self.machine_of[target]
+        if out_of == into:
             return (channel,)
-        return (channel, ("out", one, 0), ("in", other, 0)) if self.rates is None else (channel, ("line", one, other))
+        return (channel, ("out", out_of, 0), ("in", into, 0)) if self.rates is None else (channel, ("line", out_of, into))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +104,18 @@ def ways_to_end(work: WorkGraph, cluster: Cluster) -> list[float]:
     is_far = 1 - 1 / cluster.num_ranks
     s_per_byte = is_far * sum(1 / link.bytes_per_s for link in links) / max(len(links), 1)
     latency_s = is_far * sum(link.latency_s for link in links) / max(len(links), 1)
-    found = [0.0] * len(work.items)
+    way_s = [0.0] * len(work.items)
     for index in reversed(range(len(work.items))):
         after_s = max(
             (
-                found[target] + latency_s + parcel.num_bytes * s_per_byte
+                way_s[target] + latency_s + parcel.num_bytes * s_per_byte
                 for parcel in work.sent[index]
                 for target in parcel.targets
             ),
             default=0.0,
         )
-        found[index] = after_s + sum(work.items[index].seconds) / cluster.num_ranks
-    return found
+        way_s[index] = after_s + sum(work.items[index].seconds) / cluster.num_ranks
+    return way_s
 
 
 def schedule(work: WorkGraph, placement: Placement, wires: LinkModel, priority: Priority) -> ListSchedule:
@@ -150,11 +150,11 @@ class _Run:
         while self._events:
             now_s, index, arrival = heappop(self._events)
             if index < 0:
-                ranks = self._arrived(self._arriving[arrival])
+                ranks = self._deliver(self._arriving[arrival])
             else:
                 rank = self._rank_of[index]
                 self._is_busy[rank] = False
-                ranks = {rank, *self._ended(index, now_s)}
+                ranks = {rank, *self._finish(index, now_s)}
             for rank in sorted(ranks):
                 self._begin(rank, now_s)
         ends = [*self._ends, *(sending.end_s for sending in self._sendings)]
@@ -181,13 +181,13 @@ class _Run:
         self._ends[index] = now_s + self._work.items[index].seconds[rank]
         heappush(self._events, (self._ends[index], index, 0))
 
-    def _ended(self, index: int, now_s: float) -> set[int]:
+    def _finish(self, index: int, now_s: float) -> set[int]:
         """Sends what an item has made, and returns the ranks that have more to do."""
         here, away = set[int](), dict[int, list[int]]()
         source = self._rank_of[index]
         for reader in self._work.readers[index]:
             if self._rank_of[reader] == source:
-                here |= self._arrived((reader,))
+                here |= self._deliver((reader,))
             else:
                 away.setdefault(self._rank_of[reader], []).append(reader)
         urgent = sorted(away, key=lambda target: (-max(self._priority[reader] for reader in away[target]), target))
@@ -206,10 +206,10 @@ class _Run:
         self._arriving.append(tuple(readers))
         heappush(self._events, (end_s, -1, len(self._arriving) - 1))
 
-    def _arrived(self, readers: Sequence[int]) -> set[int]:
-        found = set[int]()
+    def _deliver(self, readers: Sequence[int]) -> set[int]:
+        ranks = set[int]()
         for reader in readers:
             self._waiting[reader] -= 1
             if not self._waiting[reader]:
-                found.add(self._make_ready(reader))
-        return found
+                ranks.add(self._make_ready(reader))
+        return ranks

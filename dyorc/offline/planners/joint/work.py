@@ -38,7 +38,7 @@ class Parcel:
 
     Attributes:
         source: The item that makes it.
-        targets: Those that read it.
+        targets: The items that read it.
         num_bytes: Of the value.
     """
 
@@ -71,32 +71,32 @@ class WorkGraph:
     @cached_property
     def sent(self) -> Sequence[Sequence[Parcel]]:
         """For each item, what it makes for others."""
-        found: list[list[Parcel]] = [[] for _ in self.items]
+        sent: list[list[Parcel]] = [[] for _ in self.items]
         for parcel in self.parcels:
-            found[parcel.source].append(parcel)
-        return found
+            sent[parcel.source].append(parcel)
+        return sent
 
     @cached_property
     def readers(self) -> Sequence[frozenset[int]]:
-        """For each item, those that read what it makes."""
+        """For each item, the items that read its results."""
         return [frozenset(target for parcel in sent for target in parcel.targets) for sent in self.sent]
 
     @cached_property
     def sources(self) -> Sequence[frozenset[int]]:
-        """For each item, those whose results it reads."""
-        found: list[set[int]] = [set() for _ in self.items]
+        """For each item, the items whose results it reads."""
+        sources: list[set[int]] = [set() for _ in self.items]
         for index, readers in enumerate(self.readers):
             for reader in readers:
-                found[reader].add(index)
-        return list(map(frozenset, found))
+                sources[reader].add(index)
+        return list(map(frozenset, sources))
 
     @cached_property
     def in_home(self) -> Sequence[Sequence[int]]:
         """The items of each home."""
-        found: list[list[int]] = [[] for _ in range(self.num_homes)]
+        members: list[list[int]] = [[] for _ in range(self.num_homes)]
         for index, item in enumerate(self.items):
-            found[item.home].append(index)
-        return found
+            members[item.home].append(index)
+        return members
 
     def bytes_to(self, index: int, targets: Iterable[int]) -> tuple[int, int]:
         """How many values of an item some of the others read, and their bytes together."""
@@ -159,7 +159,7 @@ def group_work(
 
 
 def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item_of: Mapping[str, str]) -> list[str]:
-    """The items in an order in which they can run: of those that can, the one whose first operation comes first."""
+    """The items in topological order; of the ready ones, the item whose first operation comes first."""
     waiting = {name: set[str]() for name in members}
     position = {node.name: index for index, node in enumerate(program.nodes)}
     for name, nodes in members.items():
@@ -174,17 +174,17 @@ def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item
             followers[maker].append(name)
     ready = [(position[nodes[0]], name) for name, nodes in members.items() if not waiting[name]]
     heapify(ready)
-    found: list[str] = []
+    order: list[str] = []
     while ready:
         _, name = heappop(ready)
-        found.append(name)
+        order.append(name)
         for follower in followers[name]:
             waiting[follower].discard(name)
             if not waiting[follower]:
                 heappush(ready, (position[members[follower][0]], follower))
-    if len(found) < len(members):
-        raise PlanError(f"{len(members) - len(found)} items of {program.name} wait for each other in a circle")
-    return found
+    if len(order) < len(members):
+        raise PlanError(f"{len(members) - len(order)} items of {program.name} wait for each other in a circle")
+    return order
 
 
 def homes_of(program: TensorProgram, shared: frozenset[str]) -> DisjointSets:
@@ -221,15 +221,15 @@ def shared_nodes(program: TensorProgram) -> frozenset[str]:
     costs = costs_of(program)
     values = {name for name in program.sources if not is_owned(program, name)}
     constant = {name for name in values if program.values[name].kind is not ValueKind.INPUT}
-    found: set[str] = set()
+    names: set[str] = set()
     for node in program.nodes:
         is_view = costs[node.name] == FREE and values.issuperset(node.inputs)
         if constant.issuperset(node.inputs) or is_view:
             made = list(filter(None, node.outputs))
             values.update(made)
             constant.update(made if constant.issuperset(node.inputs) else ())
-            found.add(node.name)
-    return frozenset(found)
+            names.add(node.name)
+    return frozenset(names)
 
 
 def far_links(cluster: Cluster) -> list[Link]:

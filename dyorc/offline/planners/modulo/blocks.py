@@ -14,7 +14,7 @@ class ModuloBlock:
     Attributes:
         name: Unique in the problem.
         span: How long it takes.
-        resources: What it needs all that time: devices, or links. Without any it is a delay that costs nobody anything.
+        resources: What it needs all that time: devices, or links. Without any it is a pure delay.
         memory: By how much the memory in use of each of its resources grows when it starts.
         after: The blocks of the same repetition that must have ended before it starts.
     """
@@ -31,7 +31,7 @@ class ModuloProblem:
     """One repetition.
 
     Attributes:
-        blocks: Each after those that it waits for.
+        blocks: In topological order.
         capacities: The memory of each resource that has a limit.
         carried: Pairs of blocks: the second of each repetition waits for the first of the repetition before.
     """
@@ -99,7 +99,7 @@ class ModuloProblem:
 
 
 def with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True) -> ModuloProblem:
-    """Has results travel: a block between each two that depend on each other and share no resource.
+    """Adds transfers: a block between each two that depend on each other and share no resource.
 
     Args:
         problem: Without communication.
@@ -107,15 +107,15 @@ def with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True
         takes_link: Whether it takes the link between the two first resources, in its direction, for itself; otherwise it is a
             delay, and any number of them run at the same time.
     """
-    found: list[ModuloBlock] = []
+    blocks: list[ModuloBlock] = []
     for block in problem.blocks:
         after: list[str] = []
         for name in block.after:
             sender = problem.named[name]
             if sender.resources and block.resources and set(sender.resources).isdisjoint(block.resources):
                 link = (f"{sender.resources[0]} -> {block.resources[0]}",) if takes_link else ()
-                found.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
-                name = found[-1].name
+                blocks.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
+                name = blocks[-1].name
             after.append(name)
-        found.append(replace(block, after=tuple(after)))
-    return replace(problem, blocks=tuple(found))
+        blocks.append(replace(block, after=tuple(after)))
+    return replace(problem, blocks=tuple(blocks))

@@ -33,9 +33,9 @@ class PipelinedSchedule:
     cool_down: Order
     ended: SearchEnd = SearchEnd.FINISHED
 
-    def unrolled(self, num_parts: int) -> UnrolledTimeline:
+    def unroll(self, num_parts: int) -> UnrolledTimeline:
         """Schedules a number of repetitions: the better of this and of periods that are cut off at both ends."""
-        plain, more = self.repetend.unrolled(num_parts), num_parts - self.repetend.depth
+        plain, more = self.repetend.unroll(num_parts), num_parts - self.repetend.depth
         if more < 0:
             return plain
         steady = [(part + period, block) for period in range(more + 1) for part, block in _window(self.repetend)]
@@ -58,7 +58,7 @@ def with_ends(repetend: Repetend, *, work: float = 2.0) -> PipelinedSchedule:
         repetend: What is repeated.
         work: CP-SAT's deterministic time. If it is not enough, the best schedule so far is kept.
     """
-    problem, plain = repetend.problem, repetend.unrolled(repetend.depth)
+    problem, plain = repetend.problem, repetend.unroll(repetend.depth)
     steady = {block.name: part for part, block in _window(repetend)}
     model = cp_model.CpModel()
     starts = {

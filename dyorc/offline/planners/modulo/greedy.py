@@ -21,11 +21,11 @@ def one_by_one(problem: ModuloProblem) -> Repetend:
         ready = [starts[name] + problem.named[name].span for name in block.after]
         starts[block.name] = max([free.get(resource, 0) for resource in block.resources] + ready, default=0)
         free |= dict.fromkeys(block.resources, starts[block.name] + block.span)
-    found = Repetend(problem, max(starts[block.name] + block.span for block in problem.blocks), starts)
-    for resource, peak in found.peaks.items():
+    serial = Repetend(problem, max(starts[block.name] + block.span for block in problem.blocks), starts)
+    for resource, peak in serial.peaks.items():
         if peak > (room := problem.capacities.get(resource, peak)):
             raise PlanError(f"one repetition alone needs {peak:,} units of memory on {resource}, which has {room:,}")
-    return found
+    return serial
 
 
 def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> Repetend | None:
@@ -47,10 +47,10 @@ def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> 
         starts[block.name] = start
         for resource in block.resources:
             taken[resource].update((start + step) % period for step in range(block.span))
-    found = Repetend(problem, period, starts)
-    is_small = all(peak <= problem.capacities.get(resource, peak) for resource, peak in found.peaks.items())
+    repetend = Repetend(problem, period, starts)
+    is_small = all(peak <= problem.capacities.get(resource, peak) for resource, peak in repetend.peaks.items())
     is_apart = all(starts[name] + problem.named[name].span <= starts[later] + period for name, later in problem.carried)
-    return found if is_small and is_apart and found.depth <= max_depth else None
+    return repetend if is_small and is_apart and repetend.depth <= max_depth else None
 
 
 def _fits(taken: Mapping[str, set[int]], resources: tuple[str, ...], start: int, span: int, period: int) -> bool:
@@ -68,5 +68,5 @@ def best_without_search(problem: ModuloProblem, max_depth: int) -> Repetend:
     """
     serial = one_by_one(problem)
     step = max(1, (serial.period - problem.load) // _MAX_TRIED)
-    tried = (as_soon_as_possible(problem, period, max_depth) for period in range(problem.load, serial.period, step))
-    return next((found for found in tried if found), serial)
+    candidates = (as_soon_as_possible(problem, period, max_depth) for period in range(problem.load, serial.period, step))
+    return next((candidate for candidate in candidates if candidate), serial)

@@ -26,7 +26,7 @@ from dyorc.offline.planners.modulo.greedy import best_without_search
 from dyorc.offline.planners.modulo.timeline import PeriodSearchResult, Repetend
 
 PeriodCallback = Callable[[int, int], None]
-"""Hears the period that is proved not to be undercut, and the best one so far."""
+"""Called with the proved lower bound of the period, and the best period so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class _Search:
         best = best_without_search(self._problem, self._limits.depth)
         self._heard(self._bound, best.period)
         try:
-            for found in self._better(best):
-                best = found
+            for better in self._better(best):
+                best = better
                 self._heard(self._bound, best.period)
             if self._limits.shorten and self._ended is SearchEnd.FINISHED:
                 _, shorter = self._schedule(best.period, best)
@@ -97,9 +97,9 @@ class _Search:
         low, high = self._problem.load, best.period  # periods below `low` are infeasible, or were given up
         while low < high and self._ended is SearchEnd.FINISHED:
             period = low if low == self._problem.load else (low + high) // 2  # the least one is mostly feasible
-            outcome, found = self._schedule(period)
-            if found:
-                best, high = found, period
+            outcome, repetend = self._schedule(period)
+            if repetend:
+                best, high = repetend, period
             else:
                 if outcome is SolverStatus.INFEASIBLE:
                     self._bound = period + 1
@@ -153,9 +153,9 @@ class _Model:
         s, model = self._s, self.model
         is_first = model.new_bool_var(f"{p.name} < {q.name}")
         self._is_first[p.name, q.name], self._is_first[q.name, p.name] = is_first, is_first.negated()
-        for one, other, when in ((p, q, is_first), (q, p, is_first.negated())):
-            model.add(s[one.name] + one.span <= s[other.name]).only_enforce_if(when)
-            model.add(s[other.name] + other.span <= s[one.name] + self._period).only_enforce_if(when)
+        for first, second, when in ((p, q, is_first), (q, p, is_first.negated())):
+            model.add(s[first.name] + first.span <= s[second.name]).only_enforce_if(when)
+            model.add(s[second.name] + second.span <= s[first.name] + self._period).only_enforce_if(when)
 
     def _turns(self, resource: str) -> None:
         """What the order of pairs says already, once more in a form from which the solver sees more at once."""

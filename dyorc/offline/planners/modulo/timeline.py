@@ -56,13 +56,13 @@ class Repetend:
     @cached_property
     def peaks(self) -> Mapping[str, int]:
         """The most memory in use at a time once the repetitions follow each other, by resource."""
-        found: dict[str, int] = {}
+        peaks: dict[str, int] = {}
         for resource in self.problem.resources:
             mine = [(*divmod(self.starts[block.name], self.period), block.memory) for block in self.problem.on(resource)]
-            found[resource] = max(sum(memory * ((s <= now) - k) for k, s, memory in mine) for _, now, _ in mine)
-        return found
+            peaks[resource] = max(sum(memory * ((s <= now) - k) for k, s, memory in mine) for _, now, _ in mine)
+        return peaks
 
-    def unrolled(self, num_parts: int) -> "UnrolledTimeline":
+    def unroll(self, num_parts: int) -> "UnrolledTimeline":
         """Schedules a number of repetitions, none of which waits longer than it must."""
         at = {block.name: number for number, block in enumerate(self.problem.blocks)}
         times = [
@@ -93,34 +93,36 @@ class UnrolledTimeline:
     @cached_property
     def peaks(self) -> Mapping[str, int]:
         """The most memory in use at a time, by resource."""
-        found: dict[str, int] = {}
+        peaks: dict[str, int] = {}
         for resource in self.problem.resources:
             held = 0
             for entry in self._on(resource):
                 held += entry.block.memory
-                found[resource] = max(found.get(resource, 0), held)
-        return found
+                peaks[resource] = max(peaks.get(resource, 0), held)
+        return peaks
 
     def faults(self) -> list[str]:
         """Returns what is wrong with it; nothing if it can be carried out as it stands."""
-        found = [*self._overlaps(), *self._disorder()]
+        faults = [*self._overlaps(), *self._disorder()]
         capacities = self.problem.capacities
         for resource, peak in self.peaks.items():
             if peak > capacities.get(resource, peak):
-                found.append(f"{resource} needs {peak} units of memory and has {capacities[resource]}")
-        return found
+                faults.append(f"{resource} needs {peak} units of memory and has {capacities[resource]}")
+        return faults
 
     def _on(self, resource: str) -> list[Entry]:
         return sorted((entry for entry in self.entries if resource in entry.block.resources), key=lambda entry: entry[:2])
 
     def _overlaps(self) -> list[str]:
-        found: list[str] = []
+        overlaps: list[str] = []
         for resource in self.problem.resources:
             mine = self._on(resource)
-            for one, other in itertools.pairwise(mine):
-                if one.stop > other.start:
-                    found.append(f"{one.block.name} #{one.part} and {other.block.name} #{other.part} overlap on {resource}")
-        return found
+            for entry, other in itertools.pairwise(mine):
+                if entry.stop > other.start:
+                    overlaps.append(
+                        f"{entry.block.name} #{entry.part} and {other.block.name} #{other.part} overlap on {resource}"
+                    )
+        return overlaps
 
     def _disorder(self) -> list[str]:
         stops = {(entry.block.name, entry.part): entry.stop for entry in self.entries}

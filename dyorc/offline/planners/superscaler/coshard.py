@@ -29,7 +29,7 @@ def coshard(
         program: What to plan.
         cluster: Where it runs.
         parts: Into how many parts each rank's share of a layer is cut; 1 only recomputes.
-        layers: How many layers the model has; as many as can be told from the names of its parameters if None.
+        layers: How many layers the model has; None counts them by the names of its parameters.
         recompute: Whether the backward pass computes a layer's intermediate results again instead of keeping them.
 
     Raises:
@@ -69,12 +69,12 @@ class _Blocks:
         """What of the forward pass a layer's backward pass needs, and what that needs in the same layer."""
         layer = next(number for (number, _), unit in self.units.items() if unit is backward)
         needed = {name for node in backward for name in node.inputs}
-        found: list[Node] = []
+        nodes: list[Node] = []
         for node in reversed(self.units.get((layer, Phase.FORWARD), [])):
             if not needed.isdisjoint(node.outputs):
-                found.append(node)
+                nodes.append(node)
                 needed.update(node.inputs)
-        return found[::-1]
+        return nodes[::-1]
 
 
 def _num_layers(program: TensorProgram) -> int:

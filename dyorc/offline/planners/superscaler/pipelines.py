@@ -44,37 +44,37 @@ def interlaced(program: TensorProgram, cluster: Cluster, *, microbatches: int = 
 
 def _shared(recipe: Recipe) -> dict[str, int]:
     """The nodes that all ranks share, and the axis that each is cut along."""
-    program, found = recipe.program, dict[str, int]()
+    program, axis_of = recipe.program, dict[str, int]()
     rows = recipe.axis(program.inputs[0], 0)
     vocabularies = _of_outputs(recipe)
     for node in program.nodes:
         if node.op.startswith("aten.embedding"):
             value = node.outputs[0] if node.phase is Phase.FORWARD else node.inputs[0]
-            found[node.name] = recipe.axis(value, len(program.values[value].shape) - 1)
+            axis_of[node.name] = recipe.axis(value, len(program.values[value].shape) - 1)
             continue
         values = [name for name in (*node.inputs, *node.outputs) if name]
         axes = {axis for name in values for axis in recipe.choices.axes.outermost[name]}
         if vocabulary := sorted(vocabularies & {axis for axis in axes if axis is not None}):
-            found[node.name] = vocabulary[0] if recipe.can_cut(node, vocabulary[0]) else rows
-    if not found:
+            axis_of[node.name] = vocabulary[0] if recipe.can_cut(node, vocabulary[0]) else rows
+    if not axis_of:
         raise PlanError(f"{program.name} looks nothing up, so that there is no embedding to share")
-    return found | dict.fromkeys(_between(program, found), rows)
+    return axis_of | dict.fromkeys(_between(program, axis_of), rows)
 
 
 def _between(program: TensorProgram, shared: Mapping[str, int]) -> set[str]:
     """The nodes from the output layer to the loss and back: they belong to it, so that stages do not wait for each other."""
-    found, after, before = set[str](), set[str](), set[str]()
+    names, after, before = set[str](), set[str](), set[str]()
     for node in program.nodes:
         is_output = node.name in shared and not node.op.startswith("aten.embedding")
         if node.phase is Phase.FORWARD and (is_output or not after.isdisjoint(node.inputs)):
             after.update(filter(None, node.outputs))
-            found.add(node.name)
+            names.add(node.name)
     for node in reversed(program.nodes):
         is_output = node.name in shared and not node.op.startswith("aten.embedding")
         if node.phase is Phase.BACKWARD and (is_output or not before.isdisjoint(node.outputs)):
             before.update(node.inputs)
-            found.add(node.name)
-    return found - shared.keys()
+            names.add(node.name)
+    return names - shared.keys()
 
 
 def _of_outputs(recipe: Recipe) -> set[int]:
@@ -82,12 +82,12 @@ def _of_outputs(recipe: Recipe) -> set[int]:
     program, axes = recipe.program, recipe.choices.axes
     tables = {node.inputs[0] for node in program.nodes if node.op.startswith("aten.embedding.")}
     sizes = {program.values[table].shape[0] for table in tables}
-    found: set[int] = set()
+    outputs: set[int] = set()
     for name in program.parameters:
         axis = axes.outermost[name][0] if program.values[name].shape else None
         if name not in tables and axis is not None and program.values[name].shape[0] in sizes:
-            found.add(axis)
-    return found
+            outputs.add(axis)
+    return outputs
 
 
 def three_forward_one_backward(
@@ -140,39 +140,39 @@ def _passes(program: TensorProgram, num_stages: int, stage_of_parameter: Callabl
     going backward, a node is where what it reads of the forward pass is.
     """
     of_value: dict[str, int] = {name: stage for name in program.parameters if (stage := stage_of_parameter(name)) is not None}
-    parameters, found = set(of_value), dict[str, int]()
+    parameters, stage_of = set(of_value), dict[str, int]()
     owners = {gradient: parameter for parameter, gradient in program.gradients.items()}
     for node in program.nodes:
         weights = [of_value[name] for name in node.inputs if name in parameters]
         others = [of_value[name] for name in node.inputs if name in of_value and name not in parameters]
         if not weights and not others:
-            found[node.name] = _NOWHERE
+            stage_of[node.name] = _NOWHERE
         elif node.phase is Phase.FORWARD:
             now = max(others, default=0)
             wanted = max(weights) if weights else now % num_stages
-            found[node.name] = now - now % num_stages + wanted + (num_stages if wanted < now % num_stages else 0)
+            stage_of[node.name] = now - now % num_stages + wanted + (num_stages if wanted < now % num_stages else 0)
         else:
             owned = [of_value[owners[name]] for name in node.outputs if owners.get(name) in parameters]
-            found[node.name] = min(others, default=_NOWHERE)
-            last_pass = max(found.values()) // num_stages * num_stages
+            stage_of[node.name] = min(others, default=_NOWHERE)
+            last_pass = max(stage_of.values()) // num_stages * num_stages
             for stage in (*weights, *owned):
-                found[node.name] = last_pass + stage
-        of_value |= {name: found[node.name] for name in node.outputs if name and others + weights}
+                stage_of[node.name] = last_pass + stage
+        of_value |= {name: stage_of[node.name] for name in node.outputs if name and others + weights}
         parameters |= {name for name in node.outputs if name and weights and not others and len(node.inputs) == 1}
-    return _with_readers(program, found)
+    return _with_readers(program, stage_of)
 
 
 _NOWHERE = -1
 """The stage of a node that depends on no parameter and no other stage."""
 
 
-def _with_readers(program: TensorProgram, found: dict[str, int]) -> dict[str, int]:
+def _with_readers(program: TensorProgram, stage_of: dict[str, int]) -> dict[str, int]:
     """Puts what depends on no stage where it is read first."""
     for node in reversed(program.nodes):
-        if found[node.name] == _NOWHERE:
-            readers = [found[reader.name] for name in node.outputs if name for reader in program.consumers[name]]
-            found[node.name] = readers[0] if readers else 0
-    return found
+        if stage_of[node.name] == _NOWHERE:
+            readers = [stage_of[reader.name] for name in node.outputs if name for reader in program.consumers[name]]
+            stage_of[node.name] = readers[0] if readers else 0
+    return stage_of
 
 
 def _pipeline(

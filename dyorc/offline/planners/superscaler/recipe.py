@@ -97,8 +97,8 @@ class Recipe:
         """
         if value not in self.program.values:
             raise PlanError(f"{self.program.name} has no value {value!r}")
-        found = self.choices.axes.outermost[value]
-        if not 0 <= dim < len(found) or (axis := found[dim]) is None:
+        axes = self.choices.axes.outermost[value]
+        if not 0 <= dim < len(axes) or (axis := axes[dim]) is None:
             raise PlanError(f"dimension {dim} of {value}, of shape {list(self.program.values[value].shape)}, cannot be cut")
         return axis
 
@@ -114,7 +114,7 @@ class Recipe:
         kind: Cut = Cut.IN_SPACE,
         chosen: Mapping[str, Strategy] | None = None,
     ) -> None:
-        """Cuts nodes along an axis; those that cannot be cut so are computed whole by all that would have a part.
+        """Cuts nodes along an axis. Every rank that would have a part computes a node whole if it cannot be cut so.
 
         Args:
             nodes: What is cut.
@@ -133,16 +133,16 @@ class Recipe:
             cuts.append(Transformation(axis, parts, kind, chosen))
 
     def assign(self, nodes: Iterable[Node], ranks: Sequence[int]) -> None:
-        """Has ranks compute nodes: as many as there are parts in space, the last cut varying fastest."""
+        """Assigns nodes to ranks: as many as there are parts in space, the last cut varying fastest."""
         for node in nodes:
             self._placings[node.name].ranks = tuple(ranks)
 
     def home(self, sources: Iterable[str], node: Node) -> None:
-        """Has sources lie from the beginning where a node reads them, instead of where they are read first."""
+        """Places sources where a node reads them, instead of where they are read first."""
         self._homes |= dict.fromkeys(sources, node.name)
 
     def order(self, units: Iterable[WorkUnit]) -> None:
-        """Says in which order everything runs; otherwise the program's order, all parts of a node before the next."""
+        """Sets the order in which everything runs; otherwise the program's order, all parts of a node before the next."""
         self._units = list(units)
 
     def num_parts(self, node: Node) -> int:
@@ -179,16 +179,16 @@ def _cuts(node: Node, placing: _Placing) -> tuple[_Key, list[Transformation]]:
 
 def _times(program: TensorProgram, placings: Mapping[str, _Placing]) -> dict[_Key, int]:
     """In how many parts in time each mesh works."""
-    found: dict[_Key, int] = {}
+    parts_of: dict[_Key, int] = {}
     for node in program.nodes:
         for cut in placings[node.name].cuts:
             if cut.kind is Cut.IN_TIME:
                 key, _ = _cuts(node, placings[node.name])
-                if found.setdefault(key, cut.parts) != cut.parts:
+                if parts_of.setdefault(key, cut.parts) != cut.parts:
                     raise PlanError(
-                        f"{node.name} is cut into {cut.parts} parts in time, and others on its ranks into {found[key]}"
+                        f"{node.name} is cut into {cut.parts} parts in time, and others on its ranks into {parts_of[key]}"
                     )
-    return found
+    return parts_of
 
 
 class _Writing:

@@ -47,18 +47,18 @@ def _convex(program: TensorProgram, unit: Sequence[Node], whole: Mapping[str, Se
     names = {node.name for node in unit}
     after: set[str] = set()  # what follows the unit
     while True:
-        found: list[Node] = []
+        nodes: list[Node] = []
         made: set[str] = set()  # by the unit
         num_after = len(after)
         for node in program.nodes:
             needs_after = not after.isdisjoint(node.inputs)
             if node.name in names and not needs_after:
-                found.append(node)
+                nodes.append(node)
                 made.update(filter(None, node.outputs))
             elif needs_after or not made.isdisjoint(node.inputs):
                 after.update(name for each in whole.get(node.name, [node]) for name in each.outputs if name)
         if len(after) == num_after:
-            return found
+            return nodes
 
 
 def _sorted(
@@ -66,15 +66,15 @@ def _sorted(
 ) -> list[Sequence[Node]]:
     ready = [(place[unit[-1].name], number) for number, unit in enumerate(units) if not num_waited[number]]
     heapify(ready)
-    found: list[Sequence[Node]] = []
+    order: list[Sequence[Node]] = []
     while ready:
         _, number = heappop(ready)
-        found.append(units[number])
+        order.append(units[number])
         for reader in readers[number]:
             num_waited[reader] -= 1
             if not num_waited[reader]:
                 heappush(ready, (place[units[reader][-1].name], reader))
-    if len(found) < len(units):
+    if len(order) < len(units):
         stuck = next(unit for number, unit in enumerate(units) if num_waited[number])
         raise PlanError(f"units of work need something of each other; one begins with {stuck[0].name}")
-    return found
+    return order

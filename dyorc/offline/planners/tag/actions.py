@@ -88,15 +88,15 @@ class SearchContext:
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         """What can be decided about each group. A batch that does not divide evenly is not replicated."""
-        batch, found = self._batch(), list[Action]()
+        batch, actions = self._batch(), list[Action]()
         for machines in self._machine_sets():
             num_ranks = len(self.ranks_of(Action(machines, Option.SPREAD)))
             if num_ranks == 1:
-                found.append(Action(machines, Option.SPREAD))
+                actions.append(Action(machines, Option.SPREAD))
                 continue
             is_even = batch % num_ranks == 0
-            found += [Action(machines, option) for option in Option if is_even or option is Option.SPREAD]
-        return tuple(found)
+            actions += [Action(machines, option) for option in Option if is_even or option is Option.SPREAD]
+        return tuple(actions)
 
     def _machine_sets(self) -> Sequence[tuple[int, ...]]:
         """Sets of machines, the largest first: of a few machines all, of many the fastest, those alike, and each by itself."""
@@ -105,10 +105,10 @@ class SearchContext:
             return [machines for size in range(len(numbers), 0, -1) for machines in combinations(numbers, size)]
         firsts = [self.cluster.devices[ranks[0]] for ranks in self.machines]
         fastest = sorted(numbers, key=lambda number: -firsts[number].flops_per_s)
-        found = [tuple(sorted(fastest[:size])) for size in range(1, len(fastest) + 1)]
-        found += [tuple(n for n in numbers if firsts[n].name == name) for name in dict.fromkeys(d.name for d in firsts)]
-        found += [(number,) for number in numbers]
-        return sorted(dict.fromkeys(found), key=lambda machines: -len(machines))
+        sets = [tuple(sorted(fastest[:size])) for size in range(1, len(fastest) + 1)]
+        sets += [tuple(n for n in numbers if firsts[n].name == name) for name in dict.fromkeys(d.name for d in firsts)]
+        sets += [(number,) for number in numbers]
+        return sorted(dict.fromkeys(sets), key=lambda machines: -len(machines))
 
     @cached_property
     def data_parallel(self) -> tuple[Action, ...]:
@@ -123,18 +123,18 @@ class SearchContext:
 
     def along(self, num_ranks: int) -> AxisPlan:
         """What each operation does where the batch is split over so many ranks."""
-        found = self._along.get(num_ranks)
-        if found is None:
+        along = self._along.get(num_ranks)
+        if along is None:
             axis = MeshAxis(name="data", size=num_ranks)
-            found = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
-        return found
+            along = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
+        return along
 
     def place(self, group: int, action: Action) -> GroupPlacement:
         """Where a group's units run under an action."""
-        found = self._places.get((group, action))
-        if found is None:
-            found = self._places[group, action] = self._find_place(group, action)
-        return found
+        place = self._places.get((group, action))
+        if place is None:
+            place = self._places[group, action] = self._find_place(group, action)
+        return place
 
     def _find_place(self, group: int, action: Action) -> GroupPlacement:
         units, ranks = self.groups[group].units, self.ranks_of(action)
@@ -171,7 +171,7 @@ class NodePlacement:
 
 
 def place_nodes(scene: SearchContext, actions: Sequence[Action]) -> NodePlacement:
-    """Finds out where everything is if there is one action for each group."""
+    """Places all nodes and sources, given an action for each group."""
     program = scene.program
     of_node: dict[str, tuple[Ranks, ...]] = {}
     owners: dict[str, Ranks] = {}

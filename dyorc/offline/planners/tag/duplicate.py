@@ -112,19 +112,19 @@ class _Writing:
 
     def _replicated(self, actions: Sequence[Action]) -> dict[str, Ranks]:
         """The operations that may be duplicated, and their ranks."""
-        found: dict[str, Ranks] = {}
+        ranks_of: dict[str, Ranks] = {}
         for group, action in zip(self._scene.groups, actions, strict=True):
             if action.option is Option.REPLICATE:
                 ranks = self._scene.ranks_of(action)
-                found |= {name: ranks for unit in group.units for name in unit.nodes}
+                ranks_of |= {name: ranks for unit in group.units for name in unit.nodes}
         named = self._scene.program.node_named
-        return {name: ranks for name, ranks in found.items() if named[name].phase is not Phase.UPDATE}
+        return {name: ranks for name, ranks in ranks_of.items() if named[name].phase is not Phase.UPDATE}
 
     def _value(self, name: str, ranks: Ranks, wanted: Placement) -> int | None:
         """The index of a value that costs something to be whole on some ranks, or None."""
-        found = self._values.get((name, ranks))
-        if found is not None:
-            return found
+        index = self._values.get((name, ranks))
+        if index is not None:
+            return index
         maker = self._scene.program.producers.get(name)
         before, made = self._made(name, ranks)
         cost_s = self._moves.seconds(name, (before, made), (ranks, REPLICATE)) if (before, made) != (ranks, REPLICATE) else 0.0
@@ -132,10 +132,10 @@ class _Writing:
             cost_s -= self._moves.seconds(name, (before, made), (ranks, wanted))
         if cost_s <= 0.0:
             return None
-        found = self._values[name, ranks] = len(self._values)
+        index = self._values[name, ranks] = len(self._values)
         self._whole_s.append(cost_s)
         self._makers.append(self.nodes.get(maker.name) if maker and before == ranks else None)
-        return found
+        return index
 
     def _made(self, name: str, ranks: Ranks) -> tuple[Ranks, Placement]:
         """Where a value is and how it lies, seen from some ranks: theirs, if it is there, too."""
@@ -183,7 +183,7 @@ def solve(problem: Duplication) -> frozenset[str]:
     scale = max(*problem.extra_s, *problem.whole_s)
     costs = np.array([*(s / scale + _FEW for s in problem.extra_s), *(s / scale for s in problem.whole_s)])
     rules = LinearConstraint(matrix.tocsr(), lb=least)  # pyright: ignore[reportArgumentType] SciPy says float, and takes arrays
-    found = milp(costs, constraints=rules, integrality=1, bounds=Bounds(0, 1))
-    if found.x is None:
-        raise PlanError(f"the integer program of duplicated operations was not solved: {found.message}")
-    return frozenset(name for name, x in zip(problem.nodes, found.x, strict=False) if x > 0.5)
+    solution = milp(costs, constraints=rules, integrality=1, bounds=Bounds(0, 1))
+    if solution.x is None:
+        raise PlanError(f"the integer program of duplicated operations was not solved: {solution.message}")
+    return frozenset(name for name, x in zip(problem.nodes, solution.x, strict=False) if x > 0.5)

@@ -56,10 +56,10 @@ class Estimator:
     def estimate(self, actions: Sequence[Action]) -> Estimate:
         """Estimates a step. The latest is remembered."""
         if self._last is None or self._last[0] != actions:
-            self._last = actions, self._estimated(actions)
+            self._last = actions, self._compute_estimate(actions)
         return self._last[1]
 
-    def _estimated(self, actions: Sequence[Action]) -> Estimate:
+    def _compute_estimate(self, actions: Sequence[Action]) -> Estimate:
         passing, stretches = _Pass(self), self._stretches
         for group, action in enumerate(actions):
             passing.begin(self._beginning(group, action))
@@ -69,23 +69,23 @@ class Estimator:
         return passing.estimate()
 
     def move(self, value: int, before: int, after: int) -> _Move:
-        """What it takes to bring a value from one spot to another."""
-        found = self._moves.get((value, before, after))
-        if found is None:
+        """The movement that brings a value from one spot to another."""
+        move = self._moves.get((value, before, after))
+        if move is None:
             name, spots = self._stretches.values[value], self._stretches.spots
             took_s = self._paths.seconds(name, spots[before], spots[after])
             ranks, placement = spots[after]
             kept = self._stretches.kept_bytes(name, ranks, placement) if ranks != spots[before][0] else 0
             lines = self._lines_of(spots[before][0], ranks) if took_s > _LEAST_MOVE_S else ()
-            found = _Move(took_s, lines, tuple((rank, kept) for rank in ranks) if kept else ())
-            self._moves[value, before, after] = found
-        return found
+            move = _Move(took_s, lines, tuple((rank, kept) for rank in ranks) if kept else ())
+            self._moves[value, before, after] = move
+        return move
 
     def _beginning(self, group: int, action: Action) -> Stretch:
-        found = self._beginnings.get((group, action))
-        if found is None:
-            found = self._beginnings[group, action] = self._stretches.beginning(group, action)
-        return found
+        stretch = self._beginnings.get((group, action))
+        if stretch is None:
+            stretch = self._beginnings[group, action] = self._stretches.beginning(group, action)
+        return stretch
 
     def _lines_of(self, before: Ranks, after: Ranks) -> tuple[int, ...]:
         """What a movement has for itself: ways out of and into machines, or its ranks' channel within one."""
@@ -133,14 +133,14 @@ class _Pass:
             if there_s > arrived_s:
                 arrived_s = there_s
         if stretch.work:
-            end_s = self._worked(stretch, group, arrived_s)
+            end_s = self._work(stretch, group, arrived_s)
         else:
             end_s = max([arrived_s, *(self._made[need.value][1] for need in stretch.needs if need.value in self._made)])
         self._finish(stretch, end_s)
         for need in stretch.wants:
             self._last_s = max(self._last_s, self._arrival(need))
 
-    def _worked(self, stretch: Stretch, group: int, arrived_s: float) -> float:
+    def _work(self, stretch: Stretch, group: int, arrived_s: float) -> float:
         """When all ranks have done the work."""
         free_s, busy_s, latest, end_s = self._free_s, self._busy_s, self._latest, arrived_s
         for rank, each_s in stretch.work:
@@ -182,7 +182,7 @@ class _Pass:
         return found_s
 
 
-def has_memory(scene: SearchContext, found: Estimate | Simulation) -> bool:
+def has_memory(scene: SearchContext, needs: Estimate | Simulation) -> bool:
     """Whether every device has the memory that it needs."""
-    needed = found.memory_bytes if isinstance(found, Estimate) else found.peak_bytes
+    needed = needs.memory_bytes if isinstance(needs, Estimate) else needs.peak_bytes
     return all(a <= device.memory_bytes for a, device in zip(needed, scene.cluster.devices, strict=True))

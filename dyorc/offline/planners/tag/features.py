@@ -76,13 +76,13 @@ class Features:
         self._placements = np.array(placed, np.float32)
         self._options = np.eye(NUM_OPTIONS, dtype=np.float32)[[_OPTIONS.index(action.option) for action in scene.actions]]
 
-    def graph(self, actions: Sequence[Action], num_decided: int, found: Estimate) -> FeatureGraph:
+    def graph(self, actions: Sequence[Action], num_decided: int, estimate: Estimate) -> FeatureGraph:
         """Makes the graph of a state of the search.
 
         Args:
             actions: One for each group; those of the first ones are decided.
             num_decided: How many.
-            found: What was estimated for all these actions.
+            estimate: Of all these actions.
         """
         num_groups, scene = len(self._groups), self._scene
         groups, machines, edges = self._groups.copy(), self._machines.copy(), self._edges.copy()
@@ -90,15 +90,15 @@ class Features:
             groups[number, 6 + _OPTIONS.index(action.option)] = 1.0
             for machine in action.machines:
                 edges[number, num_groups + machine, 4] = edges[num_groups + machine, number, 4] = 1.0
-        groups[:, 9] = np.minimum(np.array(found.spans_s) / self._scale_s, _LARGEST)
-        groups[:, 10] = np.minimum(np.array(found.idle_s) / self._scale_s / scene.cluster.num_ranks, _LARGEST)
+        groups[:, 9] = np.minimum(np.array(estimate.spans_s) / self._scale_s, _LARGEST)
+        groups[:, 10] = np.minimum(np.array(estimate.idle_s) / self._scale_s / scene.cluster.num_ranks, _LARGEST)
         groups[:num_decided, 11] = 1.0
         groups[num_decided, 12] = 1.0
         devices = scene.cluster.devices
         for number, ranks in enumerate(scene.machines):
-            fullest = max(found.memory_bytes[rank] / devices[rank].memory_bytes for rank in ranks)
+            fullest = max(estimate.memory_bytes[rank] / devices[rank].memory_bytes for rank in ranks)
             machines[number, 3] = min(fullest, _LARGEST)
-            machines[number, 4] = sum(found.busy_s[rank] for rank in ranks) / len(ranks) / (found.total_s or 1.0)
+            machines[number, 4] = sum(estimate.busy_s[rank] for rank in ranks) / len(ranks) / (estimate.total_s or 1.0)
         return FeatureGraph(
             groups=groups,
             machines=machines,
@@ -114,35 +114,35 @@ class Features:
 
     def _group_features(self) -> np.ndarray:
         scene, program = self._scene, self._scene.program
-        found = np.zeros((len(scene.groups), NUM_GROUP_FEATURES), np.float32)
-        found[:, :4] = self._times_s.mean(axis=1) / self._scale_s
+        features = np.zeros((len(scene.groups), NUM_GROUP_FEATURES), np.float32)
+        features[:, :4] = self._times_s.mean(axis=1) / self._scale_s
         for number, group in enumerate(scene.groups):
             inside = {unit.nodes[0] for unit in group.units}
-            found[number, 4] = self._size(sum(program.values[name].num_bytes for unit in group.units for name in unit.sources))
-            within = [size for (one, other), size in scene.grouping.edges.items() if one in inside and other in inside]
-            found[number, 5] = self._size(sum(within))
-        return found
+            features[number, 4] = self._size(sum(program.values[name].num_bytes for unit in group.units for name in unit.sources))
+            within = [size for (source, target), size in scene.grouping.edges.items() if source in inside and target in inside]
+            features[number, 5] = self._size(sum(within))
+        return features
 
     def _machine_features(self) -> np.ndarray:
         scene = self._scene
-        found = np.zeros((len(scene.machines), NUM_MACHINE_FEATURES), np.float32)
+        features = np.zeros((len(scene.machines), NUM_MACHINE_FEATURES), np.float32)
         for number, ranks in enumerate(scene.machines):
             memory = sum(scene.cluster.devices[rank].memory_bytes for rank in ranks) / len(ranks)
             inside = scene.cluster.link_between(ranks[0], ranks[1]).bytes_per_s if len(ranks) > 1 else 0.0
-            found[number, :3] = len(ranks) / 4, self._size(memory), inside / self._fastest
-        return found
+            features[number, :3] = len(ranks) / 4, self._size(memory), inside / self._fastest
+        return features
 
     def _edge_features(self) -> tuple[np.ndarray, np.ndarray]:
         scene, num_groups, num_machines = self._scene, len(self._scene.groups), len(self._scene.machines)
         total = num_groups + num_machines
         edges, is_edge = np.zeros((total, total, NUM_EDGE_FEATURES), np.float32), np.zeros((len(EdgeKind), total, total), bool)
         machines = range(num_groups, total)
-        for one in machines:
-            for other in machines:
-                if one != other:
-                    ranks = scene.machines[one - num_groups][0], scene.machines[other - num_groups][0]
-                    edges[one, other, 0] = scene.cluster.link_between(*ranks).bytes_per_s / self._fastest
-                    is_edge[EdgeKind.LINK, one, other] = True
+        for source in machines:
+            for target in machines:
+                if source != target:
+                    ranks = scene.machines[source - num_groups][0], scene.machines[target - num_groups][0]
+                    edges[source, target, 0] = scene.cluster.link_between(*ranks).bytes_per_s / self._fastest
+                    is_edge[EdgeKind.LINK, source, target] = True
         for (before, after), num_bytes in _between(scene).items():
             edges[after, before, 0] += self._size(num_bytes)
             edges[before, after, 0] += self._size(num_bytes)
@@ -174,11 +174,11 @@ def _times_s(scene: SearchContext) -> np.ndarray:
 
 def _between(scene: SearchContext) -> dict[tuple[int, int], int]:
     """Bytes from each group to each other one."""
-    program, found = scene.program, dict[tuple[int, int], int]()
+    program, num_bytes = scene.program, dict[tuple[int, int], int]()
     group_of = {name: n for n, group in enumerate(scene.groups) for unit in group.units for name in unit.nodes}
     for name, producer in program.producers.items():
-        one = group_of.get(producer.name)
-        for other in dict.fromkeys(group_of.get(reader.name) for reader in program.consumers[name]):
-            if one is not None and other is not None and one != other:
-                found[one, other] = found.get((one, other), 0) + program.values[name].num_bytes
-    return found
+        source = group_of.get(producer.name)
+        for target in dict.fromkeys(group_of.get(reader.name) for reader in program.consumers[name]):
+            if source is not None and target is not None and source != target:
+                num_bytes[source, target] = num_bytes.get((source, target), 0) + program.values[name].num_bytes
+    return num_bytes

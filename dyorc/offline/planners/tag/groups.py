@@ -109,34 +109,34 @@ class _Cuts:
         if len(members) <= len(shares):
             by_time = sorted(members, key=lambda i: -self._units[i].compute_s)
             order = sorted(range(len(shares)), key=lambda part: -shares[part])
-            found: list[list[int]] = [[] for _ in shares]
+            parts: list[list[int]] = [[] for _ in shares]
             for index, part in zip(by_time, order, strict=False):
-                found[part].append(index)
-            return found
+                parts[part].append(index)
+            return parts
         middle = (len(shares) + 1) // 2
-        one, other = self._halves(members, sum(shares[:middle]) / sum(shares))
-        return [*self.cut(one, shares[:middle]), *self.cut(other, shares[middle:])]
+        left, right = self._halves(members, sum(shares[:middle]) / sum(shares))
+        return [*self.cut(left, shares[:middle]), *self.cut(right, shares[middle:])]
 
     def _halves(self, members: list[int], share: float) -> tuple[list[int], list[int]]:
         import pymetis  # heavy, and only planners need it
 
         place = {index: number for number, index in enumerate(members)}
-        pairs = [[(place[other], weight) for other, weight in self._neighbours[i] if other in place] for i in members]
+        pairs = [[(place[right], weight) for right, weight in self._neighbours[i] if right in place] for i in members]
         starts = [0]
         for each in pairs:
             starts.append(starts[-1] + len(each))
         flat = [pair for each in pairs for pair in each]
         _, parts = pymetis.part_graph(
             2,
-            pymetis.CSRAdjacency(adj_starts=starts, adjacent=[other for other, _ in flat]),
+            pymetis.CSRAdjacency(adj_starts=starts, adjacent=[right for right, _ in flat]),
             vweights=_scaled([self._units[i].compute_s ** 0.5 for i in members]),
             eweights=[weight for _, weight in flat],
             tpwgts=[share, 1 - share],
             recursive=False,
             options=pymetis.Options(seed=0, ufactor=max(int(1000 * (self._imbalance - 1)), 1)),
         )
-        one, other = ([i for i, part in zip(members, parts, strict=True) if part == side] for side in (0, 1))
-        return one, other
+        left, right = ([i for i, part in zip(members, parts, strict=True) if part == side] for side in (0, 1))
+        return left, right
 
 
 def _scaled(weights: Sequence[float]) -> list[int]:
@@ -147,12 +147,12 @@ def _scaled(weights: Sequence[float]) -> list[int]:
 def _shared(program: TensorProgram) -> frozenset[str]:
     """The nodes that read nothing but constants, and the count of an optimizer's steps."""
     values = {name for name in program.sources if is_free_source(program, name)}
-    found: list[str] = []
+    names: list[str] = []
     for node in program.nodes:
         if values.issuperset(node.inputs):
             values.update(filter(None, node.outputs))
-            found.append(node.name)
-    return frozenset(found)
+            names.append(node.name)
+    return frozenset(names)
 
 
 def is_free_source(program: TensorProgram, name: str) -> bool:
@@ -180,14 +180,14 @@ def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[B
                 ties.union(producer, reader.name)
     costs = costs_of(program)
     ranks = range(cluster.num_ranks)
-    found: list[BaseGroup] = []
+    groups: list[BaseGroup] = []
     for members in ties.sets():
         nodes = tuple(name for name in members if name in program.node_named)
         if nodes:
             total_s = sum(cluster.compute_s(costs[name], rank) for name in nodes for rank in ranks)
             sources = tuple(name for name in members if name not in program.node_named)
-            found.append(BaseGroup(nodes=nodes, sources=sources, compute_s=total_s / len(ranks)))
-    return found
+            groups.append(BaseGroup(nodes=nodes, sources=sources, compute_s=total_s / len(ranks)))
+    return groups
 
 
 def _is_owned(program: TensorProgram, name: str) -> bool:
@@ -207,11 +207,11 @@ def _without_batch(choices: Choices) -> Iterable[str]:
 def _edges(program: TensorProgram, units: Sequence[BaseGroup]) -> dict[tuple[str, str], int]:
     """What units exchange; each value counts once between two of them."""
     unit_of = {name: unit.nodes[0] for unit in units for name in unit.nodes}
-    found = Counter[tuple[str, str]]()
+    edges = Counter[tuple[str, str]]()
     for name, producer in program.producers.items():
-        one = unit_of.get(producer.name)
+        source = unit_of.get(producer.name)
         others = dict.fromkeys(unit_of[reader.name] for reader in program.consumers[name] if reader.name in unit_of)
-        for other in others:
-            if one is not None and other != one:
-                found[min(one, other), max(one, other)] += program.values[name].num_bytes or _LEAST_EDGE_BYTES
-    return dict(found)
+        for target in others:
+            if source is not None and target != source:
+                edges[min(source, target), max(source, target)] += program.values[name].num_bytes or _LEAST_EDGE_BYTES
+    return dict(edges)

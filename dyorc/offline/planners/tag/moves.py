@@ -22,12 +22,12 @@ class RedistributionCosts:
         return self._adapters.path(tensor, self._spot(tensor, *before), self._spot(tensor, *after)).cost
 
     def _tensor(self, name: str) -> Tensor:
-        found = self._tensors.get(name)
-        if found is None:
+        tensor = self._tensors.get(name)
+        if tensor is None:
             value, axes = self._scene.program.values[name], self._scene.choices.axes
             units = tuple(n // max(axes.extent_of(name, dim), 1) if n else 1 for dim, n in enumerate(value.shape))
-            found = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
-        return found
+            tensor = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
+        return tensor
 
     def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
         mesh = self._meshes.get(ranks)

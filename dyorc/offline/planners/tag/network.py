@@ -96,18 +96,18 @@ class _Attention(nn.Module):
         self.norm = nn.LayerNorm(_WIDTH)
 
     def forward(self, nodes: Tensor, edges: Tensor, is_edge: Tensor) -> Tensor:
-        """Takes nodes `[graph, node, width]`, and edges as in `Graphs`; returns nodes."""
+        """Takes nodes `[graph, node, width]`, and edges as in `GraphBatch`; returns nodes."""
         from_source = torch.einsum("bnw,kwh->bkhn", nodes, self.source_weight)
         at_target = torch.einsum("bnw,kwh->bkhn", nodes, self.target_weight)
         along = torch.einsum("btsf,kfh->bkhts", edges, self.edge_weight)
         logits = nn.functional.leaky_relu(from_source[..., None, :] + at_target[..., None] + along, 0.2)
         weights = torch.softmax(logits.masked_fill(~is_edge[:, :, None], -1e9), dim=-1) * is_edge[:, :, None]
         messages = torch.einsum("bnw,kwv->bknv", nodes, self.message).unflatten(-1, (_HEADS, -1))
-        found = torch.einsum("bkhts,bkshd->bkthd", weights, messages)
+        received = torch.einsum("bkhts,bkshd->bkthd", weights, messages)
         of_edges = torch.einsum("bkhts,btsf->bkthf", weights, edges)
-        found = found + torch.einsum("bkthf,khfd->bkthd", of_edges, self.edge_message)
+        received = received + torch.einsum("bkthf,khfd->bkthd", of_edges, self.edge_message)
         num_kinds = is_edge.any(-1).sum(1).clamp(min=1)
-        return self.norm(nodes + torch.relu(found.flatten(-2).sum(1) / num_kinds[..., None]))
+        return self.norm(nodes + torch.relu(received.flatten(-2).sum(1) / num_kinds[..., None]))
 
 
 class PolicyNetwork(nn.Module):

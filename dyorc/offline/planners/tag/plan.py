@@ -75,7 +75,7 @@ class _Planner:
         self._best: Plan | None = None
         self._best_s = float("inf")
         self._best_actions: tuple[Action, ...] = ()
-        self._found: dict[tuple[Action, ...], float] = {}
+        self._estimates: dict[tuple[Action, ...], float] = {}
         self._simulated: set[tuple[Action, ...]] = set()
 
     def plan(self, playouts: int, max_search_s: float, progress: Progress | None) -> Plan:
@@ -118,14 +118,14 @@ class _Planner:
         best_s = start.best_s
         search = TreeSearch(start.game(), self._seed, self._prior)
         for number, (actions, found_s) in zip(range(1, playouts + 1), search.playouts(), strict=False):
-            self._found[actions] = found_s
+            self._estimates[actions] = found_s
             if found_s < best_s * _BETTER:
                 best_s = found_s
                 self._confirm(actions)
             yield number
 
     def _most_promising(self) -> Sequence[tuple[Action, ...]]:
-        return sorted(self._found, key=lambda actions: self._found[actions])[:_NUM_CONFIRMED]
+        return sorted(self._estimates, key=lambda actions: self._estimates[actions])[:_NUM_CONFIRMED]
 
     def _confirm(self, actions: tuple[Action, ...]) -> None:
         """Simulates a deployment, and keeps it if it is the best."""

@@ -36,7 +36,7 @@ class NetworkPrior:
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """Has torch use one thread: products as small as the network's wait for others longer than they take."""
+    """Limits torch to one thread: the network's products are too small to gain from more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

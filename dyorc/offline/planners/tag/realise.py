@@ -52,12 +52,12 @@ class _Realisation:
         return self._builder.build(provenance, cluster=self._scene.cluster.digest)
 
     def _mesh(self, ranks: Ranks) -> str:
-        found = self._meshes.get(ranks)
-        if found is None:
+        mesh = self._meshes.get(ranks)
+        if mesh is None:
             name = "ranks-" + "-".join(map(str, ranks))
             axis = MeshAxis(name="data", size=len(ranks))
-            found = self._meshes[ranks] = self._builder.mesh(name, [axis], ranks)
-        return found
+            mesh = self._meshes[ranks] = self._builder.mesh(name, [axis], ranks)
+        return mesh
 
     def _begins(self, name: str, ranks: Ranks) -> Placement:
         return self._scene.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE

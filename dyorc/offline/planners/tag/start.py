@@ -26,5 +26,5 @@ class SearchBaseline:
 
     def seconds(self, actions: Sequence[Action]) -> float:
         """Returns what is estimated for actions; infinity if memory does not suffice."""
-        found = self._estimator.estimate(actions)
-        return found.total_s if has_memory(self._estimator.scene, found) else float("inf")
+        estimate = self._estimator.estimate(actions)
+        return estimate.total_s if has_memory(self._estimator.scene, estimate) else float("inf")

@@ -67,16 +67,16 @@ class Stretches:
         self._value_numbers = {name: number for number, name in enumerate(self.values)}
         self._spot_numbers: dict[tuple[Ranks, Placement], int] = {}
         self._homes: dict[tuple[int, Action], dict[str, tuple[Ranks, Ranks]]] = {}
-        self._found: dict[tuple[int, Action], tuple[Stretch, ...]] = {}
+        self._known: dict[tuple[int, Action], tuple[Stretch, ...]] = {}
         self._free = _free_values(scene)
 
     def of_block(self, block: int, action: Action) -> tuple[Stretch, ...]:
         """Returns the stretches of a block under its group's action."""
-        found = self._found.get((block, action))
-        if found is None:
+        stretches = self._known.get((block, action))
+        if stretches is None:
             group, nodes = self.blocks[block]
-            found = self._found[block, action] = tuple(self._divided(nodes, self._places(group, action)))
-        return found
+            stretches = self._known[block, action] = tuple(self._divided(nodes, self._places(group, action)))
+        return stretches
 
     def beginning(self, group: int, action: Action) -> Stretch:
         """Returns what the parameters of a group and their states make when the step begins."""
@@ -115,22 +115,22 @@ class Stretches:
         return num_bytes // len(ranks) if isinstance(placement, Shard) else num_bytes
 
     def _spot(self, ranks: Ranks, placement: Placement) -> int:
-        found = self._spot_numbers.get((ranks, placement))
-        if found is None:
-            found = self._spot_numbers[ranks, placement] = len(self.spots)
+        number = self._spot_numbers.get((ranks, placement))
+        if number is None:
+            number = self._spot_numbers[ranks, placement] = len(self.spots)
             self.spots.append((ranks, placement))
-            assert found < 1 << _SPOT_BITS
-        return found
+            assert number < 1 << _SPOT_BITS
+        return number
 
     def _places(self, group: int, action: Action) -> dict[str, tuple[Ranks, Ranks]]:
         """For each node of a group, the ranks that run it, and those that hold its unit's parameters."""
-        found = self._homes.get((group, action))
-        if found is None:
+        places = self._homes.get((group, action))
+        if places is None:
             place = self.scene.place(group, action)
             each = zip(self.scene.groups[group].units, place.of_unit, place.home_of_unit, strict=True)
-            found = {name: (ranks, home) for unit, ranks, home in each for name in unit.nodes}
-            self._homes[group, action] = found
-        return found
+            places = {name: (ranks, home) for unit, ranks, home in each for name in unit.nodes}
+            self._homes[group, action] = places
+        return places
 
     def _divided(self, nodes: Sequence[str], places: dict[str, tuple[Ranks, Ranks]]) -> Iterable[Stretch]:
         stretch: _Growing | None = None
@@ -216,8 +216,8 @@ def _blocks(scene: SearchContext) -> tuple[tuple[int, tuple[str, ...]], ...]:
 
 def _free_values(scene: SearchContext) -> set[str]:
     program = scene.program
-    found = {name for name in program.sources if is_free_source(program, name)}
-    return found.union(*(program.node_named[name].outputs for name in scene.grouping.shared))
+    values = {name for name in program.sources if is_free_source(program, name)}
+    return values.union(*(program.node_named[name].outputs for name in scene.grouping.shared))
 
 
 def _kept_values(scene: SearchContext) -> set[str]:
@@ -231,8 +231,8 @@ def _kept_values(scene: SearchContext) -> set[str]:
                 return True
         return False
 
-    found = {*program.sources, *program.results}
+    values = {*program.sources, *program.results}
     for node in program.nodes:
         if node.phase is Phase.FORWARD and costs[node.name].num_bytes:
-            found.update(n for n in node.outputs if n and is_read_later(n))
-    return found
+            values.update(n for n in node.outputs if n and is_read_later(n))
+    return values

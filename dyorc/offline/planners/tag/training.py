@@ -114,7 +114,7 @@ def train(seed: int, effort: TrainingEffort, tell: Callable[[str], None], known:
     Args:
         seed: Of clusters, games and the network; the same seed makes the same weights.
         effort: How much.
-        tell: Is told what has been done.
+        tell: Called with a line of progress.
         known: The models; those of `programs` if there are none.
     """
     torch.manual_seed(seed)

@@ -102,7 +102,9 @@ class _Candidate:
                 return None
         pairs = [(at[p.name], at[q.name]) for p, q in self._problem.pairs]
         for p, q in pairs:  # on each device, all blocks are in one window as long as the period
-            if not all(self._add(longest, one, other, self._spans[one] - self._period) for one, other in ((p, q), (q, p))):
+            if not all(
+                self._add(longest, first, second, self._spans[first] - self._period) for first, second in ((p, q), (q, p))
+            ):
                 return None
         return self._ordered(longest, {}, pairs)
 
@@ -130,8 +132,8 @@ class _Candidate:
             return [max(row[block] for row in longest) for block in range(self._size)]
         for first, second in (pairs[0], pairs[0][::-1]):
             copy, decided = [row[:] for row in longest], dict(order)
-            if self._decide(copy, decided, first, second) and (found := self._ordered(copy, decided, pairs[1:])) is not None:
-                return found
+            if self._decide(copy, decided, first, second) and (starts := self._ordered(copy, decided, pairs[1:])) is not None:
+                return starts
         return None
 
     def _can_precede(self, longest: list[list[int]], p: int, q: int) -> bool:
@@ -142,7 +144,7 @@ class _Candidate:
         return self._add(longest, p, q, self._spans[p]) and self._add(longest, q, p, self._spans[q] - self._period)
 
     def _add(self, longest: list[list[int]], i: int, j: int, weight: int) -> bool:
-        """Has j start at least `weight` later than i; False if that cannot be."""
+        """Adds that j starts at least `weight` later than i; False if that is a contradiction."""
         if longest[i][j] >= weight:
             return True
         if longest[j][i] + weight > 0:

@@ -39,10 +39,10 @@ def pipelining_table(plan: Plan, program: TensorProgram) -> str:
 
 def _actions(steps: Iterable[Apply], program: TensorProgram, stage: int) -> list[str]:
     """Where a pass is first seen with each microbatch: later steps of the same pass belong to it."""
-    found: dict[str, None] = {}
+    actions: dict[str, None] = {}
     heavy = {"mm", "bmm", "convolution", "convolution_backward", "embedding", "embedding_dense_backward"}
     for step in steps:
         phase = program.node_named[step.node].phase
         if step.part is not None and phase is not Phase.UPDATE and step.op.split(".")[1] in heavy:
-            found[f"{stage}{'F' if phase is Phase.FORWARD else 'B'}{step.part}"] = None
-    return list(found)
+            actions[f"{stage}{'F' if phase is Phase.FORWARD else 'B'}{step.part}"] = None
+    return list(actions)

@@ -42,12 +42,12 @@ class Passes:
     @cached_property
     def nodes(self) -> Mapping[_Pass, list[Node]]:
         """What each pass computes; forward passes first, in the order of stages, then backward passes, the last stage first."""
-        found: dict[_Pass, list[Node]] = {}
+        nodes_of: dict[_Pass, list[Node]] = {}
         for node in self.choices.program.nodes:
             if node.phase is not Phase.UPDATE:
                 for stage in self.stages.of_node[node.name]:
-                    found.setdefault((stage, node.phase is Phase.FORWARD), []).append(node)
-        return dict(sorted(found.items(), key=lambda entry: (not entry[0][1], entry[0][0] if entry[0][1] else -entry[0][0])))
+                    nodes_of.setdefault((stage, node.phase is Phase.FORWARD), []).append(node)
+        return dict(sorted(nodes_of.items(), key=lambda entry: (not entry[0][1], entry[0][0] if entry[0][1] else -entry[0][0])))
 
     def problem(self) -> ModuloProblem:
         """Returns the passes as blocks on ranks, and what passes between them as blocks on links, in whole units of time.
@@ -58,22 +58,22 @@ class Passes:
         unit_s = max(max(self._seconds.values()) / _RESOLUTION, self._longest_transfer_s / _MAX_TRANSFER)
         unit_bytes = max(1, max(self._kept_bytes.values(), default=1) >> 20)
         blocks: list[ModuloBlock] = []
-        for one in self.nodes:
+        for stage_pass in self.nodes:
             after: list[str] = []
-            for before, num_bytes in self._needs[one].items():
+            for before, num_bytes in self._needs[stage_pass].items():
                 if before not in self.nodes or name_of(before) not in {block.name for block in blocks}:
-                    raise PlanError(f"{name_of(one)} waits for {name_of(before)}, so that these stages are no pipeline")
+                    raise PlanError(f"{name_of(stage_pass)} waits for {name_of(before)}, so that these stages are no pipeline")
                 after.append(name_of(before))
-                if transfer := self._transfer(before, one, num_bytes, unit_s):
+                if transfer := self._transfer(before, stage_pass, num_bytes, unit_s):
                     blocks.append(transfer)
                     after[-1] = transfer.name
-            kept = -(-self._kept_bytes.get(one[0], 0) // unit_bytes) if (one[0], False) in self.nodes else 0
+            kept = -(-self._kept_bytes.get(stage_pass[0], 0) // unit_bytes) if (stage_pass[0], False) in self.nodes else 0
             blocks.append(
                 ModuloBlock(
-                    name=name_of(one),
-                    span=max(1, round(self._seconds[one] / unit_s)),
-                    resources=tuple(_device(rank) for rank in self.stages.ranks[one[0]]),
-                    memory=kept if one[1] else -kept,
+                    name=name_of(stage_pass),
+                    span=max(1, round(self._seconds[stage_pass] / unit_s)),
+                    resources=tuple(_device(rank) for rank in self.stages.ranks[stage_pass[0]]),
+                    memory=kept if stage_pass[1] else -kept,
                     after=tuple(after),
                 )
             )
@@ -81,38 +81,42 @@ class Passes:
         return ModuloProblem(tuple(blocks), room)
 
     def turns(self) -> Mapping[str, StagePass]:
-        """The turn that each block's name stands for, of the first microbatch."""
-        return {name_of(one): StagePass(*one, 0) for one in self.nodes}
+        """The stage pass of each block's name, of the first microbatch."""
+        return {name_of(stage_pass): StagePass(*stage_pass, 0) for stage_pass in self.nodes}
 
     @cached_property
     def _seconds(self) -> Mapping[_Pass, float]:
         costs = costs_of(self.choices.program)
-        found: dict[_Pass, float] = {}
+        seconds: dict[_Pass, float] = {}
         for (stage, is_forward), nodes in self.nodes.items():
             ranks = self.stages.ranks[stage]
             share = 1.0 / (self.num_parts * len(ranks))
-            found[stage, is_forward] = max(sum(self.cluster.compute_s(costs[n.name], r, share) for n in nodes) for r in ranks)
-        return found
+            seconds[stage, is_forward] = max(sum(self.cluster.compute_s(costs[n.name], r, share) for n in nodes) for r in ranks)
+        return seconds
 
     @cached_property
     def _needs(self) -> Mapping[_Pass, Mapping[_Pass, int]]:
-        """For each pass, those that it waits for, and the bytes that it gets from them."""
-        program, found = self.choices.program, dict[_Pass, dict[_Pass, int]]()
+        """For each pass, the passes that it waits for, and the bytes that it gets from them."""
+        program, needs = self.choices.program, dict[_Pass, dict[_Pass, int]]()
         of_value = {
-            name: one for one, nodes in reversed(list(self.nodes.items())) for node in nodes for name in node.outputs if name
+            name: stage_pass
+            for stage_pass, nodes in reversed(list(self.nodes.items()))
+            for node in nodes
+            for name in node.outputs
+            if name
         }
-        for one, nodes in self.nodes.items():
+        for stage_pass, nodes in self.nodes.items():
             own = {name for node in nodes for name in node.outputs}
             needed = dict.fromkeys(name for node in nodes for name in node.inputs if name not in own and name in of_value)
-            found[one] = {}
+            needs[stage_pass] = {}
             for name in needed:
-                before = next((b for b in (one, (one[0], True)) if self._makes(b, name)), of_value[name])
-                num_bytes = 0 if before[0] == one[0] else program.values[name].num_bytes // self.num_parts
-                found[one][before] = found[one].get(before, 0) + num_bytes
-        return found
+                before = next((b for b in (stage_pass, (stage_pass[0], True)) if self._makes(b, name)), of_value[name])
+                num_bytes = 0 if before[0] == stage_pass[0] else program.values[name].num_bytes // self.num_parts
+                needs[stage_pass][before] = needs[stage_pass].get(before, 0) + num_bytes
+        return needs
 
-    def _makes(self, one: _Pass, name: str) -> bool:
-        return self.choices.program.producers[name].name in {node.name for node in self.nodes.get(one, ())}
+    def _makes(self, stage_pass: _Pass, name: str) -> bool:
+        return self.choices.program.producers[name].name in {node.name for node in self.nodes.get(stage_pass, ())}
 
     def _transfer(self, before: _Pass, after: _Pass, num_bytes: int, unit_s: float) -> ModuloBlock | None:
         """What passes between two stages: on a link of its own if they share no rank, otherwise only a delay."""
@@ -121,7 +125,7 @@ class Passes:
             return None
         senders, receivers = self.stages.ranks[before[0]], self.stages.ranks[after[0]]
         is_apart = set(senders).isdisjoint(receivers)
-        links = tuple(f"{_device(one)} -> {_device(other)}" for one, other in zip(senders, receivers, strict=False))
+        links = tuple(f"{_device(sender)} -> {_device(receiver)}" for sender, receiver in zip(senders, receivers, strict=False))
         name = f"{name_of(before)} to {name_of(after)}"
         return ModuloBlock(name=name, span=span, resources=links if is_apart else (), after=(name_of(before),))
 
@@ -129,7 +133,7 @@ class Passes:
         senders, receivers = self.stages.ranks[before[0]], self.stages.ranks[after[0]]
         if before[0] == after[0] or not num_bytes:
             return 0.0
-        pairs = [(one, other) for one, other in zip(senders, receivers, strict=False) if one != other]
+        pairs = [(sender, receiver) for sender, receiver in zip(senders, receivers, strict=False) if sender != receiver]
         return max((self.cluster.transfer_s(*pair, num_bytes // len(senders)) for pair in pairs), default=0.0)
 
     @cached_property
@@ -141,14 +145,14 @@ class Passes:
     @cached_property
     def _kept_bytes(self) -> Mapping[int, int]:
         """What each stage's forward pass keeps for its backward pass, on each rank, for one microbatch."""
-        program, found = self.choices.program, dict[int, int]()
+        program, kept_bytes = self.choices.program, dict[int, int]()
         for (stage, is_forward), nodes in self.nodes.items():
             if is_forward:
                 later = {name for node in self.nodes.get((stage, False), ()) for name in node.inputs}
                 kept = [name for node in nodes for name in node.outputs if name in later]
                 total = sum(program.values[name].num_bytes for name in kept)
-                found[stage] = -(-total // (self.num_parts * len(self.stages.ranks[stage])))
-        return found
+                kept_bytes[stage] = -(-total // (self.num_parts * len(self.stages.ranks[stage])))
+        return kept_bytes
 
     @cached_property
     def _room_bytes(self) -> Mapping[int, int]:
@@ -164,9 +168,9 @@ class Passes:
         return {rank: max(room, 0) for rank, room in left.items()}
 
 
-def name_of(one: _Pass) -> str:
+def name_of(stage_pass: _Pass) -> str:
     """The name of a pass, as plans show it."""
-    return f"{'forward' if one[1] else 'backward'} {one[0]}"
+    return f"{'forward' if stage_pass[1] else 'backward'} {stage_pass[0]}"
 
 
 def _device(rank: int) -> str:

@@ -49,7 +49,9 @@ def m_placement(choices: Choices, num_ranks: int) -> Stages:
     columns = {name: Shard(1) for name in wide}
     axis = MeshAxis(name="column", size=num_ranks)
     shared = follow(choices, axis, columns, pinned=columns.keys())
-    return replace(stages_with(choices, stage_of, ranks), inside=tuple((shared,) if one else () for one in is_shared))
+    return replace(
+        stages_with(choices, stage_of, ranks), inside=tuple((shared,) if is_for_lookups else () for is_for_lookups in is_shared)
+    )
 
 
 def _between(program: TensorProgram, tables: Sequence[str], layers: Mapping[str, int]) -> tuple[dict[str, int], list[bool]]:
@@ -70,14 +72,14 @@ def _between(program: TensorProgram, tables: Sequence[str], layers: Mapping[str,
             needed.setdefault(max(layers.values()), []).append(table)
     is_shared: list[bool] = []
     moved: dict[int, int] = {}
-    found: dict[str, int] = {}
+    stage_of: dict[str, int] = {}
     for stage in range(1 + max(layers.values())):
         if stage in needed:
-            found |= dict.fromkeys(needed[stage], len(is_shared))
+            stage_of |= dict.fromkeys(needed[stage], len(is_shared))
             is_shared.append(True)
         moved[stage] = len(is_shared)
         is_shared.append(False)
-    return found | {name: moved[stage] for name, stage in layers.items()}, is_shared
+    return stage_of | {name: moved[stage] for name, stage in layers.items()}, is_shared
 
 
 def k_placement(choices: Choices, num_ranks: int) -> Stages:
@@ -99,7 +101,7 @@ def k_placement(choices: Choices, num_ranks: int) -> Stages:
 
 
 def _branches(program: TensorProgram) -> tuple[list[list[str]], list[str]]:
-    """The parameters that each single input meets, and those that several inputs meet."""
+    """The parameters that each single input meets, and the parameters that several inputs meet."""
     parameters, made_of = set(program.parameters), dict[str, set[str]]()
     reads: dict[str, frozenset[str]] = {name: frozenset([name]) for name in program.inputs}
     of_parameter: dict[str, frozenset[str]] = {}
@@ -111,7 +113,7 @@ def _branches(program: TensorProgram) -> tuple[list[list[str]], list[str]]:
                 for parameter in made_of.get(name, {name} & parameters):
                     of_parameter[parameter] = of_parameter.get(parameter, frozenset()) | read
             if not read:  # such as the transpose of a matrix
-                own = {one for name in node.inputs for one in made_of.get(name, {name} & parameters)}
+                own = {each for name in node.inputs for each in made_of.get(name, {name} & parameters)}
                 made_of |= dict.fromkeys(filter(None, node.outputs), own)
     alone: dict[frozenset[str], list[str]] = {}
     for name, read in of_parameter.items():

@@ -41,7 +41,7 @@ def tessel(
     Args:
         program: What is planned.
         cluster: Where it runs.
-        placements: Names in `PLACEMENTS`; those that do not fit the program are left out.
+        placements: Names in `PLACEMENTS`; a placement that does not fit the program is left out.
         microbatches: How many parts of the batch go through the pipeline; by default the most that the batch can be cut into, up
             to four for each rank.
         depth: Of how many microbatches blocks may be in one period (N_R).
@@ -52,7 +52,7 @@ def tessel(
     """
     for name in placements:
         if name not in PLACEMENTS:
-            raise PlanError(f"there is no placement {name!r}; there are {', '.join(PLACEMENTS)}")
+            raise PlanError(f"unknown placement {name!r}; choose from {', '.join(PLACEMENTS)}")
     choices = choices_of(program)
     num_parts = microbatches or _most_parts(choices, _MICROBATCHES_PER_RANK * cluster.num_ranks)
     search = _Search(choices, cluster, num_parts, depth)
@@ -61,7 +61,7 @@ def tessel(
     for number, name in enumerate(placements):
         progress(number / len(placements), best.provenance.cost_s if best else None)
         try:
-            found = search.planned(name)
+            plan = search.plan(name)
         except PlanError as error:
             errors.append(f"  {name}: {error}")
             continue
@@ -69,10 +69,10 @@ def tessel(
             if best is None:
                 raise
             return _with_end(best, end_of(stop))
-        if best is None or (found.provenance.cost_s or 0.0) < (best.provenance.cost_s or 0.0):
-            best = found
-        if found.provenance.ended is not SearchEnd.FINISHED:
-            return _with_end(best, found.provenance.ended)
+        if best is None or (plan.provenance.cost_s or 0.0) < (best.provenance.cost_s or 0.0):
+            best = plan
+        if plan.provenance.ended is not SearchEnd.FINISHED:
+            return _with_end(best, plan.provenance.ended)
     if best is None:
         raise PlanError(f"no placement of a pipeline fits {program.name} on {cluster.name}:\n" + "\n".join(errors))
     return best
@@ -89,7 +89,7 @@ class _Search:
     num_parts: int
     depth: int
 
-    def planned(self, placement: str) -> Plan:
+    def plan(self, placement: str) -> Plan:
         """Returns the plan of one placement.
 
         Raises:
@@ -99,9 +99,9 @@ class _Search:
         stages = PLACEMENTS[placement](self.choices, self.cluster.num_ranks)
         time = parts_along(self.choices, self.num_parts)
         passes = Passes(self.choices, stages, self.num_parts, self.cluster)
-        found = shortest_period(passes.problem(), PeriodSearchLimits(depth=self.depth, work=_WORK))
-        ends = with_ends(found.repetend, work=_WORK if found.ended is SearchEnd.FINISHED else 0.0)
-        timeline = ends.unrolled(self.num_parts)
+        result = shortest_period(passes.problem(), PeriodSearchLimits(depth=self.depth, work=_WORK))
+        ends = with_ends(result.repetend, work=_WORK if result.ended is SearchEnd.FINISHED else 0.0)
+        timeline = ends.unroll(self.num_parts)
         turns = passes.turns()
         queue = [replace(turns[e.block.name], part=e.part) for e in _sorted(timeline) if e.block.name in turns]
         order = order_passes(self.choices, time[0], stages, [queue])
@@ -112,12 +112,12 @@ class _Search:
         # A rank begins to send when it reaches the step: in any other order, the next stage waits for what has long been made.
         early = communicate_early(plan_of(self.choices, time, stages, order, "tessel", self.cluster))
         plan = price_plan(early, program, self.cluster).plan
-        notes = self._notes(placement, found, timeline)
-        return replace(plan, provenance=replace(plan.provenance, ended=max(found.ended, ends.ended, key=_is_early), notes=notes))
+        notes = self._notes(placement, result, timeline)
+        return replace(plan, provenance=replace(plan.provenance, ended=max(result.ended, ends.ended, key=_is_early), notes=notes))
 
-    def _notes(self, placement: str, found: PeriodSearchResult, timeline: UnrolledTimeline) -> dict[str, str]:
-        repetend = found.repetend
-        bound = "the least possible" if found.is_optimal else f"at least {found.bound}"
+    def _notes(self, placement: str, result: PeriodSearchResult, timeline: UnrolledTimeline) -> dict[str, str]:
+        repetend = result.repetend
+        bound = "the least possible" if result.is_optimal else f"at least {result.bound}"
         return {
             "placement": placement,
             "microbatches": str(self.num_parts),
@@ -144,7 +144,7 @@ def _most_parts(choices: Choices, limit: int) -> int:
     batch = batch_of(choices)
     extents = {choices.axes.extent_of(name, placement.dim) for name, placement in batch.items() if isinstance(placement, Shard)}
     rows = max(extents, default=1)
-    found = max(parts for parts in range(1, limit + 1) if rows % parts == 0)
-    if found == 1:
+    num_parts = max(parts for parts in range(1, limit + 1) if rows % parts == 0)
+    if num_parts == 1:
         raise PlanError(f"a pipeline needs microbatches, and the batch of {choices.program.name} has {rows} rows")
-    return found
+    return num_parts

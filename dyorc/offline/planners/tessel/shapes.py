@@ -39,9 +39,9 @@ def nn_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem
 def k_shape(num_devices: int = 4, *, is_training: bool = True) -> ModuloProblem:
     """Two branches, each on half of the devices, that meet in a block on all."""
     half = num_devices // 2
-    one, other = _line(_stages("one", range(half))), _line(_stages("other", range(half, num_devices)))
-    cross = replace(_shared("cross", num_devices), memory=1, after=(one[-1].name, other[-1].name))
-    return _problem([*one, *other, cross], is_training)
+    first, second = _line(_stages("one", range(half))), _line(_stages("other", range(half, num_devices)))
+    cross = replace(_shared("cross", num_devices), memory=1, after=(first[-1].name, second[-1].name))
+    return _problem([*first, *second, cross], is_training)
 
 
 SHAPES: Mapping[str, Callable[..., ModuloProblem]] = {"V": v_shape, "X": x_shape, "K": k_shape, "M": m_shape, "NN": nn_shape}
@@ -62,7 +62,7 @@ def _device(index: int) -> str:
 
 
 def _line(blocks: Sequence[ModuloBlock]) -> list[ModuloBlock]:
-    """Has each block wait for the one before."""
+    """Chains the blocks."""
     return [blocks[0], *(replace(block, after=(before.name,)) for before, block in itertools.pairwise(blocks))]
 
 

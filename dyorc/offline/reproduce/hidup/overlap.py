@@ -52,7 +52,7 @@ def megatron_in_halves(program: TensorProgram) -> Plan:
     duplex = Duplex(program, cluster, {})
     assignment = assignment_of(PLANNERS["megatron"](program, cluster), duplex.halves.strategies)
     assert assignment
-    return duplex.plan(duplex.timed(assignment, (1.0, 1.0)), (1.0, 1.0))
+    return duplex.plan(duplex.time_assignment(assignment, (1.0, 1.0)), (1.0, 1.0))
 
 
 def _in_turns(ranks: Ranks, plan: Plan, program: TensorProgram, sources: dict[str, torch.Tensor]) -> tuple[float, float]:

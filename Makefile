@@ -15,11 +15,13 @@ DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(TRITONCLIENT)/.made $(HELM)/.made $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
+TRAINED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
+PREPARED := $(TRAINED) $(TRITONCLIENT)/.made $(HELM)/.made
+USUAL := not slow and not dist and not compose
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
 .PHONY: equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
@@ -40,13 +42,16 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 
 prepare: $(PREPARED) ## Make all that the tests need, after `make .venv/.dev` side by side with -j
 
-test: $(PREPARED) ## Run all tests
-	$(PYTEST_SIDE_BY_SIDE)
+test: $(TRAINED) ## Run the tests that need Python alone; with `make test-real`, all tests
+	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)'
+
+test-real: $(PREPARED) ## Run the tests that need a real Ray, browser, Redis or second host, or minutes
+	$(PYTEST_SIDE_BY_SIDE) -m 'real and $(USUAL)'
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another
 	$(BIN)/python -m pytest -v --last-failed --last-failed-no-failures none
 
-test-slow: $(PREPARED) ## Run what `make test` has no time for: long tests, and all examples of properties (15 minutes)
+test-slow: $(PREPARED) ## Run what `make test` and `make test-real` have no time for: long tests, and all examples of properties (15 minutes)
 	$(PYTEST_SIDE_BY_SIDE) -m 'slow and not dist and not compose'
 	DYORC_TEST_THOROUGHLY=1 $(PYTEST_SIDE_BY_SIDE) tests/property
 

@@ -27,7 +27,7 @@ from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
 from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
-from dyorc.services.stopping import StopSignals
+from dyorc.services.stop_signals import StopSignals
 from dyorc.services_cli import gateway, orchestrator
 from dyorc.serving_options import (
     AllowClientShm,

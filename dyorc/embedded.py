@@ -9,17 +9,17 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
-from dyorc.deploying.keeping import keeping, noted
+from dyorc.deploying.persistence import read_record, record_writer
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.deployments import deploying
 from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
-from dyorc.services.intake import intake
-from dyorc.services.place import Place
-from dyorc.services.programs import deployed_beside, head_start, loaded, run_programs
-from dyorc.services.served import Served
+from dyorc.services.peer_context import PeerContext
+from dyorc.services.programs import deployed_beside, head_start, load_targets, run_programs
+from dyorc.services.request_pipeline import request_pipeline
+from dyorc.services.running_server import RunningServer
 from dyorc.store.opening import store_of
 from dyorc.telemetry.tracing.starting import tracing
 
@@ -30,9 +30,9 @@ async def serve_embedded(
     settings: Settings,
     *,
     without_ray: bool = False,
-    place: Place | None = None,
+    place: PeerContext | None = None,
     hurry: asyncio.Event | None = None,
-) -> AsyncGenerator[Served]:
+) -> AsyncGenerator[RunningServer]:
     """Starts everything; programs are still loading when this yields. At the end, stops everything in reverse order.
 
     Args:
@@ -55,22 +55,22 @@ async def serve_embedded(
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         group = settings.cluster.group
-        before = await noted(store_of(settings.store), group, None if place is None else place.remembered)
-        what = stack.enter_context(loaded(targets, settings, before))
+        before = await read_record(store_of(settings.store), group, None if place is None else place.remembered)
+        what = stack.enter_context(load_targets(targets, settings, before))
         store = store_of(settings.store)
         programs = run_programs(what, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
-        inlet = stack.enter_context(intake(orchestrator, settings, siblings, traces))
+        inlet = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
         listener = None
         if place is not None:
             place.siblings.heed(orchestrator.warn)
-            listener = await place.settle_in(inlet.service, settings.gateway)
+            listener = await place.join(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
-        keep = keeping(store, group, before, jobs.is_open)
+        keep = record_writer(store, group, before, jobs.is_open)
         quiet = inlet.service.admission.begin_era
         deployer = deploying(what, running, settings, quiet, siblings, keep)
         inlet.service.deployments = await stack.enter_async_context(deployer)
@@ -80,4 +80,4 @@ async def serve_embedded(
         settle_garbage_collector()
         deploy()
         with drain:
-            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)
+            yield RunningServer(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)

@@ -11,7 +11,7 @@ from dyorc.offers import ModelKey, Offer, Offers
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ServedModel:
     """A version of a model. For `share`, see `Offer`."""
 
     key: ModelKey
@@ -24,7 +24,7 @@ class Part:
         return Offer.of(self.key, self.workflow, is_program=self.is_program, share=self.share)
 
 
-class Repertoire:
+class ModelRegistry:
     """Workflows, each of them a model, and their programs, each of which is a model, too. For the event loop's thread.
 
     Attributes:
@@ -35,8 +35,8 @@ class Repertoire:
     """
 
     def __init__(self, workflows: Mapping[str, Workflow], programs: Mapping[str, Program]) -> None:
-        parts = [Part(ModelKey(name), workflow) for name, workflow in workflows.items()]
-        parts += [Part(ModelKey(name), of_program(program), is_program=True) for name, program in programs.items()]
+        parts = [ServedModel(ModelKey(name), workflow) for name, workflow in workflows.items()]
+        parts += [ServedModel(ModelKey(name), of_program(program), is_program=True) for name, program in programs.items()]
         self.programs = tuple(programs.values())
         self.twins: tuple[Program, ...] = ()
         self.workflows: dict[ModelKey, Workflow] = {}
@@ -44,7 +44,7 @@ class Repertoire:
         self.change(parts)
 
     @classmethod
-    def of_parts(cls, parts: Sequence[Part], lingering: Sequence[Part] = ()) -> Self:
+    def of_parts(cls, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> Self:
         """Collects versions of workflows. Programs of the same name are the same; the first stands for the others.
 
         Args:
@@ -60,7 +60,7 @@ class Repertoire:
         found.change(parts, lingering)
         return found
 
-    def change(self, parts: Sequence[Part], lingering: Sequence[Part] = ()) -> None:
+    def change(self, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> None:
         """From now on, these are on offer. Of several versions of a model, the first is the default.
 
         Args:

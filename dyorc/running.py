@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
-from dyorc.leadership.leader import Lead
+from dyorc.leadership.leader import LeaderTerm
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import ProgramSource
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.telemetry.tracing.starting import Traces
@@ -33,7 +33,7 @@ Places = Mapping[Program, ProgramSource]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServerRuntime:
     """An orchestrator.
 
     Attributes:
@@ -55,12 +55,12 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def in_process(
-    repertoire: Repertoire,
+    repertoire: ModelRegistry,
     settings: Settings,
     num_cells: int = 1,
     notes: "CrashNotes | None" = None,
     traces: Traces | None = None,
-) -> AsyncGenerator[Running]:
+) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray.
 
     Args:
@@ -76,13 +76,13 @@ async def in_process(
     sections = settings.orchestrator, settings.transport, settings.cells
     spans = None if traces is None else traces.spans
     async with cell(repertoire, *sections, num_cells, notes, spans) as orchestrator:
-        yield Running(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
+        yield ServerRuntime(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
 
 
 @contextlib.asynccontextmanager
 async def for_gateways(
-    repertoire: Repertoire, settings: Settings, network: "NodeNetwork | None", traces: Traces | None = None
-) -> AsyncGenerator[Running]:
+    repertoire: ModelRegistry, settings: Settings, network: "NodeNetwork | None", traces: Traces | None = None
+) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray, for gateways in other processes.
 
     Args:
@@ -96,19 +96,19 @@ async def for_gateways(
 
     node = MACHINE if network is None else network.host
     async with shared_cell(repertoire, settings, node, network, None if traces is None else traces.spans) as orchestrator:
-        yield Running(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
+        yield ServerRuntime(orchestrator, _nothing, _no_complaints, _nothing, _nothing)
 
 
 @contextlib.asynccontextmanager
 async def on_ray(
-    repertoire: Repertoire,
+    repertoire: ModelRegistry,
     places: Places,
     settings: Settings,
     imports: "UserImports",
     start: "HeadStart | None",
     traces: Traces | None = None,
-    lead: Lead | None = None,
-) -> AsyncGenerator[Running]:
+    lead: LeaderTerm | None = None,
+) -> AsyncGenerator[ServerRuntime]:
     """Runs programs on Ray, those that are to be ``in_process`` here.
 
     Args:
@@ -139,7 +139,7 @@ async def on_ray(
         beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
         async with linked(repertoire, settings.orchestrator, site, beside) as (orchestrator, address):
             found = ray.replicas
-            yield Running(orchestrator, lambda: ray.deploy(address), found.complaints, found.add, found.remove, address)
+            yield ServerRuntime(orchestrator, lambda: ray.deploy(address), found.complaints, found.add, found.remove, address)
 
 
 def _beside_replicas(programs: list[Program], settings: Settings, node: str, spans: ProgramSpans | None) -> "MakeFleet":

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dyorc import standard_streams
 from dyorc.config import Settings
-from dyorc.services.stopping import StopSignals
+from dyorc.services.stop_signals import StopSignals
 from dyorc.serving_options import (
     AllowClientShm,
     Config,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from tests.real import require_mark
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -81,6 +83,7 @@ class Watched:
 @contextlib.contextmanager
 def chromium() -> "Generator[Browser]":
     """Runs a browser; skips the test where there is none."""
+    require_mark("a browser")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.skip("there is no chromium on this machine (Debian: apt-get install chromium)")

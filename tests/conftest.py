@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import real
 from tests.shared_folders import own_arena_folder, own_run_folder
 
 _ROOT = Path(__file__).parents[1]
@@ -36,11 +37,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for folder in (own_run_folder(), own_arena_folder()):
         folder.__enter__()
         config.add_cleanup(functools.partial(folder.__exit__, None, None, None))
+    config.pluginmanager.register(real)
     config.addinivalue_line("markers", "ray: a Ray is started, here or for the whole module")
     config.addinivalue_line("markers", "pure: replaces parts of the engine, which its compiled modules do not allow")
     config.addinivalue_line("markers", "dist: tests what `make dist` has built; runs in `make test-dist` only")
     config.addinivalue_line(
         "markers", "compose: runs the cluster of docker-compose.yml; runs in `make compose-test` only, since it is heavy"
+    )
+    config.addinivalue_line(
+        "markers", "real: needs a real Ray, browser, Redis or host, or minutes; runs in `make test-real` only"
     )
     config.addinivalue_line("markers", "slow: shows at length what quicker tests show, too; runs in `make test-slow` only")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")

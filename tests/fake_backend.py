@@ -12,7 +12,7 @@ from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
 from dyorc.receiver import Receiver
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -54,7 +54,7 @@ class FakeBackend:
 
     def __init__(
         self,
-        repertoire: Repertoire,
+        repertoire: ModelRegistry,
         answer: Callable[[Workflow, Sequence[Array]], list[list[Array]]],
         stream: MakeParts | None = None,
     ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import redis
 
 from tests.deadlines import wait_until
+from tests.real import require_mark
 
 
 class RedisServer:
@@ -19,6 +20,7 @@ class RedisServer:
     """
 
     def __enter__(self) -> "RedisServer":
+        require_mark("Redis")
         # Short: the path of a Unix socket has at most 107 characters.
         self._folder = Path(tempfile.mkdtemp(prefix="dyorc-r-"))
         self._socket = self._folder / "socket"

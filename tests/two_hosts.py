@@ -26,6 +26,7 @@ from pathlib import Path
 
 from tests.deadlines import wait_until
 from tests.link_relay import enter_namespace
+from tests.real import require_mark
 
 _REPOSITORY = Path(__file__).parents[1]
 _NAMES = Path("/var/run/netns")
@@ -275,6 +276,7 @@ def two_hosts() -> Generator[TwoHosts]:
     Raises:
         RuntimeError: If there can be none; see `why_not`.
     """
+    require_mark("two hosts")
     hosts = TwoHosts(f"dyorc-{secrets.token_hex(3)}")
     try:
         hosts.set_up()

@@ -9,7 +9,7 @@ from dyorc.cells.notes import CrashNotes
 from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.transport.exchange import TensorExchange
@@ -22,7 +22,7 @@ _INLINE_LIMIT_BYTES = 2**20
 
 @asynccontextmanager
 async def shared_cell(
-    repertoire: Repertoire, settings: Settings, node: str, network: NodeNetwork | None, spans: ProgramSpans | None = None
+    repertoire: ModelRegistry, settings: Settings, node: str, network: NodeNetwork | None, spans: ProgramSpans | None = None
 ) -> AsyncGenerator[Orchestrator]:
     """Runs a cell whose requests come from gateways in other processes while entered: large tensors lie in shared memory.
 
@@ -47,7 +47,7 @@ async def shared_cell(
 
 @asynccontextmanager
 async def cell(
-    repertoire: Repertoire,
+    repertoire: ModelRegistry,
     config: OrchestratorConfig,
     transport: TransportConfig,
     cells: CellsConfig,

@@ -14,12 +14,12 @@ from dyorc.authoring.loading import absolute
 from dyorc.authoring.program import check_name
 from dyorc.authoring.user_files import folders_of
 from dyorc.config import DeploymentConfig
-from dyorc.deploying.compatible import difference
-from dyorc.deploying.peers import Peers
-from dyorc.deploying.probe import Found
-from dyorc.deploying.record import Line, Record, Version, check_share, next_version
-from dyorc.deploying.stage import Stage, refusal
-from dyorc.deploying.trying import tried
+from dyorc.deploying.compatibility import incompatibility
+from dyorc.deploying.import_check import check_import
+from dyorc.deploying.loaded_versions import LoadedVersions, refusal
+from dyorc.deploying.peers import DeploymentPeers
+from dyorc.deploying.probe import ProbeResult
+from dyorc.deploying.state import DeploymentState, ModelHistory, Version, check_share, next_version
 from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, PermissionDeniedError, UnknownModelError
 from dyorc.gateway.deployments import Order
 from dyorc.offers import ModelKey
@@ -44,16 +44,18 @@ class Deployer:
         stage: The same.
     """
 
-    def __init__(self, stage: Stage, peers: Peers, config: DeploymentConfig, targets: Sequence[str], keep: Keep) -> None:
+    def __init__(
+        self, stage: LoadedVersions, peers: DeploymentPeers, config: DeploymentConfig, targets: Sequence[str], keep: Keep
+    ) -> None:
         self.stage = self._stage = stage
         self._peers = peers
         self._config = config
         self._folders = [*folders_of(targets), *(Path(one).resolve() for one in config.code_folders)]
         self._packages = {target.partition(":")[0].partition(".")[0] for target in targets if ".py:" not in target}
         self._keep = keep
-        self.record = Record()
+        self.record = DeploymentState()
 
-    async def begin(self, record: Record) -> None:
+    async def begin(self, record: DeploymentState) -> None:
         """Begins with what was loaded at the start, and follows what others have deployed since."""
         self.record = record
         self._peers.begin(self._bring_in_here, self._discard_here, self._follow, lambda: self.record)
@@ -99,7 +101,7 @@ class Deployer:
 
     # One deployment
 
-    def _target_of(self, order: Order, line: Line | None) -> str:
+    def _target_of(self, order: Order, line: ModelHistory | None) -> str:
         """Returns the target of an order that names none: that of the default; empty if the version is known."""
         if line is None:
             raise UnknownModelError(f"nothing is deployed as {order.model!r}; say what to load: a target like app.py:classify")
@@ -108,7 +110,7 @@ class Deployer:
         newest = line.now.default if line.now is not None else list(line.versions)[-1]
         return line.versions[newest].bundle.target
 
-    async def _tried(self, target: str) -> Found:
+    async def _tried(self, target: str) -> ProbeResult:
         target = absolute(target)
         place = target.rpartition(":")[0]
         is_file = place.endswith(".py")
@@ -120,11 +122,11 @@ class Deployer:
         if not is_file and place.partition(".")[0] not in self._packages and not _is_near(place, self._folders):
             raise PermissionDeniedError(f"module {place!r} is not part of the packages that this server was started with")
         try:
-            return await tried(target, self._config.import_timeout_s)
+            return await check_import(target, self._config.import_timeout_s)
         except DefinitionError as error:
             raise refusal(error) from error
 
-    async def _deploy(self, found: Found, order: Order) -> dict[str, Any]:
+    async def _deploy(self, found: ProbeResult, order: Order) -> dict[str, Any]:
         assert found.bundle is not None
         model, line = found.model, self.record.lines.get(found.model)
         self._check_name(found)
@@ -140,21 +142,21 @@ class Deployer:
         is_new = known is None and key not in self._stage.loaded
         try:
             version = known or await self._draft(key, found, order)
-            after = Line.begun(version) if line is None else line.deployed(version, order.share)
+            after = ModelHistory.starting_with(version) if line is None else line.deployed(version, order.share)
             return await self._put(model, after, order)
         except BaseException:
             if is_new:
                 await asyncio.shield(self._stage.discard(key))
             raise
 
-    async def _draft(self, key: ModelKey, found: Found, order: Order) -> Version:
+    async def _draft(self, key: ModelKey, found: ProbeResult, order: Order) -> Version:
         assert found.bundle is not None
         while (leaving := self._stage.leaving(key)) is not None:  # it had this name before, and other code
             await asyncio.wait([leaving])
         drafted = await self._stage.draft(*key, found.bundle, shares=not order.is_fresh)
         return msgspec.structs.replace(drafted, deployed_s=round(time.time(), 3))
 
-    def _check_name(self, found: Found) -> None:
+    def _check_name(self, found: ProbeResult) -> None:
         """Refuses a model whose name means something else already."""
         programs = {own for line in self.record.lines.values() for one in line.versions.values() for own in one.names}
         workflows = {model for model, line in self.record.lines.items() if model not in _own_names(line)}
@@ -163,7 +165,7 @@ class Deployer:
         if clash := sorted(workflows & set(found.programs)):
             raise ConflictError(f"program {clash[0]!r} has the name of a workflow that is served")
 
-    async def _put(self, model: str, line: Line, order: Order | None = None) -> dict[str, Any]:
+    async def _put(self, model: str, line: ModelHistory, order: Order | None = None) -> dict[str, Any]:
         """Makes a model's line what is loaded and on offer, in all processes."""
         record = self.record.with_line(model, line)
         before = self.record.lines.get(model)
@@ -183,13 +185,13 @@ class Deployer:
         _log.info("deployed", model=model, **_report(line))
         return {"model": model, **_report(line)}
 
-    def _check_compatible(self, model: str, line: Line, before: Line | None) -> None:
+    def _check_compatible(self, model: str, line: ModelHistory, before: ModelHistory | None) -> None:
         """Refuses a version that gets requests which were written for another, and cannot answer them."""
         if before is None or before.now is None or line.now is None:
             return
         old = self._stage.loaded[ModelKey(model, before.now.default)]
         for name in (line.now.default, *(one for one, share in line.now.shares.items() if share)):
-            if why := difference(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
+            if why := incompatibility(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
                     f"version {name!r} cannot answer what is asked of version {old.version!r} of {model!r}: {why}; deploy it "
                     "with share 0 for those who ask for it by its version, or allow the change"
@@ -214,7 +216,7 @@ class Deployer:
         if line is None or key.version not in line.loaded():
             await self._stage.discard(key)
 
-    async def _follow(self, record: Record) -> None:
+    async def _follow(self, record: DeploymentState) -> None:
         """Does what another process has decided."""
         if record.number <= self.record.number:
             return
@@ -226,7 +228,7 @@ class Deployer:
             self._stage.show(record)
 
 
-def _same_as_default(line: Line | None, found: Found) -> str:
+def _same_as_default(line: ModelHistory | None, found: ProbeResult) -> str:
     """Returns the default's version if it has just this code."""
     if line is None or line.now is None or found.bundle is None:
         return ""
@@ -234,7 +236,7 @@ def _same_as_default(line: Line | None, found: Found) -> str:
     return default.version if default.bundle.digest == found.bundle.digest else ""
 
 
-def _own_names(line: Line) -> set[str]:
+def _own_names(line: ModelHistory) -> set[str]:
     return {own for one in line.versions.values() for own in one.names}
 
 
@@ -244,7 +246,7 @@ def _is_near(module: str, folders: Sequence[Path]) -> bool:
     return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
 
 
-def _report(line: Line) -> dict[str, Any]:
+def _report(line: ModelHistory) -> dict[str, Any]:
     now = line.now
     return {
         "default": None if now is None else now.default,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from dyorc.deploying.record import Record, Version
+from dyorc.deploying.state import DeploymentState, Version
 from dyorc.errors import ConflictError, DeployError
 from dyorc.gateway.siblings import Siblings
 from dyorc.offers import ModelKey
@@ -29,7 +29,7 @@ _MAX_WAIT_S = 60.0
 _READY, _LOADING = "ready", "loading"
 
 
-class Peers:
+class DeploymentPeers:
     """Used on the event loop.
 
     Args:
@@ -48,8 +48,8 @@ class Peers:
         self,
         bring_in: Callable[[Version], Awaitable[None]],
         discard: Callable[[ModelKey], Awaitable[None]],
-        follow: Callable[[Record], Awaitable[None]],
-        record: Callable[[], Record],
+        follow: Callable[[DeploymentState], Awaitable[None]],
+        record: Callable[[], DeploymentState],
     ) -> None:
         """Does what others ask for, from now on."""
         answer = self._siblings.answer
@@ -57,7 +57,7 @@ class Peers:
         answer(_BRING_IN, lambda text: self._load(msgspec.json.decode(text, type=Version), bring_in))
         answer(_STATE, lambda asked: self._state(*asked))
         answer(_DISCARD, lambda keys: [self._spawn(discard(ModelKey(*key))) for key in keys] and None)
-        answer(_SHOW, lambda text: self._spawn(follow(Record.of_json(text))))
+        answer(_SHOW, lambda text: self._spawn(follow(DeploymentState.of_json(text))))
         answer(_RECORD, lambda _: record().to_json().decode())
 
     async def close(self) -> None:
@@ -158,16 +158,16 @@ class Peers:
 
     # Showing
 
-    async def show(self, record: Record) -> None:
+    async def show(self, record: DeploymentState) -> None:
         """Has all others offer what is deployed now, those included that start later."""
         text = record.to_json().decode()
         self._siblings.remember(DEPLOYED, text)
         await self._siblings.ask(_SHOW, text)
 
-    async def newest(self) -> Record | None:
+    async def newest(self) -> DeploymentState | None:
         """Returns the newest record of the others; None if there are none."""
         found = await self._siblings.ask(_RECORD)
-        records = [Record.of_json(text) for text in found.values.values()]
+        records = [DeploymentState.of_json(text) for text in found.values.values()]
         return max(records, key=lambda record: record.number, default=None)
 
     def _spawn(self, work: Awaitable[None]) -> None:

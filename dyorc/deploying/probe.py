@@ -18,7 +18,7 @@ _NICENESS = 10
 """The server that asks has requests to answer."""
 
 
-class Found(msgspec.Struct):
+class ProbeResult(msgspec.Struct):
     """What came of it.
 
     Attributes:
@@ -46,21 +46,21 @@ def main() -> None:
     os._exit(0)  # the module may have started threads
 
 
-def _try(target: str) -> Found:
+def _try(target: str) -> ProbeResult:
     place = target
     try:
         place, name = parts_of(target)
         module = import_place(place)
         found = name_in(module, place, name)
         programs = programs_of(found)
-        return Found(Bundle.of(target, module.__name__), found.name, tuple(program.name for program in programs))
+        return ProbeResult(Bundle.of(target, module.__name__), found.name, tuple(program.name for program in programs))
     except ModuleImportError as error:
-        return Found(error=str(error), traceback=error.user_traceback)
+        return ProbeResult(error=str(error), traceback=error.user_traceback)
     except DyOrcError as error:
-        return Found(error=str(error))
+        return ProbeResult(error=str(error))
     except BaseException as error:
         text = f"{os.path.basename(place)} cannot be imported: it raised {type(error).__name__}: {text_of(error)}"
-        return Found(error=text, traceback="".join(traceback.format_exception_only(error)))
+        return ProbeResult(error=text, traceback="".join(traceback.format_exception_only(error)))
 
 
 if __name__ == "__main__":

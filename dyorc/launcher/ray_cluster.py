@@ -21,7 +21,7 @@ from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.ray_connection import connect, disconnect
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.launcher.starting import start_with_retry
-from dyorc.leadership.leader import Lead
+from dyorc.leadership.leader import LeaderTerm
 from dyorc.replica.assignment import ForkServerSpec, OrchestratorGroup, ProgramSource, Uplink
 from dyorc.store.sqlite import default_path
 from dyorc.telemetry.tracing.destination import Destination
@@ -50,7 +50,7 @@ class RayCluster:
         programs: Mapping[Program, ProgramSource],
         settings: Settings,
         spans: Destination | None = None,
-        lead: Lead | None = None,
+        lead: LeaderTerm | None = None,
     ) -> None:
         deployment, link = settings.deployment, settings.link
         if not link.host:

@@ -29,7 +29,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
+class LeaderTerm:
     """A leadership, for those parts of the process that act by it.
 
     Attributes:

@@ -25,7 +25,7 @@ from typing import Self
 import structlog
 
 from dyorc.errors import StoreError
-from dyorc.leadership.leader import Lead, Leader, lease_name, lease_of
+from dyorc.leadership.leader import Leader, LeaderTerm, lease_name, lease_of
 from dyorc.store.leases import Lease, Leases
 
 _log = structlog.get_logger("dyorc.leadership")
@@ -103,9 +103,9 @@ class Leadership:
         return self._lost.result() if self._lost.done() else ""
 
     @property
-    def lead(self) -> Lead:
+    def lead(self) -> LeaderTerm:
         """This leadership, once it is won, for those who act by it."""
-        return Lead(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
+        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
 
     def heard_of(self, fence: int) -> None:
         """Takes note of a higher fence that a gateway or a replica knows. If nobody in the store has it, the store has lost its

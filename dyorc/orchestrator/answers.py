@@ -17,7 +17,7 @@ from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled,
 from dyorc.errors import InternalError
 from dyorc.off_loop import ThreadOffload
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
-from dyorc.orchestrator.pending import Pending
+from dyorc.orchestrator.pending import RequestInFlight
 from dyorc.orchestrator.taking import is_large
 from dyorc.orchestrator.tensors import Tensors, carried, has_stored
 from dyorc.tensor import BlockId, TensorRef
@@ -35,7 +35,7 @@ def own_arrays(arrays: list[Array]) -> list[Array]:
     return [array if array.flags.owndata else array.copy() for array in arrays]
 
 
-class Answers:
+class LocalAnswers:
     """An `Asker` for receivers in this process: hands them the answers, parts and errors of their requests.
 
     Args:
@@ -47,7 +47,7 @@ class Answers:
         self._tensors = tensors
         self._post = post
         self._off_loop = ThreadOffload("dyorc-answers")
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, RequestInFlight] = {}
         self._taking: set[asyncio.Task[Any]] = set()
 
     @property
@@ -55,12 +55,12 @@ class Answers:
         """Requests in flight."""
         return len(self._pending)
 
-    def open(self, request_id: int, pending: Pending) -> bool:
+    def open(self, request_id: int, pending: RequestInFlight) -> bool:
         """Begins a request. Returns whether no other is in flight."""
         self._pending[request_id] = pending
         return len(self._pending) == 1
 
-    def give_up(self, request_id: int) -> Pending | None:
+    def give_up(self, request_id: int) -> RequestInFlight | None:
         """Forgets a request, unless it has ended or its receiver is taking the outputs on a thread. Returns what it forgot."""
         pending = self._pending.get(request_id)
         if pending is None or pending.is_taking:
@@ -89,7 +89,7 @@ class Answers:
         for request_id in list(self._pending):
             self.failed(request_id, InternalError("the orchestrator has stopped"))
 
-    def _end(self, request_id: int, pending: Pending, error: Exception | None, taken: Any = None) -> None:
+    def _end(self, request_id: int, pending: RequestInFlight, error: Exception | None, taken: Any = None) -> None:
         """Ends a request: hands over the error or what was made of the outputs, and the record, whatever the receiver does."""
         self._forget(request_id, pending)
         try:
@@ -103,11 +103,11 @@ class Answers:
         if pending.recorded is not None:
             pending.recorded.end(error)
 
-    def _forget(self, request_id: int, pending: Pending) -> None:
+    def _forget(self, request_id: int, pending: RequestInFlight) -> None:
         del self._pending[request_id]
         pending.identity.close()
 
-    def effect_ahead(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
+    def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
         """Lets it happen: receivers in this process end with it."""
         go(True)
 
@@ -142,7 +142,7 @@ class Answers:
 
         self._read(tensors, hand_over, lose, fail)
 
-    def _hand_over(self, request_id: int, pending: Pending, arrays: list[Array]) -> None:
+    def _hand_over(self, request_id: int, pending: RequestInFlight, arrays: list[Array]) -> None:
         """Has the receiver take the outputs: small ones now, large ones on a thread."""
         if not is_large(arrays):
             self._finish(request_id, pending, partial(pending.receiver.take, arrays))
@@ -152,12 +152,12 @@ class Answers:
         self._taking.add(taking)
         taking.add_done_callback(partial(self._taken_aside, request_id, pending))
 
-    def _taken_aside(self, request_id: int, pending: Pending, taking: "asyncio.Task[Any]") -> None:
+    def _taken_aside(self, request_id: int, pending: RequestInFlight, taking: "asyncio.Task[Any]") -> None:
         self._taking.discard(taking)
         pending.is_taking = False
         self._finish(request_id, pending, taking.result)
 
-    def _finish(self, request_id: int, pending: Pending, take: Callable[[], Any]) -> None:
+    def _finish(self, request_id: int, pending: RequestInFlight, take: Callable[[], Any]) -> None:
         """Ends a request with what its receiver makes of the outputs. Those that were lost meanwhile are computed again."""
         taken, error = None, None
         try:

@@ -20,7 +20,7 @@ class Asker(Protocol):
         """Takes a part of the answer of a request that streams."""
         ...
 
-    def effect_ahead(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
+    def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
         """Learns that these requests, some of which are its own, are about to have an effect that must not be had twice.
 
         Args:

@@ -22,8 +22,8 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
-from dyorc.leadership.leader import Lead
-from dyorc.orchestrator.roster import Roster, Scale
+from dyorc.leadership.leader import LeaderTerm
+from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
@@ -86,7 +86,7 @@ class Site:
     network: NodeNetwork | None = None
     end: Callable[[int], None] = lambda pid: None
     scale: Scale = lambda program, num_processes: None
-    lead: Lead | None = None
+    lead: LeaderTerm | None = None
     plans: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -108,7 +108,7 @@ class LinkFleet:
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
         self._hellos: dict[bytes, ReplicaHello | Parked] = {}
-        self._roster = Roster(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
+        self._roster = ReplicaRegistry(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
         self._welcomed: set[str] = set()
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}

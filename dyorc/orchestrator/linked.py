@@ -10,7 +10,7 @@ from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.transport.exchange import TensorExchange
 
@@ -26,7 +26,7 @@ class Linked(NamedTuple):
 
 @asynccontextmanager
 async def linked(
-    repertoire: Repertoire, config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
+    repertoire: ModelRegistry, config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
 ) -> AsyncGenerator[Linked]:
     """Runs an orchestrator while entered.
 

@@ -47,26 +47,26 @@ from dyorc.engine.shared import Host
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
-from dyorc.orchestrator.answers import SCHEDULER_FAILED, Answers, own_arrays
+from dyorc.orchestrator.answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
 from dyorc.orchestrator.askers import Askers
 from dyorc.orchestrator.effect_log import EffectLog
-from dyorc.orchestrator.effects_ahead import EffectsAhead
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
 from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
 from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import Pending
+from dyorc.orchestrator.pending import RequestInFlight
 from dyorc.orchestrator.programs import ServedPrograms
 from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.scaler import Scaler
+from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.orchestrator.waiting import Started, answer_of, parts_of
-from dyorc.orchestrator.warnings import warned_of
-from dyorc.orchestrator.works import Works
+from dyorc.orchestrator.warnings import read_warning
 from dyorc.receiver import Receiver
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -104,7 +104,7 @@ class Orchestrator:
     """
 
     def __init__(
-        self, repertoire: Repertoire, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
+        self, repertoire: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
         self._repertoire = repertoire
         self._config = config
@@ -120,8 +120,8 @@ class Orchestrator:
         self.status = status
         self.tensors = tensors
         self._fleet = fleet
-        self._answers = Answers(tensors, self._post)
-        self._ahead = EffectsAhead(fleet, self._post)
+        self._answers = LocalAnswers(tensors, self._post)
+        self._ahead = SideEffectBarrier(fleet, self._post)
         self._effect_log = EffectLog()
         self._numbers = count(1)
         self.askers = Askers(tensors, self._numbers, self._post, self._arrive_for_others)
@@ -142,7 +142,9 @@ class Orchestrator:
             stack.callback(self.tensors.close)
             stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._fleet.running(self._post, self._flush_now))
-            await stack.enter_async_context(self.scaler.running(Works(self.programs.scaled, self.status, self._load, self.want)))
+            await stack.enter_async_context(
+                self.scaler.running(ScalingTarget(self.programs.scaled, self.status, self._load, self.want))
+            )
             self._stack = stack.pop_all()
         return self
 
@@ -222,7 +224,7 @@ class Orchestrator:
 
     def warn(self, warning: Mapping[str, Any]) -> None:
         """Takes in, as plain values, which inputs may have ended another process that runs the same programs."""
-        self._post(warned_of(warning))
+        self._post(read_warning(warning))
 
     def want(
         self,
@@ -285,7 +287,7 @@ class Orchestrator:
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
         recorded = Recorded.begin(request_id, submission)
         story = None if recorded is None else recorded.story
-        is_alone = self._answers.open(request_id, Pending(receiver, identity, recorded, stream))
+        is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
         self._arrive(arrived, is_alone and not self._askers)
         return request_id

@@ -12,7 +12,7 @@ from dyorc.tensor import TensorRef
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class RequestInFlight:
     """A request in flight.
 
     Attributes:

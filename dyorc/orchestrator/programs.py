@@ -7,7 +7,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import Event, ProgramAdded, ProgramRemoved, WorkflowRemoved
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.scaler import Scaler
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import HOLDING, StatusBoard
 
 _LOOK_AGAIN_S = 1.0
@@ -41,7 +41,7 @@ class ServedPrograms:
         scaled: Those whose replicas the scaler counts: all but the ones that are about to go.
     """
 
-    def __init__(self, repertoire: Repertoire, status: StatusBoard, fleet: Fleet, scaler: Scaler, serving: Serving) -> None:
+    def __init__(self, repertoire: ModelRegistry, status: StatusBoard, fleet: Fleet, scaler: Scaler, serving: Serving) -> None:
         self.by_name = {program.name: program for program in repertoire.programs}
         self.scaled = dict(self.by_name)
         self._twins = set(repertoire.twins)

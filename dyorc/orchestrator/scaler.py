@@ -12,7 +12,7 @@ import structlog
 
 from dyorc.config import ScalingConfig
 from dyorc.errors import InvalidInputError, UnknownModelError
-from dyorc.orchestrator.history import Notes, meanwhile, remembering
+from dyorc.orchestrator.traffic_history import TrafficStore, meanwhile, remembering
 from dyorc.scaling.model import Bounds, ProgramLoad, Wish
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
@@ -43,7 +43,7 @@ class Plant(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScaleDecision:
     """A wish that was carried out. `at_s` is Unix time in seconds."""
 
     at_s: float
@@ -76,7 +76,7 @@ class Scaler:
         self.traffic = Traffic(season_s=config.season_s)
         self._config = config
         self._policy = PredictivePolicy(config, self.traffic)
-        self._decisions: deque[Decision] = deque(maxlen=_NUM_DECISIONS)
+        self._decisions: deque[ScaleDecision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, Wish] = {}
         self._is_running = False
         self._failing = LogThrottle(_log, "scaling_failed", is_error=True)
@@ -99,8 +99,8 @@ class Scaler:
         if self._is_running:
             self.decide()
 
-    def remembering(self, notes: Notes, name: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """Keeps what is learned while entered, as a note of this name; see `dyorc.orchestrator.history`.
+    def remembering(self, notes: TrafficStore, name: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Keeps what is learned while entered, as a note of this name; see `dyorc.orchestrator.traffic_history`.
 
         As long as there is no program to scale, nothing is learned, and what another server has learned stays.
         """
@@ -129,7 +129,7 @@ class Scaler:
 
     def _carry_out(self, wish: Wish) -> None:
         self._last[wish.program] = wish
-        self._decisions.append(Decision(time.time(), wish))
+        self._decisions.append(ScaleDecision(time.time(), wish))
         _log.info("scaled", program=wish.program, warm=wish.num_warm, parked=wish.num_parked, reason=wish.reason)
         self._plant.want(wish, is_order=self._is_order(wish.program))
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
-from dyorc.orchestrator.answers import Answers, own_arrays
+from dyorc.orchestrator.answers import LocalAnswers, own_arrays
 from dyorc.orchestrator.part_stream import PartStream
 from dyorc.receiver import Receiver
 from dyorc.submission import Submission
@@ -89,7 +89,7 @@ async def answer_of(runner: Submitting, submission: Submission, take: Callable[[
 
 async def parts_of(
     runner: Submitting,
-    answers: Answers | None,
+    answers: LocalAnswers | None,
     submission: Submission,
     take: Callable[[list[Array]], T],
     started: Started | None,

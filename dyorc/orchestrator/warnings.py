@@ -7,7 +7,7 @@ from dyorc.engine.events import Danger, Warned
 from dyorc.orchestrator.identity import InputsIdentity
 
 
-def warned_of(value: Mapping[str, Any]) -> Warned:
+def read_warning(value: Mapping[str, Any]) -> Warned:
     """Returns the event for the engine."""
     return Warned(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
 

@@ -24,40 +24,40 @@ from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError
 from dyorc.leadership.leader import Leader
 from dyorc.offers import Offers
-from dyorc.orchestrator.answers import Answers
+from dyorc.orchestrator.answers import LocalAnswers
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import Pending
+from dyorc.orchestrator.pending import RequestInFlight
 from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.tensors import Tensors, has_stored
 from dyorc.orchestrator.waiting import Started, answer_of, parts_of
 from dyorc.receiver import Receiver
-from dyorc.remote import errors, stories
-from dyorc.remote.asked import Asked
-from dyorc.remote.connection import Connection
-from dyorc.remote.keeping import Keeping
+from dyorc.remote import errors, packing
+from dyorc.remote.control_client import GroupControl
+from dyorc.remote.input_retention import InputRetention
 from dyorc.remote.messages import (
-    Answer,
-    Cancel,
-    Changed,
+    AnswerMessage,
+    AnswerRead,
+    CancelRequest,
+    ChangeDone,
+    ChangeRefused,
+    DrainQuery,
+    EffectAck,
     EffectAhead,
-    Failed,
     FromOrchestrator,
-    Gone,
-    Known,
-    Offered,
-    Part,
+    HolderGone,
+    OffersUpdate,
+    PartMessage,
     PartRead,
     Refresh,
     Refreshed,
-    Release,
+    ReleaseBlocks,
+    RequestFailed,
     SetLogs,
-    Settle,
-    Shown,
-    Taken,
-    Unchanged,
+    StatusUpdate,
 )
-from dyorc.remote.orders import Orders
+from dyorc.remote.orchestrator_connection import OrchestratorConnection
+from dyorc.remote.pending_request import PendingRequest
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
@@ -81,8 +81,8 @@ _EFFECT_LOST = (
 )
 
 
-class Leaders(Protocol):
-    """Says where the orchestrator of a group is: `dyorc.leadership.whereabouts.Whereabouts`."""
+class LeaderSource(Protocol):
+    """Says where the orchestrator of a group is: `dyorc.leadership.leader_discovery.LeaderDiscovery`."""
 
     group: str
     leader: Leader | None
@@ -113,22 +113,22 @@ class RemoteBackend:
         fence: The highest that was seen.
     """
 
-    def __init__(self, leaders: Leaders, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
+    def __init__(self, leaders: LeaderSource, tensors: Tensors, link: LinkConfig, keys: ClusterKeys | None = None) -> None:
         self.offers = Offers(unheard=[leaders.group])
         self.tensors = tensors
         self.status = StatusBoard((), stays_ready=True)
         self.status.lacks(leaders.group, _without_leader(leaders.group))
-        self.orders = Orders(leaders.group, self._send, lambda: self.is_connected)
+        self.orders = GroupControl(leaders.group, self._send, lambda: self.is_connected)
         self.leader: Leader | None = None
         self.fence = 0
         self._leaders = leaders
         self._link = link
         self._keys = keys
-        self._answers = Answers(tensors, self._post)
-        self._keeping = Keeping(tensors.exchange.arena.free)
-        self._asked: dict[int, Asked] = {}
-        self._numbers = count(1 + stories.new_range())
-        self._connection: Connection | None = None
+        self._answers = LocalAnswers(tensors, self._post)
+        self._keeping = InputRetention(tensors.exchange.arena.free)
+        self._asked: dict[int, PendingRequest] = {}
+        self._numbers = count(1 + packing.next_number_range())
+        self._connection: OrchestratorConnection | None = None
         self._generation = 0
         self._default_timeout_s = 300.0
         self._refreshed = Refreshed(0, {}, {}, {}, {})
@@ -178,9 +178,9 @@ class RemoteBackend:
         request_id = next(self._numbers)
         now_ns = time.monotonic_ns()
         deadline_ns = submission.terms.deadline_ns or now_ns + int(self._default_timeout_s * 1e9)
-        pending = Pending(receiver, InputsIdentity("", (), ()), Recorded.begin(request_id, submission), stream)
+        pending = RequestInFlight(receiver, InputsIdentity("", (), ()), Recorded.begin(request_id, submission), stream)
         self._answers.open(request_id, pending)
-        asked = self._asked[request_id] = Asked(submission, pending, refs, deadline_ns)
+        asked = self._asked[request_id] = PendingRequest(submission, pending, refs, deadline_ns)
         self._keeping.keep(refs)
         self._ask(request_id, asked)
         return request_id
@@ -190,7 +190,7 @@ class RemoteBackend:
         pending = self._answers.give_up(request_id)
         if pending is None:
             return False
-        self._send(Cancel(request_id))
+        self._send(CancelRequest(request_id))
         self._over(request_id)
         if pending.recorded is not None:
             pending.recorded.end(RequestCancelledError("the request was cancelled"))
@@ -208,7 +208,7 @@ class RemoteBackend:
         is_streaming = any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model)
         return parts_of(self, self._answers if is_streaming else None, submission, take, started)
 
-    def _ask(self, request_id: int, asked: Asked) -> None:
+    def _ask(self, request_id: int, asked: PendingRequest) -> None:
         """Submits a request, again if it was before; without an orchestrator, that is done when there is one."""
         if self._connection is None:
             return
@@ -238,7 +238,7 @@ class RemoteBackend:
                     return
                 is_current = asked.generation == self._generation
                 if is_current:
-                    self._send(Taken(request_id, tuple(lost)))
+                    self._send(AnswerRead(request_id, tuple(lost)))
                 if not lost:
                     self._over(request_id)
                 elif is_current:
@@ -251,7 +251,7 @@ class RemoteBackend:
                     asked.parts.discard(index)
                     self._send(PartRead(request_id, index, tuple(lost)))
             case RequestCancelled(request_id=request_id):
-                self._send(Cancel(request_id))
+                self._send(CancelRequest(request_id))
                 self._over(request_id)
             case _:
                 pass
@@ -267,38 +267,38 @@ class RemoteBackend:
         if self._is_outranked(leader):
             return
         match message:
-            case Answer(request_id=request_id):
+            case AnswerMessage(request_id=request_id):
                 self._answered(request_id, message, frames)
-            case Part(request_id=request_id):
+            case PartMessage(request_id=request_id):
                 self._part_came(request_id, message, frames)
-            case Failed(request_id=request_id):
+            case RequestFailed(request_id=request_id):
                 self._tell_story(request_id, message.story)
-                self._fail(request_id, errors.unpacked(message.code, message.text, message.facts))
-            case Release(blocks=blocks):
+                self._fail(request_id, errors.unpack_error(message.code, message.text, message.facts))
+            case ReleaseBlocks(blocks=blocks):
                 self._keeping.released(blocks)
             case EffectAhead(number=number, requests=requests):
                 for request_id in requests:
                     if (asked := self._asked.get(request_id)) is not None:
                         asked.has_effect = True
-                self._send(Known(number))
-            case Offered(offers=offers, deployed=deployed):
+                self._send(EffectAck(number))
+            case OffersUpdate(offers=offers, deployed=deployed):
                 self.orders.deployed = deployed
                 self.offers.change(offers)
-            case Changed() | Unchanged() | Settle():
+            case ChangeDone() | ChangeRefused() | DrainQuery():
                 self.orders.received(message)
-            case Shown(programs=programs):
+            case StatusUpdate(programs=programs):
                 self.status.mirror(programs)
                 self.status.lacks(self._leaders.group, "")  # not before it is known what the group serves
             case Refreshed(number=number):
                 self._refreshed = message
                 if (waiting := self._refreshes.pop(number, None)) is not None and not waiting.done():
                     waiting.set_result(None)
-            case Gone(holder_id=holder_id):
+            case HolderGone(holder_id=holder_id):
                 self.tensors.leave(holder_id)
             case _:
                 raise TransportError(f"the orchestrator sent {type(message).__name__}")
 
-    def _answered(self, request_id: int, message: Answer, frames: Sequence[Frame]) -> None:
+    def _answered(self, request_id: int, message: AnswerMessage, frames: Sequence[Frame]) -> None:
         asked = self._asked.get(request_id)
         if asked is None:
             return
@@ -309,7 +309,7 @@ class RemoteBackend:
             self._over(request_id)
         self._answers.answer(AnswerRequest(request_id, refs))
 
-    def _part_came(self, request_id: int, message: Part, frames: Sequence[Frame]) -> None:
+    def _part_came(self, request_id: int, message: PartMessage, frames: Sequence[Frame]) -> None:
         asked = self._asked.get(request_id)
         if asked is None or asked.pending.stream is None:
             return
@@ -324,7 +324,7 @@ class RemoteBackend:
         asked = self._asked.get(request_id)
         there = self._connection
         if values is not None and asked is not None and asked.pending.recorded is not None and there is not None:
-            stories.unpack_into(asked.pending.recorded.story, values, there.shift_ns, there.numbers_from)
+            packing.unpack_trace_into(asked.pending.recorded.story, values, there.shift_ns, there.numbers_from)
 
     # Leaders that come and go
 
@@ -333,7 +333,7 @@ class RemoteBackend:
             leader = self._leaders.leader
             if leader is None or leader.fence < self.fence:
                 leader = await self._leaders.newer(max(0, self.fence - 1))
-            connection = Connection(leader, self.tensors.exchange.holder, partial(self._received, leader))
+            connection = OrchestratorConnection(leader, self.tensors.exchange.holder, partial(self._received, leader))
             try:
                 welcome = await connection.open(self._link, self._keys, self.fence)
                 if welcome.fence < self.fence:
@@ -353,7 +353,7 @@ class RemoteBackend:
             self._leaders.look()
             await asyncio.sleep(_REDIAL_S)
 
-    def _join(self, connection: Connection, fence: int, default_timeout_s: float) -> None:
+    def _join(self, connection: OrchestratorConnection, fence: int, default_timeout_s: float) -> None:
         """Follows a leader: submits to it whatever is unanswered."""
         self.fence = fence
         self._connection = connection
@@ -370,7 +370,7 @@ class RemoteBackend:
                 self._keeping.again(asked.refs)
                 self._ask(request_id, asked)
 
-    async def _stay(self, connection: Connection, leader: Leader) -> None:
+    async def _stay(self, connection: OrchestratorConnection, leader: Leader) -> None:
         """Returns once the connection is gone, or somebody else leads."""
         while not connection.is_lost.is_set():
             with contextlib.suppress(TimeoutError):
@@ -408,7 +408,7 @@ class RemoteBackend:
             now_ns = time.monotonic_ns() - (_LATE_NS if self.is_connected else 0)
             for request_id, asked in list(self._asked.items()):
                 if asked.deadline_ns < now_ns and not asked.is_answered:
-                    self._send(Cancel(request_id))
+                    self._send(CancelRequest(request_id))
                     self._fail(request_id, DeadlineError(f"the deadline has passed: {self._why_unanswered()}"))
 
     def _why_unanswered(self) -> str:

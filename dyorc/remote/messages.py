@@ -21,7 +21,7 @@ from dyorc.transport.tiers import TensorHolder
 PROTOCOL_VERSION = 1
 
 
-class Hail(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Gateway: here I am, my inputs lie there, and I know of this fence of your group."""
 
     gateway_id: str
@@ -30,7 +30,7 @@ class Hail(msgspec.Struct, frozen=True, array_like=True, tag=0):
     version: int = PROTOCOL_VERSION
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer. The other fields are
     those of `Terms`."""
 
@@ -48,13 +48,13 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
     waits_for_effects: bool = False
 
 
-class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Gateway: nobody wants this answer any more."""
 
     request_id: int
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class AnswerRead(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Gateway: I have read the answer, or these blocks (holder, block) of it are lost."""
 
     request_id: int
@@ -69,7 +69,7 @@ class PartRead(msgspec.Struct, frozen=True, array_like=True, tag=4):
     lost: tuple[BlockId, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class EffectAck(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Gateway: I know of the effect that you announced by this number."""
 
     number: int
@@ -105,7 +105,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
     values: dict[str, Any]
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Gateway: what you have asked about by this number is so."""
 
     number: int
@@ -127,20 +127,20 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=21):
     reason: str
 
 
-class Offered(msgspec.Struct, frozen=True, array_like=True, tag=22):
+class OffersUpdate(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Orchestrator: this is on offer now, and this is deployed, by model."""
 
     offers: tuple[Offer, ...]
     deployed: dict[str, Any] = {}
 
 
-class Shown(msgspec.Struct, frozen=True, array_like=True, tag=23):
+class StatusUpdate(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """Orchestrator: this is what the programs are doing (`StatusBoard.as_values`)."""
 
     programs: dict[str, Any]
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag=24):
+class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """Orchestrator: the answer. If any of it is stored, say `Taken` once you have read it."""
 
     request_id: int
@@ -149,7 +149,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=24):
     story: dict[str, Any] | None = None
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True, tag=25):
+class PartMessage(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Orchestrator: a part of the answer. Say `PartRead` once you have used it."""
 
     request_id: int
@@ -158,7 +158,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=25):
     holders: tuple[TensorHolder, ...] = ()
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag=26):
+class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """Orchestrator: the request failed. `code` names the class of the error (`dyorc.errors`), `facts` are its attributes."""
 
     request_id: int
@@ -168,7 +168,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=26):
     story: dict[str, Any] | None = None
 
 
-class Release(msgspec.Struct, frozen=True, array_like=True, tag=27):
+class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=27):
     """Orchestrator: nobody reads these blocks of yours any more."""
 
     blocks: tuple[int, ...]
@@ -191,20 +191,20 @@ class Refreshed(msgspec.Struct, frozen=True, array_like=True, tag=29):
     statistics: dict[str, Any]
 
 
-class Gone(msgspec.Struct, frozen=True, array_like=True, tag=30):
+class HolderGone(msgspec.Struct, frozen=True, array_like=True, tag=30):
     """Orchestrator: this holder is gone, and so is what lay in its arena."""
 
     holder_id: str
 
 
-class Changed(msgspec.Struct, frozen=True, array_like=True, tag=31):
+class ChangeDone(msgspec.Struct, frozen=True, array_like=True, tag=31):
     """Orchestrator: it is done. After a `Change`, `line` are the model's versions now."""
 
     number: int
     line: dict[str, Any]
 
 
-class Unchanged(msgspec.Struct, frozen=True, array_like=True, tag=32):
+class ChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=32):
     """Orchestrator: it could not be done, and nothing has changed. For the error see `Failed`."""
 
     number: int
@@ -213,20 +213,32 @@ class Unchanged(msgspec.Struct, frozen=True, array_like=True, tag=32):
     facts: dict[str, Any] = {}
 
 
-class Settle(msgspec.Struct, frozen=True, array_like=True, tag=33):
+class DrainQuery(msgspec.Struct, frozen=True, array_like=True, tag=33):
     """Orchestrator: say `Settled` now; or, `with_requests`, when all requests have ended that you have now."""
 
     number: int
     with_requests: bool
 
 
-FromGateway: TypeAlias = Hail | Ask | Cancel | Taken | PartRead | Known | Refresh | Scale | SetLogs | Change | Settled
+FromGateway: TypeAlias = (
+    GatewayHello
+    | SubmitRequest
+    | CancelRequest
+    | AnswerRead
+    | PartRead
+    | EffectAck
+    | Refresh
+    | Scale
+    | SetLogs
+    | Change
+    | DrainReply
+)
 FromOrchestrator: TypeAlias = (
-    Welcome | Refused | Offered | Shown | Answer | Part | Failed | Release | EffectAhead | Refreshed | Gone
-    | Changed | Unchanged | Settle
+    Welcome | Refused | OffersUpdate | StatusUpdate | AnswerMessage | PartMessage | RequestFailed | ReleaseBlocks | EffectAhead
+    | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
 )  # fmt: skip
 
-_from_gateway = HeaderCodec[FromGateway](FromGateway, (Hail,), PROTOCOL_VERSION, lambda _: "a gateway")
+_from_gateway = HeaderCodec[FromGateway](FromGateway, (GatewayHello,), PROTOCOL_VERSION, lambda _: "a gateway")
 _from_orchestrator = HeaderCodec[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
 encode: Callable[[FromGateway | FromOrchestrator], bytes] = headers.encode
 decode_from_gateway = _from_gateway.decode

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import structlog
 
 from dyorc.leadership.leader import Leader
-from dyorc.leadership.whereabouts import find_leader
+from dyorc.leadership.leader_discovery import find_leader
 from dyorc.replica.assignment import OrchestratorGroup, Uplink
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd

@@ -17,7 +17,7 @@ def settle_garbage_collector() -> None:
 
 
 @contextlib.contextmanager
-def collecting_later() -> Generator[None]:
+def pause_garbage_collector() -> Generator[None]:
     """Keeps the collector off while modules are imported: nearly all that they make stays. torch alone takes an eighth longer
     with it.
     """

@@ -5,30 +5,30 @@ from collections.abc import AsyncGenerator
 
 from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
-from dyorc.deploying.peers import Peers
-from dyorc.deploying.stage import Quiet, Stage
+from dyorc.deploying.loaded_versions import DrainCheck, LoadedVersions
+from dyorc.deploying.peers import DeploymentPeers
 from dyorc.gateway.siblings import OnlyChild, Siblings
-from dyorc.running import Running
-from dyorc.services.programs import Loaded
+from dyorc.running import ServerRuntime
+from dyorc.services.programs import LoadedTargets
 
 
 @contextlib.asynccontextmanager
 async def deploying(
-    what: Loaded,
-    running: Running,
+    what: LoadedTargets,
+    running: ServerRuntime,
     settings: Settings,
-    quiet: Quiet,
+    quiet: DrainCheck,
     siblings: Siblings | None,
     keep: Keep,
 ) -> AsyncGenerator[Deployer]:
     """Deploys while entered.
 
     Args:
-        quiet: See `dyorc.deploying.stage.Quiet`.
+        quiet: See `dyorc.deploying.loaded_versions.Quiet`.
         keep: See `dyorc.deploying.deployer.Keep`.
     """
-    stage = Stage(running, what.repertoire, settings.programs, quiet)
-    peers = Peers(siblings or OnlyChild())
+    stage = LoadedVersions(running, what.repertoire, settings.programs, quiet)
+    peers = DeploymentPeers(siblings or OnlyChild())
     stage.begin(what.versions, what.record)
     deployer = Deployer(stage, peers, settings.deployment, what.targets, keep)
     await deployer.begin(what.record)

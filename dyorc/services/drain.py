@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from dyorc.services.stopping import before
+from dyorc.services.stop_signals import before
 
 Finish = Callable[[float], Awaitable[object]]
 """Has something take in nothing new, from the first step on, and finish what it has; what takes more seconds than given is cut

@@ -13,7 +13,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live import Live
 from dyorc.gateway.metrics import Metrics
 from dyorc.services.drain import Drain, Finish
-from dyorc.services.intake import Intake
+from dyorc.services.request_pipeline import RequestPipeline
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 
 
@@ -31,7 +31,9 @@ class Endpoints:
 
 
 @contextlib.asynccontextmanager
-async def endpoints(intake: Intake, jobs: Jobs, drain: Drain, listener: socket.socket | None = None) -> AsyncGenerator[Endpoints]:
+async def endpoints(
+    intake: RequestPipeline, jobs: Jobs, drain: Drain, listener: socket.socket | None = None
+) -> AsyncGenerator[Endpoints]:
     """Listens to clients while entered. At the end, takes nothing new, and waits for the requests in flight.
 
     Args:

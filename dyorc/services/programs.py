@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dyorc.config import Settings
-from dyorc.deploying.record import Record, Version
-from dyorc.deploying.starting import begun
-from dyorc.deploying.versions import Loaded as LoadedVersion
-from dyorc.leadership.leader import Lead
+from dyorc.deploying.initial_versions import load_initial_versions
+from dyorc.deploying.loading_versions import LoadedVersion as LoadedVersion
+from dyorc.deploying.state import DeploymentState, Version
+from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
-from dyorc.repertoire import Repertoire
-from dyorc.running import Places, Running, for_gateways, in_process, on_ray
-from dyorc.services.collector import collecting_later
-from dyorc.services.place import Place
+from dyorc.repertoire import ModelRegistry
+from dyorc.running import Places, ServerRuntime, for_gateways, in_process, on_ray
+from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.peer_context import PeerContext
 from dyorc.telemetry.tracing.starting import Traces
 from dyorc.transport.network import NodeNetwork
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTargets:
     """What the user's modules define.
 
     Attributes:
@@ -39,11 +39,11 @@ class Loaded:
     """
 
     targets: Sequence[str]
-    repertoire: Repertoire
+    repertoire: ModelRegistry
     places: Places
     modules: frozenset[str]
     versions: Sequence[LoadedVersion]
-    record: Record
+    record: DeploymentState
 
 
 @contextlib.contextmanager
@@ -78,9 +78,9 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 
 
 @contextlib.contextmanager
-def loaded(
-    targets: Sequence[str], settings: Settings, noted: Record | None = None, live: Sequence[Version] = ()
-) -> Generator[Loaded]:
+def load_targets(
+    targets: Sequence[str], settings: Settings, noted: DeploymentState | None = None, live: Sequence[Version] = ()
+) -> Generator[LoadedTargets]:
     """Imports what is to be served. While entered, its programs have the options that the settings give them.
 
     Args:
@@ -93,21 +93,21 @@ def loaded(
     """
     modules = frozenset(sys.modules)
     options = {name: one.changes for name, one in settings.programs.items()}
-    with begun(targets, noted or Record(), options, live, collecting_later) as (versions, record):
+    with load_initial_versions(targets, noted or DeploymentState(), options, live, pause_garbage_collector) as (versions, record):
         lingering = {ModelKey(one.model, one.version) for one in record.left_over(live)}
         offered = [part for version in versions for part in version.parts if version.key not in lingering]
         kept = [part for version in versions for part in version.parts if version.key in lingering]
-        repertoire = Repertoire.of_parts(offered, kept)
+        repertoire = ModelRegistry.of_parts(offered, kept)
         first = {program: version for version in reversed(versions) for program in version.programs.values()}
         places = {program: first[program].source(program) for program in repertoire.programs}
-        yield Loaded(targets, repertoire, places, modules, versions, record)
+        yield LoadedTargets(targets, repertoire, places, modules, versions, record)
 
 
 @contextlib.asynccontextmanager
 async def run_programs(
-    what: Loaded, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: Place | None = None,
-    *, without_ray: bool, lead: Lead | None = None, network: NodeNetwork | None = None,
-) -> AsyncGenerator[Running]:  # fmt: skip
+    what: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: PeerContext | None = None,
+    *, without_ray: bool, lead: LeaderTerm | None = None, network: NodeNetwork | None = None,
+) -> AsyncGenerator[ServerRuntime]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
 
     Args:
@@ -136,7 +136,7 @@ async def run_programs(
 
 
 @contextlib.asynccontextmanager
-async def deployed_beside(running: Running) -> AsyncGenerator[Callable[[], None]]:
+async def deployed_beside(running: ServerRuntime) -> AsyncGenerator[Callable[[], None]]:
     """Deploys while entered, from when what this yields is called. If that fails, what runs inside is cancelled, and the error
     raised.
 

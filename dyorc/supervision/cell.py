@@ -17,10 +17,10 @@ from dyorc import heap, standard_streams
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
-from dyorc.services.collector import collecting_later
-from dyorc.services.place import Place
-from dyorc.services.served import Served
-from dyorc.services.stopping import StopSignals
+from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.peer_context import PeerContext
+from dyorc.services.running_server import RunningServer
+from dyorc.services.stop_signals import StopSignals
 from dyorc.supervision.channel import CellChannel, Message, open_channel
 from dyorc.supervision.limits import settings_of_cell
 from dyorc.supervision.notes import MemfdCrashNotes
@@ -75,7 +75,7 @@ async def _run(end: socket.socket) -> int:
 
 def _import_ahead(libraries: list[str]) -> None:
     for name in libraries:
-        with contextlib.suppress(Exception), collecting_later():  # the user's code will raise it again
+        with contextlib.suppress(Exception), pause_garbage_collector():  # the user's code will raise it again
             importlib.import_module(name)
 
 
@@ -129,7 +129,7 @@ class _Cell:
 
     async def _serve(self) -> None:
         order, settings = self._order, self._settings
-        place = Place(
+        place = PeerContext(
             siblings=self._siblings, num_cells=order["num_cells"], remembered=order["remembered"],
             listens_when_ready=order["listens_when_ready"], listener=_inherited(order["listener"]), notes=_notes(order["notes"]),
         )  # fmt: skip
@@ -142,7 +142,7 @@ class _Cell:
             await self._stop.wait()
             live.cancel()
 
-    def _server(self, place: Place) -> contextlib.AbstractAsyncContextManager[Served]:
+    def _server(self, place: PeerContext) -> contextlib.AbstractAsyncContextManager[RunningServer]:
         if self._order["is_gateway"]:
             from dyorc.services.gateway.main import serve_gateway
 
@@ -160,7 +160,7 @@ class _Cell:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return sorted({file for file in files if isinstance(file, str) and file.endswith(".py") and is_below(file, folders)})
 
-    async def _live(self, server: Served, hang_limit_s: float) -> None:
+    async def _live(self, server: RunningServer, hang_limit_s: float) -> None:
         """Says when the programs are ready, and from then on, that the event loop turns."""
         async for _ in server.wait_until_ready():
             pass

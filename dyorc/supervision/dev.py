@@ -9,7 +9,7 @@ from typing import Any
 
 from dyorc.authoring.user_files import folders_of
 from dyorc.ports import bind, port_of, reserve
-from dyorc.services.stopping import StopSignals
+from dyorc.services.stop_signals import StopSignals
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.changes import FileWatcher
 from dyorc.supervision.channel import Message

@@ -6,7 +6,7 @@ import os
 import time
 
 from dyorc.ports import reserve_all
-from dyorc.services.stopping import StopSignals, before
+from dyorc.services.stop_signals import StopSignals, before
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.channel import Message
 from dyorc.supervision.console import StartProgress, report_error, say

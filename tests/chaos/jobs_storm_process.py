@@ -20,7 +20,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.store.opening import store_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
@@ -40,7 +40,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 async def _serve(part: Part) -> None:
-    repertoire = Repertoire.of([effects.noted])
+    repertoire = ModelRegistry.of([effects.noted])
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
     async with linked(repertoire, OrchestratorConfig(), site) as (orchestrator, _):

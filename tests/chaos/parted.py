@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LinkConfig
-from dyorc.leadership.whereabouts import Whereabouts
+from dyorc.leadership.leader_discovery import LeaderDiscovery
 from dyorc.orchestrator.answers import own_arrays
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
@@ -66,7 +66,7 @@ class Group:
 async def gateway(folder: Path, name: str, link: LinkConfig | None = None) -> AsyncGenerator[RemoteBackend]:
     """Runs a gateway's end while entered."""
     exchange = TensorExchange(name, NODE, FAST_TRANSPORT)
-    async with leases_of(f"sqlite:///{folder}/store.db") as leases, Whereabouts(leases, "default", 0.3) as leaders:
+    async with leases_of(f"sqlite:///{folder}/store.db") as leases, LeaderDiscovery(leases, "default", 0.3) as leaders:
         with exchange:
             tensors = Tensors(exchange)
             tensors.open()

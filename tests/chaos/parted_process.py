@@ -14,8 +14,8 @@ from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.leadership.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.remote.desk import Desk
-from dyorc.repertoire import Repertoire
+from dyorc.remote.gateway_server import GatewayServer
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.store.opening import leases_of
 from dyorc.transport.exchange import TensorExchange
@@ -27,7 +27,7 @@ NODE = "here"
 
 async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> None:
     """Stands by, leads, ends."""
-    repertoire = Repertoire.of(parted.ALL)
+    repertoire = ModelRegistry.of(parted.ALL)
     async with leases_of(f"sqlite:///{folder}/store.db") as leases, Leadership(leases, "default", lease_s) as leadership:
         await leadership.win()
         tensors = Tensors(TensorExchange(OWN, NODE, FAST_TRANSPORT.model_copy(update={"arena_folder": arenas})))
@@ -37,8 +37,8 @@ async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> N
         address = f"unix://{folder}/desk-{leadership.fence}"
         lead = replace(leadership.lead, is_sure=lambda: True) if is_stubborn else leadership.lead
         running = Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleet)
-        async with running as orchestrator, Desk(orchestrator, address, LinkConfig(), lead=lead) as desk:
-            leadership.announce(desk.address, node=NODE)
+        async with running as orchestrator, GatewayServer(orchestrator, address, LinkConfig(), lead=lead) as gateway_server:
+            leadership.announce(gateway_server.address, node=NODE)
             print(await leadership.lost(), file=sys.stderr)
             if is_stubborn:
                 await asyncio.Event().wait()

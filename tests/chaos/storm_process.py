@@ -22,7 +22,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
@@ -32,7 +32,7 @@ ORCHESTRATOR = "orchestrator"
 LINK = LinkConfig(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0, announce_interval_s=0.05, kill_after_s=1.5)
 REQUEST_TIMEOUT_S = 120.0
 
-_REPERTOIRE = Repertoire.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
+_REPERTOIRE = ModelRegistry.of([checksummed.checked, checksummed.made, checksummed.sent, checksummed.paired])
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -14,12 +14,12 @@ from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.engine.story import BatchTrace, CallTrace, Story, StoryReader
 from dyorc.errors import TransportError
-from dyorc.leadership.leader import Lead, Leader
-from dyorc.remote import stories
-from dyorc.remote.connection import Connection
-from dyorc.remote.desk import Desk
-from dyorc.remote.messages import Cancel, Hail, Refused, decode_from_orchestrator, encode
-from dyorc.repertoire import Repertoire
+from dyorc.leadership.leader import Leader, LeaderTerm
+from dyorc.remote import packing
+from dyorc.remote.gateway_server import GatewayServer
+from dyorc.remote.messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
+from dyorc.remote.orchestrator_connection import OrchestratorConnection
+from dyorc.repertoire import ModelRegistry
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import call
 from dyorc.transport.tiers import TensorHolder
@@ -104,14 +104,18 @@ async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_use
 
 async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
     heard: list[int] = []
-    lead = Lead(group="default", fence=1, is_sure=lambda: True, heard_of=heard.append)
-    repertoire = Repertoire.of([parted.squared])
+    lead = LeaderTerm(group="default", fence=1, is_sure=lambda: True, heard_of=heard.append)
+    repertoire = ModelRegistry.of([parted.squared])
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
     async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
-        desk = Desk(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
-        async with desk:
+        gateway_server = GatewayServer(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
+        async with gateway_server:
             said: list[str] = []
-            for frames in ([b"garbage"], [encode(Cancel(1))], [encode(Hail("g", TensorHolder("other", NODE, "a"), 0))]):
+            for frames in (
+                [b"garbage"],
+                [encode(CancelRequest(1))],
+                [encode(GatewayHello("g", TensorHolder("other", NODE, "a"), 0))],
+            ):
                 told = asyncio.Event()
 
                 def take(frames: Sequence[Frame], told: asyncio.Event = told) -> None:
@@ -120,38 +124,38 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
                     said.append(message.reason)
                     told.set()
 
-                link = call(desk.address, LinkConfig(), take, lambda reason: None)
+                link = call(gateway_server.address, LinkConfig(), take, lambda reason: None)
                 link.send(frames)
                 await asyncio.wait_for(told.wait(), 30)
                 link.close()
             assert "is not a message" in said[0]
-            assert "a stranger sent Cancel" in said[1]
+            assert "an unregistered gateway sent CancelRequest" in said[1]
             assert "holds tensors as 'other'" in said[2]
             holder = TensorHolder("gateway-1", NODE, "arena")
-            leader = Leader(group="default", fence=2, address=desk.address)
-            connection = Connection(leader, holder, lambda message, frames: None)
+            leader = Leader(group="default", fence=2, address=gateway_server.address)
+            connection = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises(TransportError, match="knows of fence 2, this orchestrator has 1"):
                 await connection.open(LinkConfig(), None, 2)
             connection.close()
             assert heard == [2]
-            assert not desk.num_gateways
+            assert not gateway_server.num_gateways
 
 
 async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> None:
     keys = ClusterKeys.generate()
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
-    repertoire = Repertoire.of([parted.squared])
+    repertoire = ModelRegistry.of([parted.squared])
     async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
-        desk = Desk(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
-        async with desk:
-            leader = Leader(group="default", fence=1, address=desk.address)
+        gateway_server = GatewayServer(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
+        async with gateway_server:
+            leader = Leader(group="default", fence=1, address=gateway_server.address)
             holder = TensorHolder("gateway-1", NODE, "arena")
-            stranger = Connection(leader, holder, lambda message, frames: None)
+            stranger = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises((TransportError, TimeoutError)):
                 await stranger.open(LinkConfig(), ClusterKeys.generate(), 0)
             stranger.close()
-            assert not desk.num_gateways
-            friend = Connection(leader, holder, lambda message, frames: None)
+            assert not gateway_server.num_gateways
+            friend = OrchestratorConnection(leader, holder, lambda message, frames: None)
             assert (await friend.open(LinkConfig(), keys, 0)).fence == 1
             friend.close()
 
@@ -166,8 +170,8 @@ def test_a_story_travels_between_clocks() -> None:
         story.ended(call_trace, 1200)
     story.ended_ns, story.is_answered = 1300, True
     found = Story(1, 5900)
-    values = msgspec.msgpack.decode(msgspec.msgpack.encode(stories.packed(story)))
-    stories.unpack_into(found, values, 5000, numbers_from=100)
+    values = msgspec.msgpack.decode(msgspec.msgpack.encode(packing.pack_trace(story)))
+    packing.unpack_trace_into(found, values, 5000, numbers_from=100)
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)

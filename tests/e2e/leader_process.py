@@ -17,10 +17,10 @@ from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
 from dyorc.configuration.reading import read_settings
 from dyorc.leadership.leadership import Leadership
-from dyorc.running import Running
-from dyorc.services.joining import network_of
-from dyorc.services.orchestrator.reception import reception
-from dyorc.services.programs import connect_ahead, deployed_beside, loaded, run_programs
+from dyorc.running import ServerRuntime
+from dyorc.services.cluster_setup import network_of
+from dyorc.services.orchestrator.gateway_listener import gateway_listener
+from dyorc.services.programs import connect_ahead, deployed_beside, load_targets, run_programs
 from dyorc.store.opening import store_of
 from tests.asking import submission
 
@@ -29,7 +29,7 @@ def _say(**values: Any) -> None:
     print(msgspec.json.encode(values).decode(), flush=True)
 
 
-async def _answer(running: Running, workflow: Workflow, seed: int) -> None:
+async def _answer(running: ServerRuntime, workflow: Workflow, seed: int) -> None:
     while True:
         try:
             outputs = await running.orchestrator.infer(submission(workflow, [np.array(seed)], (0.0,)))
@@ -45,7 +45,7 @@ async def _main(target: str) -> None:
     settings = read_settings()
     stdin = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    with loaded([target], settings) as what:
+    with load_targets([target], settings) as what:
         workflow = load(target)
         assert isinstance(workflow, Workflow)
         async with store_of(settings.store) as store, Leadership(store, settings.cluster.group, settings.cluster.lease_s) as held:
@@ -55,7 +55,7 @@ async def _main(target: str) -> None:
             _say(leads=fence)
             async with (
                 run_programs(what, settings, None, None, without_ray=False, lead=held.lead) as running,
-                reception(running.orchestrator, settings, held.lead, network_of(settings.cluster)) as desk,
+                gateway_listener(running.orchestrator, settings, held.lead, network_of(settings.cluster)) as desk,
             ):
                 held.announce(desk.address, running.address, running.orchestrator.tensors.exchange.holder.node)
                 async with deployed_beside(running) as deploy:
@@ -67,7 +67,7 @@ async def _main(target: str) -> None:
                     losing.cancel()
 
 
-async def _serve(running: Running, workflow: Workflow, stdin: asyncio.StreamReader) -> None:
+async def _serve(running: ServerRuntime, workflow: Workflow, stdin: asyncio.StreamReader) -> None:
     tasks = {asyncio.create_task(_say_ready(running))}
     _say(serves=True)
     while line := await stdin.readline():
@@ -75,7 +75,7 @@ async def _serve(running: Running, workflow: Workflow, stdin: asyncio.StreamRead
         tasks.add(asyncio.create_task(task))
 
 
-async def _say_ready(running: Running) -> None:
+async def _say_ready(running: ServerRuntime) -> None:
     status = running.orchestrator.status
     while not status.is_ready:
         await status.wait_for_change(0.1)

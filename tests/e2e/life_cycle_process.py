@@ -19,7 +19,7 @@ from dyorc.configuration.reading import read_settings
 from dyorc.launcher.head_start import HeadStart
 from dyorc.launcher.libraries import UserImports
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import ProgramSource
 from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
@@ -72,7 +72,7 @@ async def main() -> None:
         (program,) = workflow.programs
         source = ProgramSource(folder=os.getcwd(), target=_TARGET, program=program.name)
         imports = UserImports.since(frozenset(), [_TARGET])
-        async with on_ray(Repertoire.of([workflow]), {program: source}, read_settings(), imports, start) as running:
+        async with on_ray(ModelRegistry.of([workflow]), {program: source}, read_settings(), imports, start) as running:
             orchestrator = running.orchestrator
             await running.deploy()
             await scale_up_and_down(orchestrator, Clients(orchestrator, workflow))

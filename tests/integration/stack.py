@@ -44,7 +44,7 @@ from dyorc.gateway.shedding import Shedding
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.status import ProgramStatus, ReplicaState
@@ -96,7 +96,7 @@ def within(timeout_s: float) -> Terms:
 class Stack:
     """A running server. Replicas are started by the test that needs them."""
 
-    repertoire: Repertoire
+    repertoire: ModelRegistry
     orchestrator: Orchestrator
     address: str
     link: LinkConfig
@@ -216,7 +216,7 @@ async def running(
     It serves HTTP and, if asked for, gRPC; with a `store` it takes jobs too. Records of requests go to `recorder`;
     there are routes that show those in `records`.
     """
-    repertoire = Repertoire.of(targets)
+    repertoire = ModelRegistry.of(targets)
     gateway = gateway or GatewayConfig(port=0, drain_timeout_s=1)
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dyorc-"))

@@ -19,7 +19,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests import oip
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic, streaming
@@ -44,7 +44,7 @@ def answer(workflow: Workflow, inputs: Sequence[Array]) -> list[list[Array]]:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     """Serves two models, one of which streams."""
-    repertoire = Repertoire.of([arithmetic.quadruple, streaming.count_up])
+    repertoire = ModelRegistry.of([arithmetic.quadruple, streaming.count_up])
     fake = FakeBackend(repertoire, answer)
     backend: Backend = fake
     config = GatewayConfig(port=0, drain_timeout_s=1)

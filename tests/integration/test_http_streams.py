@@ -21,7 +21,7 @@ from dyorc.errors import InvalidInputError, ProgramError
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests import oip
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.fake_backend import FakeBackend
@@ -49,7 +49,7 @@ def run_here(workflow: Workflow, inputs: Sequence[oip.Array]) -> list[list[oip.A
 @pytest.fixture(scope="module")
 async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
     """Starts one server for this module."""
-    repertoire = Repertoire.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
+    repertoire = ModelRegistry.of([scripted.count, scripted.fill, arithmetic.sums, tensors.echo])
     backend = FakeBackend(repertoire, run_here, lambda workflow, inputs: found.script.play(workflow, inputs))
     config = GatewayConfig(port=0, drain_timeout_s=1)
     with contextlib.closing(InferenceService(backend, config)) as service:

@@ -21,7 +21,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.record import Origin, RequestRecord
 from tests.deadlines import TIMEOUT_S, wait_until_async
@@ -67,7 +67,7 @@ async def serving(file: Path) -> AsyncGenerator[Served]:
     (operator, may), (user, may_not), (guest, guests) = new_key(), new_key(), new_key()
     team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
     write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
-    repertoire = Repertoire.of([arithmetic.quadruple, arithmetic.sums])
+    repertoire = ModelRegistry.of([arithmetic.quadruple, arithmetic.sums])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     backend.now = BUSY
     config = GatewayConfig(port=0, drain_timeout_s=TIMEOUT_S, keys_file=str(file))

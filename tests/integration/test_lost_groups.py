@@ -22,7 +22,7 @@ from dyorc.offline.program import capture_inference
 from dyorc.offline.verify import proved
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from tests.asking import submission
@@ -68,7 +68,7 @@ def _assignment(folder: Path) -> ReplicaAssignment:
 async def test_why_a_group_is_lost_is_told_to_whoever_asked(folder: Path, client: ForkClient) -> None:
     assignment = _assignment(folder)
     site = Site(address=assignment.uplink.address, link=LinkConfig(), transport=assignment.uplink.transport, node="here")
-    async with linked(Repertoire.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked(ModelRegistry.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
         leader = client.fork(assignment, is_adopted=True)
         try:
             await wait_until_async(lambda: orchestrator.status.is_ready, "the group is there")

@@ -24,7 +24,7 @@ from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Answers, OnlyChild
 from dyorc.gateway.tenants import Tenant
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.bounded import MAX_TENANTS, OTHER
 from dyorc.telemetry.metrics.readings import Readings
@@ -129,7 +129,7 @@ class Others(OnlyChild):
 
 @contextlib.contextmanager
 def metrics_with(others: OnlyChild, config: GatewayConfig | None = None) -> Iterator[Metrics]:
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     with contextlib.closing(InferenceService(backend, config or GatewayConfig(port=0), others)) as service:
         yield Metrics(service, lambda readings: readings.add(catalogue.JOBS_SUBMITTED, 1))
@@ -166,7 +166,7 @@ async def test_with_keys_only_one_that_may_manage_sees_the_metrics_except_on_the
     keys = [msgspec.structs.replace(may, may_manage=True), may_not]
     write_tenants(tmp_path / "keys.json", [TenantRecord(name="team", keys=keys)])
     config = GatewayConfig(port=0, keys_file=str(tmp_path / "keys.json"))
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     with contextlib.closing(InferenceService(backend, config)) as service:
         metrics = Metrics(service)
@@ -185,7 +185,7 @@ async def test_with_keys_only_one_that_may_manage_sees_the_metrics_except_on_the
 
 async def test_without_metrics_there_is_no_route() -> None:
     config = GatewayConfig(port=0)
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     with contextlib.closing(InferenceService(backend, config)) as service:
         async with HttpServer(Gateway(service), config, None) as server, httpx.AsyncClient(trust_env=False) as client:
@@ -227,7 +227,7 @@ def test_many_tenants_make_a_bounded_number_of_series() -> None:
 
 async def test_a_process_that_is_still_starting_does_not_lose_what_the_one_before_it_had_counted() -> None:
     others = Others({}, {}, counted(7))
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     with contextlib.closing(InferenceService(backend, GatewayConfig(port=0), others)):
         assert others.counts()["metrics"] == counted(7)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from dyorc.config import CellsConfig, DeploymentConfig, LinkConfig, Settings, TransportConfig
-from dyorc.deploying.record import Record
+from dyorc.deploying.state import DeploymentState
 from dyorc.gateway.deployments import Order
 from dyorc.launcher.lasting import PersistentApplications
 from dyorc.launcher.plans import ReplicaSpecs
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.replica.assignment import ForkServerSpec, Uplink
 from dyorc.services.deployments import deploying
-from dyorc.services.programs import Loaded, loaded, run_programs
+from dyorc.services.programs import LoadedTargets, load_targets, run_programs
 from tests.e2e.updates import App
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def app(tmp_path: Path) -> Iterator[App]:
         sys.modules.pop(name, None)
 
 
-def plans_of(what: Loaded, code_on_disk: str) -> dict[str, str]:
+def plans_of(what: LoadedTargets, code_on_disk: str) -> dict[str, str]:
     """Returns what a leader with this code on its disk tells Serve of its programs."""
     uplink = Uplink(address="", link=LinkConfig(), transport=TransportConfig())
     plans = ReplicaSpecs(what.places, DeploymentConfig(), ForkServerSpec(folder=""), None, 1.0)
@@ -47,7 +47,7 @@ async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_program
     async def keep(text: bytes) -> None:
         notes.append(text)
 
-    with loaded([app.target], settings) as what:
+    with load_targets([app.target], settings) as what:
         before = plans_of(what, "of the first")
         async with (
             run_programs(what, settings, None, None, without_ray=True) as running,
@@ -56,7 +56,7 @@ async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_program
             app.write(2, lambda text: text + _NOTES_TURNS)
             await deployer.deploy(Order(target=app.target))
     app.write(3)  # not deployed
-    with loaded([app.target], settings, Record.of_json(notes[-1])) as again:
+    with load_targets([app.target], settings, DeploymentState.of_json(notes[-1])) as again:
         after = plans_of(again, "of the second")
     while_serving_s, _at_start_s = vars(sys).pop(_TURNS)
     assert while_serving_s < _CELLS_TURN_S, "the event loop does not wait long while code is imported"

@@ -18,7 +18,7 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Answers, OnlyChild
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
 from tests.deadlines import TIMEOUT_S
@@ -73,7 +73,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     file = tmp_path / "keys.toml"
     team = TenantRecord(name="team", keys=[msgspec.structs.replace(may, may_manage=True), may_not])
     write_tenants(file, [team, TenantRecord(name="guests", keys=[guests], models=["quadruple"])])
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     stores = RecordStore(RecordsConfig()), RecordStore(RecordsConfig())

@@ -13,7 +13,7 @@ import numpy as np
 from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests import oip
@@ -127,7 +127,7 @@ async def test_a_call_that_kills_every_replica_is_given_up_and_its_neighbours_ar
 async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
     """Replicas outlive the orchestrator: they announce themselves again and are used without a restart."""
     programs = (arithmetic.double, slow.resting_program)
-    repertoire = Repertoire.of([arithmetic.quadruple, slow.resting])
+    repertoire = ModelRegistry.of([arithmetic.quadruple, slow.resting])
     with tempfile.TemporaryDirectory(prefix="dyorc-") as folder:
         address = f"unix://{folder}/link"
         site = Site(address=address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")

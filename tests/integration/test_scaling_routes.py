@@ -19,7 +19,7 @@ from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
 
@@ -46,7 +46,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     file = tmp_path / "keys.toml"
     keys = [msgspec.structs.replace(may, may_manage=True), may_not]
     write_tenants(file, [TenantRecord(name="team", keys=keys)])
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, answer)
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     with contextlib.closing(InferenceService(backend, config)) as service:

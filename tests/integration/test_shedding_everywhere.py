@@ -21,7 +21,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.shedding import Shedding
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests import oip, oip_grpc
 from tests.fake_backend import FakeBackend
 from tests.slow_loops import Loop, busy
@@ -54,7 +54,7 @@ class Served:
 @pytest.fixture
 async def served(leaves_nothing: None) -> AsyncIterator[Served]:
     """Serves two models, one of which streams."""
-    repertoire = Repertoire.of([arithmetic.quadruple, streaming.count_up])
+    repertoire = ModelRegistry.of([arithmetic.quadruple, streaming.count_up])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [[X]])
     config = GatewayConfig(port=0, drain_timeout_s=1)
     with contextlib.closing(InferenceService(backend, config)) as service:

@@ -13,7 +13,7 @@ import pytest
 
 from dyorc import embedded
 from dyorc.config import GatewayConfig, Settings
-from dyorc.running import Running
+from dyorc.running import ServerRuntime
 from tests import oip, oip_grpc
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.server_process import target
@@ -59,7 +59,7 @@ def test_nobody_is_let_in_while_the_start_of_ray_cannot_be_broken_off(tmp_path: 
                 await may_end.wait()  # like a thread, it does not heed that it is cancelled
 
         @contextlib.asynccontextmanager
-        async def slow_to_deploy(*arguments: Any, **options: Any) -> AsyncGenerator[Running]:
+        async def slow_to_deploy(*arguments: Any, **options: Any) -> AsyncGenerator[ServerRuntime]:
             async with run_programs(*arguments, **options) as running:
                 yield replace(running, deploy=deploy)
 

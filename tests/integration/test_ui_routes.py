@@ -15,7 +15,7 @@ from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.ui_files import ui_files
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.deadlines import TIMEOUT_S
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
@@ -28,7 +28,7 @@ async def serving(file: Path, *, has_page: bool = True) -> AsyncIterator[httpx.A
     """Serves one model to those who have a key; yields a client without one."""
     _, key = new_key()
     write_tenants(file, [TenantRecord(name="team", keys=[key])])
-    repertoire = Repertoire.of([arithmetic.quadruple])
+    repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     with contextlib.closing(InferenceService(backend, config)) as service:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dyorc.config import Settings
-from dyorc.services.programs import loaded
+from dyorc.services.programs import load_targets
 
 APP = """
 import gc
@@ -38,6 +38,6 @@ def test_a_command_imports_no_library_that_it_may_not_need(module: str, slow: st
 def test_the_collector_rests_while_modules_are_imported(tmp_path: Path) -> None:
     file = tmp_path / "collected_app.py"
     file.write_text(APP)
-    with loaded([f"{file}:collecting"], Settings()):
+    with load_targets([f"{file}:collecting"], Settings()):
         assert sys.modules["collected_app"].IS_COLLECTING is False
         assert gc.isenabled()

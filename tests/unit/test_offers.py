@@ -13,7 +13,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.errors import InvalidInputError, NotReadyError, SizeLimitError, UnknownModelError
 from dyorc.gateway.catalog import Catalog
 from dyorc.offers import ModelKey, Offer, Offers
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.workflows import arithmetic, effects, streaming
 
 
@@ -33,7 +33,7 @@ def padded(
 
 def travelled(*targets: Workflow | Program) -> Catalog:
     """Returns the catalog of a gateway to which the offers of these targets have been sent."""
-    offers = Repertoire.of(targets).offers.all
+    offers = ModelRegistry.of(targets).offers.all
     return Catalog(Offers(msgspec.msgpack.decode(msgspec.msgpack.encode(offers), type=tuple[Offer, ...])))
 
 
@@ -97,7 +97,7 @@ def test_a_model_is_not_unknown_while_those_who_may_have_it_have_not_been_heard_
     catalog = Catalog(offers)
     with pytest.raises(NotReadyError, match=r"'classify' is not known yet.*\['nets', 'texts'\]"):
         catalog.model("classify")
-    offers.change(Repertoire.of([arithmetic.quadruple]).offers.all, unheard=["texts"])
+    offers.change(ModelRegistry.of([arithmetic.quadruple]).offers.all, unheard=["texts"])
     assert catalog.model(arithmetic.quadruple.name).name == arithmetic.quadruple.name
     with pytest.raises(NotReadyError, match=r"\['texts'\]"):
         catalog.model("classify")

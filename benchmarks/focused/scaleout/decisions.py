@@ -22,7 +22,7 @@ from dyorc.config import EngineConfig, OrchestratorConfig, TransportConfig
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
@@ -52,7 +52,7 @@ async def chain(x: Float[np.ndarray, "16"]) -> Float[np.ndarray, "16"]:
 
 async def measure(num_replicas: int, num_in_flight: int, duration_s: float) -> dict[str, float]:
     """Returns the figures."""
-    repertoire = Repertoire.of([chain])
+    repertoire = ModelRegistry.of([chain])
     status = StatusBoard(repertoire.programs)
     tensors = Tensors(TensorExchange(OWN, "bench", TransportConfig()))
     fleet = InstantFleet(repertoire.programs, num_replicas, status)

@@ -28,7 +28,7 @@ def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> S
     in_space = [index for index, axis in enumerate(axes) if not axis.is_time]
     if len(in_space) != 1:
         return None
-    placements = {name: _bare(placed.layout[in_space[0]]) for name, placed in plan.tensors.items()} | {"": REPLICATE}
+    placements = {name: without_sizes(placed.layout[in_space[0]]) for name, placed in plan.tensors.items()} | {"": REPLICATE}
     chosen: dict[str, Strategy] = {}
     for step in plan.steps:
         if isinstance(step, Apply) and step.node not in chosen:
@@ -73,6 +73,6 @@ def ratios_of(plan: Plan) -> tuple[float, ...] | None:
     return tuple(map(float, max(sizes, key=sum))) if sizes else None
 
 
-def _bare(placement: Placement) -> Placement:
+def without_sizes(placement: Placement) -> Placement:
     """A shard without its sizes."""
     return Shard(placement.dim) if isinstance(placement, Shard) else placement

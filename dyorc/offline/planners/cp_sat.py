@@ -55,12 +55,15 @@ _OUTCOMES = {
 }
 
 
-def solve(model: cp_model.CpModel, *, limit: float, on_objective: Callable[[float], None] | None = None) -> CpSatSolution:
+def solve(
+    model: cp_model.CpModel, *, limit: float, seed: int = 1, on_objective: Callable[[float], None] | None = None
+) -> CpSatSolution:
     """Searches for the best solution of a model.
 
     Args:
         model: Variables, constraints and maybe an objective.
         limit: CP-SAT's deterministic time: about as many seconds on a machine of today.
+        seed: Of the search.
         on_objective: Called with the objective of each better solution, from another thread.
 
     Raises:
@@ -68,7 +71,7 @@ def solve(model: cp_model.CpModel, *, limit: float, on_objective: Callable[[floa
     """
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
+    solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = limit
     solver.parameters.catch_sigint_signal = False  # Python's own handler raises KeyboardInterrupt here, in the main thread
     statuses: list[cp_model.CpSolverStatus] = []

@@ -7,17 +7,17 @@ import msgspec
 
 from dyorc.errors import InvalidInputError, UnknownModelError
 from dyorc.gateway.deployments import Order
-from dyorc.remote.orders import BeginEra, Orders
+from dyorc.remote.control_client import BeginEra, GroupControl
 
 
-class GroupDeployments:
+class ControlClient:
     """A gateway's `Deployments`.
 
     Args:
         groups: The ways to their orchestrators; if several groups have a model, the first of them is meant.
     """
 
-    def __init__(self, groups: Mapping[str, Orders]) -> None:
+    def __init__(self, groups: Mapping[str, GroupControl]) -> None:
         self._groups = groups
 
     def settle_by(self, begin_era: BeginEra) -> None:

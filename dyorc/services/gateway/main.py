@@ -8,21 +8,21 @@ from collections.abc import AsyncGenerator, Mapping
 from dyorc.config import Settings
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.services.cluster_setup import network_of, shared_store
 from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
 from dyorc.services.gateway.orchestrators import orchestrators
-from dyorc.services.intake import intake
-from dyorc.services.joining import network_of, shared_store
-from dyorc.services.place import Place
-from dyorc.services.served import Served
+from dyorc.services.peer_context import PeerContext
+from dyorc.services.request_pipeline import request_pipeline
+from dyorc.services.running_server import RunningServer
 from dyorc.telemetry.tracing.starting import tracing
 
 
 @contextlib.asynccontextmanager
 async def serve_gateway(
-    settings: Settings, place: Place | None = None, hurry: asyncio.Event | None = None
-) -> AsyncGenerator[Served]:
+    settings: Settings, place: PeerContext | None = None, hurry: asyncio.Event | None = None
+) -> AsyncGenerator[RunningServer]:
     """Serves clients while entered. There need not be any orchestrator yet.
 
     Args:
@@ -44,15 +44,15 @@ async def serve_gateway(
         backend, deployments, finish_reading = await stack.enter_async_context(orchestrators(settings, store, network))
         stack.push_async_callback(drain.finish, finish_reading)
         siblings = None if place is None else place.siblings
-        inlet = stack.enter_context(intake(backend, settings, siblings, traces))
+        inlet = stack.enter_context(request_pipeline(backend, settings, siblings, traces))
         deployments.settle_by(inlet.service.admission.begin_era)
         inlet.service.deployments = deployments
-        listener = None if place is None else await place.settle_in(inlet.service, settings.gateway)
+        listener = None if place is None else await place.join(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs, is_store_open=True))
         ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
         settle_garbage_collector()
         with drain:
-            yield Served(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)
+            yield RunningServer(ends.url, ends.grpc_address, inlet.service.catalog, backend.status, _no_complaints)
 
 
 async def _no_complaints() -> Mapping[str, str]:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
-from dyorc.leadership.whereabouts import Whereabouts
+from dyorc.leadership.leader_discovery import LeaderDiscovery
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
-from dyorc.remote.groups import GroupsBackend
+from dyorc.remote.groups_backend import GroupsBackend
 from dyorc.running import MACHINE
-from dyorc.services.gateway.deployments import GroupDeployments
+from dyorc.services.gateway.deployments import ControlClient
 from dyorc.store.leases import Leases
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
@@ -29,7 +29,7 @@ class Orchestrators(NamedTuple):
     """
 
     backend: Backend
-    deployments: GroupDeployments
+    deployments: ControlClient
     finish_reading: Callable[[float], Awaitable[None]]
 
 
@@ -53,10 +53,10 @@ async def orchestrators(settings: Settings, leases: Leases, network: NodeNetwork
         keys = None if network is None else network.secrets.keys
         backends: list[RemoteBackend] = []
         for group in settings.cluster.groups:
-            leaders = await stack.enter_async_context(Whereabouts(leases, group))
+            leaders = await stack.enter_async_context(LeaderDiscovery(leases, group))
             backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
         backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
-        deployments = GroupDeployments({one.group: one.orders for one in backends})
+        deployments = ControlClient({one.group: one.orders for one in backends})
 
         async def finish_reading(timeout_s: float) -> None:
             await asyncio.gather(*(one.finish_reading(timeout_s) for one in backends))

@@ -12,16 +12,16 @@ import structlog
 
 from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
-from dyorc.deploying.keeping import keeping, noted_in, noted_live
-from dyorc.deploying.record import Record, Version
+from dyorc.deploying.persistence import read_live_versions, read_stored_record, record_writer
+from dyorc.deploying.state import DeploymentState, Version
 from dyorc.errors import InvalidInputError, NotReadyError, StoreError
 from dyorc.gateway.deployments import Order
-from dyorc.leadership.leader import Lead
-from dyorc.remote.desk import Desk
-from dyorc.running import Running
+from dyorc.leadership.leader import LeaderTerm
+from dyorc.remote.gateway_server import GatewayServer
+from dyorc.running import ServerRuntime
 from dyorc.services.deployments import deploying
 from dyorc.services.orchestrator.live_versions import LiveVersions, since_their_return
-from dyorc.services.programs import Loaded, loaded
+from dyorc.services.programs import LoadedTargets, load_targets
 from dyorc.store.base import Notes
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -29,16 +29,16 @@ _log = structlog.get_logger("dyorc.orchestrator")
 _ASK_AGAIN_S = 0.2
 
 
-async def deployed_so_far(store: Notes, group: str) -> Record:
+async def read_deployed(store: Notes, group: str) -> DeploymentState:
     """Returns what a group has deployed, for a process that prepares to stand by. Without the store: nothing."""
     try:
-        return await noted_in(store, group)
+        return await read_stored_record(store, group)
     except StoreError as error:
         _log.warning("deployed_versions_unknown", error=error.detail)
-        return Record()
+        return DeploymentState()
 
 
-class Inherited(NamedTuple):
+class InheritedDeployments(NamedTuple):
     """What a leader finds in the store.
 
     Attributes:
@@ -46,16 +46,16 @@ class Inherited(NamedTuple):
         live: The versions that the leader before it had loaded. Gateways may come with requests of any of them.
     """
 
-    record: Record
+    record: DeploymentState
     live: Sequence[Version]
 
 
-async def inherited(store: Notes, group: str) -> Inherited:
+async def wait_for_deployed(store: Notes, group: str) -> InheritedDeployments:
     """Returns what a group has deployed. Waits for the store: whoever leads must not serve, or end, anything before it knows."""
     has_failed = False
     while True:
         try:
-            return Inherited(await noted_in(store, group), await noted_live(store, group))
+            return InheritedDeployments(await read_stored_record(store, group), await read_live_versions(store, group))
         except StoreError as error:
             if not has_failed:
                 _log.warning("store_waited_for", error=error.detail)
@@ -64,20 +64,26 @@ async def inherited(store: Notes, group: str) -> Inherited:
 
 
 @contextlib.contextmanager
-def as_deployed(what: Loaded, found: Inherited, settings: Settings) -> Generator[Loaded]:
+def load_inherited(what: LoadedTargets, found: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
     """Loads what was deployed while this process stood by, and what requests of before may need. The libraries that it needs are
     imported by now."""
     record, live = found
     if record.number == what.record.number and not record.left_over(live):
         yield what
         return
-    with loaded(what.targets, settings, record, live) as again:
+    with load_targets(what.targets, settings, record, live) as again:
         yield replace(again, modules=what.modules)
 
 
 @contextlib.asynccontextmanager
-async def changing(
-    what: Loaded, running: Running, settings: Settings, desk: Desk, store: Notes, lead: Lead, before: Record
+async def serve_deployments(
+    what: LoadedTargets,
+    running: ServerRuntime,
+    settings: Settings,
+    gateways: GatewayServer,
+    store: Notes,
+    lead: LeaderTerm,
+    before: DeploymentState,
 ) -> AsyncGenerator[None]:
     """Has gateways change what is deployed while entered.
 
@@ -85,14 +91,14 @@ async def changing(
         before: What the store had when this orchestrator began to lead.
     """
     live = LiveVersions(store, lead)
-    keep = _as_leader(keeping(store, lead.group, before, True), lead, live)
-    quiet = desk.clerk.begin_era if lead.fence == 1 else since_their_return(desk.clerk.begin_era, time.monotonic)
+    keep = _as_leader(record_writer(store, lead.group, before, True), lead, live)
+    quiet = gateways.control.begin_era if lead.fence == 1 else since_their_return(gateways.control.begin_era, time.monotonic)
     async with deploying(what, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
-        with desk.clerk.working_for(_Changer(deployer)):
+        with gateways.control.working_for(_Changer(deployer)):
             yield
 
 
-def _as_leader(keep: Keep, lead: Lead, live: LiveVersions) -> Keep:
+def _as_leader(keep: Keep, lead: LeaderTerm, live: LiveVersions) -> Keep:
     async def keep_if_sure(text: bytes) -> None:
         if not lead.is_sure():
             raise NotReadyError("another orchestrator may lead the group by now; nothing has changed")

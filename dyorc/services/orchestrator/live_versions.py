@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Callable
 
 import structlog
 
-from dyorc.deploying.keeping import note_live
-from dyorc.deploying.stage import Quiet, Stage
+from dyorc.deploying.loaded_versions import DrainCheck, LoadedVersions
+from dyorc.deploying.persistence import write_live_versions
 from dyorc.errors import StoreError
-from dyorc.leadership.leader import Lead
+from dyorc.leadership.leader import LeaderTerm
 from dyorc.store.base import Notes
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -26,15 +26,15 @@ class LiveVersions:
         lead: The leadership by which they are loaded.
     """
 
-    def __init__(self, store: Notes, lead: Lead) -> None:
+    def __init__(self, store: Notes, lead: LeaderTerm) -> None:
         self._store = store
         self._lead = lead
-        self._stage: Stage | None = None
+        self._stage: LoadedVersions | None = None
         self._noting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def of(self, stage: Stage) -> AsyncGenerator[None]:
+    async def of(self, stage: LoadedVersions) -> AsyncGenerator[None]:
         """Follows what is loaded while entered."""
         self._stage = stage
         stage.has_left = self._note_soon
@@ -54,7 +54,7 @@ class LiveVersions:
         """
         async with self._noting:  # one after the other, so that the last one has the last word
             if self._stage is not None and self._lead.is_sure():
-                await note_live(self._store, self._lead.group, self._stage.live)
+                await write_live_versions(self._store, self._lead.group, self._stage.live)
 
     def _note_soon(self) -> None:
         task = asyncio.get_running_loop().create_task(self._note_if_possible())
@@ -69,7 +69,7 @@ class LiveVersions:
             _log.warning("live_versions_not_noted", error=error.detail)
 
 
-def since_their_return(begin_era: Quiet, clock: Callable[[], float]) -> Quiet:
+def since_their_return(begin_era: DrainCheck, clock: Callable[[], float]) -> DrainCheck:
     """Returns what says whether requests of before have ended, also those of gateways that are about to come back from the last
     leader.
 

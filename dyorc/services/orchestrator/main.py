@@ -10,15 +10,15 @@ from rich.console import Console
 from dyorc.config import Settings
 from dyorc.errors import LeadLostError
 from dyorc.progress import show_progress
+from dyorc.services.cluster_setup import network_of, shared_store, steady_leadership
 from dyorc.services.drain import Drain
-from dyorc.services.joining import network_of, shared_store, steady_leadership
-from dyorc.services.orchestrator.deployments import as_deployed, changing, deployed_so_far, inherited
-from dyorc.services.orchestrator.duty import Duty
+from dyorc.services.orchestrator.deployments import load_inherited, read_deployed, serve_deployments, wait_for_deployed
+from dyorc.services.orchestrator.gateway_listener import gateway_listener
+from dyorc.services.orchestrator.leader_role import LeaderRole
 from dyorc.services.orchestrator.operations import operations
-from dyorc.services.orchestrator.reception import reception
-from dyorc.services.programs import connect_ahead, deployed_beside, head_start, loaded, run_programs
-from dyorc.services.served import until_ready
-from dyorc.services.stopping import StopSignals, before
+from dyorc.services.programs import connect_ahead, deployed_beside, head_start, load_targets, run_programs
+from dyorc.services.running_server import until_ready
+from dyorc.services.stop_signals import StopSignals, before
 from dyorc.telemetry.tracing.starting import tracing
 
 
@@ -41,31 +41,31 @@ async def serve_group(
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
-        what = stack.enter_context(loaded(targets, settings, await deployed_so_far(store, cluster.group)))
+        what = stack.enter_context(load_targets(targets, settings, await read_deployed(store, cluster.group)))
         leadership = await stack.enter_async_context(steady_leadership(settings))
-        duty = Duty(leadership)
+        duty = LeaderRole(leadership)
         if cluster.operations_port is not None:
             console.print(f"Operations on {await stack.enter_async_context(operations(duty, settings))}")
         await connect_ahead(settings, without_ray=without_ray)
         console.print(f"Standing by for group {cluster.group!r}")
         await leadership.win()
         began_s = time.monotonic()
-        found = await inherited(store, cluster.group)
-        what = stack.enter_context(as_deployed(what, found, settings))
+        found = await wait_for_deployed(store, cluster.group)
+        what = stack.enter_context(load_inherited(what, found, settings))
         running = await stack.enter_async_context(
             run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
-        desk = await stack.enter_async_context(reception(orchestrator, settings, leadership.lead, network))
-        changes = changing(what, running, settings, desk, store, leadership.lead, found.record)
+        gateways = await stack.enter_async_context(gateway_listener(orchestrator, settings, leadership.lead, network))
+        changes = serve_deployments(what, running, settings, gateways, store, leadership.lead, found.record)
         await stack.enter_async_context(changes)
-        leadership.announce(desk.address, running.address, orchestrator.tensors.exchange.holder.node)
+        leadership.announce(gateways.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))
         deploy = await stack.enter_async_context(deployed_beside(running))
         has_started()
         deploy()
-        console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {desk.address}")
+        console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {gateways.address}")
 
         async def serve() -> str:
             await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
@@ -75,6 +75,6 @@ async def serve_group(
 
         if not await before(signals.stop, serve()):
             console.print("Stopping ...")
-            await Drain(settings.gateway.drain_timeout_s, signals.hurry).finish(desk.drain)
+            await Drain(settings.gateway.drain_timeout_s, signals.hurry).finish(gateways.drain)
             return
     raise LeadLostError(await leadership.lost())

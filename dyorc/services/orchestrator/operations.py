@@ -18,7 +18,7 @@ from dyorc.off_loop import ThreadOffload
 from dyorc.ports import bind
 from dyorc.protocol import media_types
 from dyorc.protocol.routes import LIVE, METRICS, READY
-from dyorc.services.orchestrator.duty import Duty
+from dyorc.services.orchestrator.leader_role import LeaderRole
 from dyorc.telemetry.metrics.exposition import exposition
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 from dyorc.telemetry.metrics.process_source import read_own
@@ -28,7 +28,7 @@ _log = structlog.get_logger("dyorc.orchestrator")
 
 
 @contextlib.asynccontextmanager
-async def operations(duty: Duty, settings: Settings) -> AsyncGenerator[str]:
+async def operations(duty: LeaderRole, settings: Settings) -> AsyncGenerator[str]:
     """Serves that port while entered; yields its URL.
 
     Raises:
@@ -47,7 +47,7 @@ async def operations(duty: Duty, settings: Settings) -> AsyncGenerator[str]:
         yield server.url
 
 
-def _app(duty: Duty, sources: Sequence[Source], off_loop: ThreadOffload) -> Starlette:
+def _app(duty: LeaderRole, sources: Sequence[Source], off_loop: ThreadOffload) -> Starlette:
     async def live(_: Request) -> Response:
         return _json({"live": True})
 

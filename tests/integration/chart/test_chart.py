@@ -18,6 +18,7 @@ from tests.integration.chart import charts
 from tests.integration.chart.charts import Answer, Document, ask, examples
 
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.together,
     pytest.mark.skipif(not charts.is_there(), reason="Helm's engine is not installed: make .venv-helm/.made"),
 ]

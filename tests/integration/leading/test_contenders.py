@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dyorc.leadership.whereabouts import find_leader
+from dyorc.leadership.leader_discovery import find_leader
 from tests.deadlines import wait_until
 from tests.integration.leading.contender import contender
 

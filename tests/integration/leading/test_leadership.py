@@ -10,9 +10,9 @@ import redis.asyncio
 from structlog.testing import capture_logs
 
 from dyorc.leadership.leader import Leader, lease_of
+from dyorc.leadership.leader_discovery import LeaderDiscovery, find_leader
 from dyorc.leadership.leadership import Leadership
-from dyorc.leadership.steady import SteadyLeadership
-from dyorc.leadership.whereabouts import Whereabouts, find_leader
+from dyorc.leadership.leadership_thread import LeadershipThread
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.deadlines import wait_until_async
@@ -107,33 +107,33 @@ async def test_a_lead_lost_while_the_store_was_away_is_noticed_when_it_is_back(r
 
 
 async def test_followers_see_each_new_leader(tmp_path: Path) -> None:
-    async with SqliteStore(tmp_path / "s") as store, Whereabouts(store, "g", poll_s=0.05) as whereabouts:
-        waiting = asyncio.create_task(whereabouts.newer())
+    async with SqliteStore(tmp_path / "s") as store, LeaderDiscovery(store, "g", poll_s=0.05) as discovery:
+        waiting = asyncio.create_task(discovery.newer())
         async with Leadership(store, "g", LONG_S) as first:
             await first.win()
             assert (await store.lease("leader/g")).fence == 1
-            assert whereabouts.leader is None, "it is not ready yet"
+            assert discovery.leader is None, "it is not ready yet"
             announced = first.announce("tcp://here:1", "tcp://here:2", "node")
-            assert await waiting == announced == whereabouts.leader
+            assert await waiting == announced == discovery.leader
         async with Leadership(store, "g", LONG_S) as second:
-            assert whereabouts.leader == announced, "nobody better is known"
+            assert discovery.leader == announced, "nobody better is known"
             await second.win()
             announced = second.announce("tcp://there:1")
-            assert (await whereabouts.newer(than=1)) == announced
+            assert (await discovery.newer(than=1)) == announced
             assert announced.fence == 2
 
 
 async def test_followers_look_at_once_when_asked(tmp_path: Path) -> None:
     async with (
         SqliteStore(tmp_path / "s") as store,
-        Whereabouts(store, "g", poll_s=LONG_S) as whereabouts,
+        LeaderDiscovery(store, "g", poll_s=LONG_S) as discovery,
         Leadership(store, "g", LONG_S) as leadership,
     ):
         fence = await leadership.win()
         leader = Leader(group="g", fence=fence, address="unix:///here")
         await store.renew_lease("leader/g", leadership.owner, LONG_S, lease_of(leader))
-        whereabouts.look()
-        await wait_until_async(lambda: whereabouts.leader == leader, "it has looked")
+        discovery.look()
+        await wait_until_async(lambda: discovery.leader == leader, "it has looked")
 
 
 async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_above_all_that_are_known(tmp_path: Path) -> None:
@@ -148,23 +148,23 @@ async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_abov
 
 async def test_a_slow_clock_does_not_matter_since_followers_believe_the_higher_fence(tmp_path: Path) -> None:
     """It runs at a thousandth of the speed, so its owner feels sure for an hour."""
-    async with SqliteStore(tmp_path / "s") as store, Whereabouts(store, "g", poll_s=0.05) as whereabouts:
+    async with SqliteStore(tmp_path / "s") as store, LeaderDiscovery(store, "g", poll_s=0.05) as discovery:
         slow = Leadership(store, "g", _LEASE_S, lambda: time.monotonic() / 1000, is_alive=lambda: False)
         async with slow, Leadership(store, "g", _LEASE_S) as other:
             fence = await slow.win()
             await other.win()
             leader = other.announce("unix:///other")
             assert slow.is_sure
-            assert await whereabouts.newer(than=fence) == leader
+            assert await discovery.newer(than=fence) == leader
 
 
 async def test_a_workflow_that_computes_for_longer_than_the_lease_does_not_lose_the_lead(tmp_path: Path) -> None:
     """Nobody else may win meanwhile: the standby has a thread of its own, too."""
     setting, lease_s = f"sqlite://{tmp_path}/s", 3 * _LEASE_S  # a busy machine holds up a process for less than this
-    async with SteadyLeadership(setting, "g", lease_s, hang_limit_s=LONG_S) as leadership:
+    async with LeadershipThread(setting, "g", lease_s, hang_limit_s=LONG_S) as leadership:
         fence = await leadership.win()
         leader = leadership.announce("unix:///here")
-        async with SteadyLeadership(setting, "g", lease_s, hang_limit_s=LONG_S) as standby:
+        async with LeadershipThread(setting, "g", lease_s, hang_limit_s=LONG_S) as standby:
             waiting = asyncio.create_task(standby.win())
             await asyncio.sleep(0)
             time.sleep(1.5 * lease_s)  # noqa: ASYNC251 (the workflow)
@@ -178,7 +178,7 @@ async def test_a_workflow_that_computes_for_longer_than_the_lease_does_not_lose_
 
 async def test_a_loop_that_hangs_loses_the_lead(tmp_path: Path) -> None:
     setting = f"sqlite://{tmp_path}/s"
-    async with SteadyLeadership(setting, "g", _LEASE_S, hang_limit_s=0.5) as leadership, SqliteStore(tmp_path / "s") as store:
+    async with LeadershipThread(setting, "g", _LEASE_S, hang_limit_s=0.5) as leadership, SqliteStore(tmp_path / "s") as store:
         fence = await leadership.win()
         leadership.announce("unix:///here")
         time.sleep(3 * _LEASE_S)  # noqa: ASYNC251 (it hangs)

@@ -13,11 +13,11 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.config import OrchestratorConfig
-from dyorc.leadership.leader import Lead, Leader, lease_name, lease_of
+from dyorc.leadership.leader import Leader, LeaderTerm, lease_name, lease_of
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, OrchestratorGroup, Uplink
 from dyorc.replica.following import LeaderTracker
 from dyorc.replica.worker import Worker
@@ -63,12 +63,12 @@ class _Leaders:
     @asynccontextmanager
     async def leading(self, name: str, fence: int, plan: str = "") -> AsyncGenerator[Orchestrator]:
         """Runs one. The store does not know it yet."""
-        lead = Lead(group="g", fence=fence, is_sure=lambda: True, heard_of=self.heard_of.append)
+        lead = LeaderTerm(group="g", fence=fence, is_sure=lambda: True, heard_of=self.heard_of.append)
         site = Site(
             address=self.address(name), link=FAST_LINK, transport=FAST_TRANSPORT, node="here", lead=lead,
             plans={Counted.name: plan} if plan else {},
         )  # fmt: skip
-        async with linked(Repertoire.of([Counted]), OrchestratorConfig(), site) as (orchestrator, _):
+        async with linked(ModelRegistry.of([Counted]), OrchestratorConfig(), site) as (orchestrator, _):
             yield orchestrator
 
     async def tell(self, name: str, fence: int) -> None:

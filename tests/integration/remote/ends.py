@@ -9,7 +9,7 @@ from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
-from dyorc.remote.desk import Desk
+from dyorc.remote.gateway_server import GatewayServer
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
@@ -23,9 +23,9 @@ class Told:
         self.leader = leader
         self._changed = asyncio.Event()
 
-    def tell(self, desk: Desk, fence: int = 1, node: str = "here") -> None:
-        """From now on, whoever has this desk leads."""
-        self.leader = Leader(group=self.group, fence=fence, address=desk.address, node=node)
+    def tell(self, gateway_server: GatewayServer, fence: int = 1, node: str = "here") -> None:
+        """Makes the owner of this server the leader."""
+        self.leader = Leader(group=self.group, fence=fence, address=gateway_server.address, node=node)
         self._changed.set()
 
     def look(self) -> None:
@@ -40,11 +40,13 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def desk_of(orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None) -> AsyncGenerator[Desk]:
+async def gateway_server_of(
+    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None
+) -> AsyncGenerator[GatewayServer]:
     """Lets gateways ask an orchestrator while entered."""
     keys = None if network is None else network.secrets.keys
-    async with Desk(orchestrator, address, FAST_LINK, keys=keys) as desk:
-        yield desk
+    async with GatewayServer(orchestrator, address, FAST_LINK, keys=keys) as gateway_server:
+        yield gateway_server
 
 
 @contextlib.contextmanager

@@ -17,13 +17,13 @@ from dyorc.gateway.readiness import is_ready, require_ready
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.answers import own_arrays
 from dyorc.remote.backend import RemoteBackend
-from dyorc.remote.connection import Connection
-from dyorc.remote.groups import GroupsBackend
-from dyorc.remote.messages import Offered, Shown
-from dyorc.repertoire import Repertoire
+from dyorc.remote.groups_backend import GroupsBackend
+from dyorc.remote.messages import OffersUpdate, StatusUpdate
+from dyorc.remote.orchestrator_connection import OrchestratorConnection
+from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
-from tests.integration.remote.ends import Told, arena_of, desk_of
+from tests.integration.remote.ends import Told, arena_of, gateway_server_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, within
 from tests.workflows import parted
 
@@ -35,10 +35,10 @@ async def leading(leaders: Told, workflows: list[Workflow], folder: Path, fence:
     """Runs a group's orchestrator while entered."""
     address = f"unix://{folder}/{leaders.group}-{fence}"
     async with (
-        shared_cell(Repertoire.of(workflows), SETTINGS, "here", None) as orchestrator,
-        desk_of(orchestrator, address) as desk,
+        shared_cell(ModelRegistry.of(workflows), SETTINGS, "here", None) as orchestrator,
+        gateway_server_of(orchestrator, address) as gateway_server,
     ):
-        leaders.tell(desk, fence)
+        leaders.tell(gateway_server, fence)
         yield
 
 
@@ -129,10 +129,10 @@ async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serv
     leader = Leader(group="numbers", fence=1, address="unix:///nowhere", node="here")
     with arena_of("gateway-1") as tensors:
         backend = RemoteBackend(Told("numbers", leader), tensors, FAST_LINK)
-        backend._join(Connection(leader, tensors.exchange.holder, lambda message, frames: None), 1, 300.0)
+        backend._join(OrchestratorConnection(leader, tensors.exchange.holder, lambda message, frames: None), 1, 300.0)
         assert not backend.status.is_ready
-        backend._received(leader, Offered((), {}), ())
-        backend._received(leader, Shown({}), ())
+        backend._received(leader, OffersUpdate((), {}), ())
+        backend._received(leader, StatusUpdate({}), ())
         assert backend.status.is_ready, "nothing is served, and that is known"
 
 

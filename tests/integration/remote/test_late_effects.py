@@ -12,10 +12,10 @@ import dyorc
 from dyorc.cells.cell import shared_cell
 from dyorc.config import Settings
 from dyorc.orchestrator.answers import own_arrays
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
-from tests.integration.remote.ends import Told, desk_of, gateway
+from tests.integration.remote.ends import Told, gateway, gateway_server_of
 from tests.integration.stack import FAST_TRANSPORT
 
 pytestmark = pytest.mark.anyio
@@ -47,16 +47,16 @@ async def test_a_gateway_keeps_inputs_and_an_orchestrator_stays_until_effects_ha
     sums.clear()
     told = Told()
     async with (
-        shared_cell(Repertoire.of([halved]), Settings(transport=FAST_TRANSPORT), "here", None) as orchestrator,
-        desk_of(orchestrator, f"unix://{tmp_path}/desk") as desk,
+        shared_cell(ModelRegistry.of([halved]), Settings(transport=FAST_TRANSPORT), "here", None) as orchestrator,
+        gateway_server_of(orchestrator, f"unix://{tmp_path}/desk") as gateway_server,
         gateway(told) as backend,
     ):
-        told.tell(desk)
+        told.tell(gateway_server)
         await wait_until_async(lambda: backend.status.is_ready, "the programs are ready")
         (answer,) = await backend.infer(submission(halved, [LARGE]), take=own_arrays)
         np.testing.assert_array_equal(answer, LARGE / 2)
         reading = asyncio.create_task(backend.finish_reading(TIMEOUT_S))
-        draining = asyncio.create_task(desk.drain(TIMEOUT_S))
+        draining = asyncio.create_task(gateway_server.drain(TIMEOUT_S))
         done, _ = await asyncio.wait([reading, draining], timeout=0.2)
         assert not done
         may_run.set()

@@ -14,16 +14,16 @@ import pytest
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.answers import own_arrays
 from dyorc.orchestrator.tensors import Tensors
-from dyorc.remote import announcements
+from dyorc.remote import effect_announcements as announcements  # ALIAS
 from dyorc.remote.backend import RemoteBackend
-from dyorc.remote.connection import Connection
-from dyorc.remote.desk import Desk
-from dyorc.remote.messages import Answer, Ask, EffectAhead, FromOrchestrator, Known
+from dyorc.remote.gateway_server import GatewayServer
+from dyorc.remote.messages import AnswerMessage, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
+from dyorc.remote.orchestrator_connection import OrchestratorConnection
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.transport.codec import Frame
 from tests.asking import submission
 from tests.deadlines import wait_until_async
-from tests.integration.remote.ends import Told, arena_of, desk_of, gateway
+from tests.integration.remote.ends import Told, arena_of, gateway, gateway_server_of
 from tests.integration.stack import FAST_LINK, Stack, running, within
 from tests.workflows import arithmetic, parted, slow
 
@@ -34,7 +34,7 @@ class Scene(NamedTuple):
     """A gateway's end, and what is behind it."""
 
     stack: Stack
-    desk: Desk
+    gateway_server: GatewayServer
     backend: RemoteBackend
 
 
@@ -42,12 +42,12 @@ class Scene(NamedTuple):
 async def scene(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     address = f"unix://{tmp_path_factory.mktemp('desk')}/desk"
     targets = [slow.gated, parted.noted, arithmetic.quadruple]
-    async with running(targets) as stack, desk_of(stack.orchestrator, address) as desk:
+    async with running(targets) as stack, gateway_server_of(stack.orchestrator, address) as gateway_server:
         leaders = Told()
-        leaders.tell(desk)
+        leaders.tell(gateway_server)
         async with gateway(leaders) as backend:
             await wait_until_async(lambda: backend.status.programs and backend.status.is_ready, "programs are loaded")
-            yield Scene(stack, desk, backend)
+            yield Scene(stack, gateway_server, backend)
 
 
 def vector(number: int) -> np.ndarray:
@@ -78,7 +78,7 @@ async def test_a_request_that_was_given_up_is_gone_from_the_engine(scene: Scene,
 
 async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(scene: Scene, tmp_path: Path) -> None:
     orchestrator = scene.stack.orchestrator
-    command = [sys.executable, "-m", "tests.integration.remote.gateway_process", scene.desk.address, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.integration.remote.gateway_process", scene.gateway_server.address, str(tmp_path)]
     command += map(str, range(10, 15))
     process = subprocess.Popen(command, cwd=_REPOSITORY)  # noqa: ASYNC220 (it is killed and waited for like others)
     try:
@@ -92,7 +92,7 @@ async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(scen
         process.wait()
     await wait_until_async(lambda: orchestrator.num_requests == 1, "its requests are forgotten")
     assert orchestrator.tensors.holder("gateway-that-is-killed") is None
-    assert scene.desk.num_gateways == 1
+    assert scene.gateway_server.num_gateways == 1
     assert not own.done()
     (tmp_path / "open").touch()
     assert await own == 2
@@ -104,8 +104,8 @@ class SilentGateway:
     """A gateway that asks for `noted`, and does not say that it knows of an effect before it is told to."""
 
     def __init__(self, scene: Scene, tensors: Tensors, folder: Path) -> None:
-        leader = Leader(group="default", fence=1, address=scene.desk.address, node="here")
-        self.connection = Connection(leader, tensors.exchange.holder, self._receive)
+        leader = Leader(group="default", fence=1, address=scene.gateway_server.address, node="here")
+        self.connection = OrchestratorConnection(leader, tensors.exchange.holder, self._receive)
         self.announced: list[int] = []
         self.answered: set[int] = set()
         self._tensors = tensors
@@ -118,21 +118,21 @@ class SilentGateway:
         for number in numbers:
             asked = submission(parted.noted, [np.asarray(number)], (str(self._folder),))
             headers, frames, _ = self._tensors.pack([self._tensors.keep_all(asked.inputs)])
-            self.connection.send(Ask(number, *asked.model, tuple(headers), asked.statics, 60.0), frames)
+            self.connection.send(SubmitRequest(number, *asked.model, tuple(headers), asked.statics, 60.0), frames)
         await wait_until_async(lambda: self.announced, "an effect is announced")
 
     def speak(self) -> None:
         """Says what it was asked to say, and from now on at once."""
         self._is_silent = False
         for number in self.announced:
-            self.connection.send(Known(number))
+            self.connection.send(EffectAck(number))
 
     def _receive(self, message: FromOrchestrator, frames: Sequence[Frame]) -> None:
         if isinstance(message, EffectAhead):
             self.announced.append(message.number)
             if not self._is_silent:
-                self.connection.send(Known(message.number))
-        elif isinstance(message, Answer):
+                self.connection.send(EffectAck(message.number))
+        elif isinstance(message, AnswerMessage):
             self.answered.add(message.request_id)
 
 
@@ -165,7 +165,7 @@ async def test_a_gateway_that_does_not_know_of_an_effect_holds_up_only_itself(sc
         silent.connection.close()
         assert sorted((tmp_path / "runs").read_text().split()) == sorted(map(str, (1, 2, 3, *range(10, 20)))), "each once"
     assert not scene.stack.orchestrator.num_requests
-    await wait_until_async(lambda: scene.desk.num_gateways == 1, "it is gone")
+    await wait_until_async(lambda: scene.gateway_server.num_gateways == 1, "it is gone")
 
 
 class Shelf:

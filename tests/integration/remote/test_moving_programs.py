@@ -12,10 +12,10 @@ from dyorc.cells.cell import shared_cell
 from dyorc.cells.hosted import HostedProgram
 from dyorc.config import Settings
 from dyorc.orchestrator.answers import own_arrays
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import wait_until_async
-from tests.integration.remote.ends import Told, desk_of, gateway
+from tests.integration.remote.ends import Told, gateway, gateway_server_of
 from tests.integration.stack import FAST_TRANSPORT
 
 pytestmark = pytest.mark.anyio
@@ -50,11 +50,11 @@ async def test_no_effect_is_lost_or_repeated_when_its_program_moves(monkeypatch:
     monkeypatch.setattr(HostedProgram, "_settle", settle_and_move)
     settings, told = Settings(transport=FAST_TRANSPORT), Told()
     async with (
-        shared_cell(Repertoire.of([noting]), settings, "here", None) as orchestrator,
-        desk_of(orchestrator, f"unix://{tmp_path}/desk") as desk,
+        shared_cell(ModelRegistry.of([noting]), settings, "here", None) as orchestrator,
+        gateway_server_of(orchestrator, f"unix://{tmp_path}/desk") as gateway_server,
         gateway(told) as backend,
     ):
-        told.tell(desk)
+        told.tell(gateway_server)
         await wait_until_async(lambda: backend.status.is_ready, "the program is ready")
 
         async def ask(number: int) -> int:

@@ -20,7 +20,7 @@ from dyorc.transport.zmq_tensors import ZmqTier
 from tests.asking import submission
 from tests.certificates import Authority
 from tests.deadlines import wait_until_async
-from tests.integration.remote.ends import Told, desk_of, gateway
+from tests.integration.remote.ends import Told, gateway, gateway_server_of
 from tests.integration.stack import FAST_TRANSPORT, running, within
 from tests.workflows import large
 
@@ -54,9 +54,9 @@ async def test_large_tensors_go_between_gateway_and_replica_by_grpc_with_tls(aut
     leaders, x = Told(), np.ones(4_000_000, np.uint8)
     async with (
         running([large.whole, large.summed], network=NETWORK, transport=signed(authority, "replica")) as stack,
-        desk_of(stack.orchestrator, "tcp://127.0.0.1:*", NETWORK) as desk,
+        gateway_server_of(stack.orchestrator, "tcp://127.0.0.1:*", NETWORK) as gateway_server,
     ):
-        leaders.tell(desk)
+        leaders.tell(gateway_server)
         async with gateway(leaders, "gateway-1", "there", NETWORK, signed(authority, "gateway")) as backend:
             await wait_until_async(lambda: backend.status.programs and backend.status.is_ready, "programs are loaded")
             (total,) = await backend.infer(submission(large.summed, [x], (), within(60)), take=own_arrays)

@@ -11,7 +11,7 @@ from dyorc.remote.backend import RemoteBackend
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from tests.asking import submission
 from tests.deadlines import wait_until_async
-from tests.integration.remote.ends import Told, desk_of, gateway
+from tests.integration.remote.ends import Told, gateway, gateway_server_of
 from tests.integration.stack import Stack, running, within
 from tests.workflows import arithmetic, large, streaming
 
@@ -31,10 +31,10 @@ async def parted(leaves_nothing: None) -> AsyncIterator[Parted]:
     targets = [arithmetic.quadruple, large.whole, large.summed, streaming.ramps]
     async with (
         running(targets, network=network) as stack,
-        desk_of(stack.orchestrator, "tcp://127.0.0.1:*", network) as desk,
+        gateway_server_of(stack.orchestrator, "tcp://127.0.0.1:*", network) as gateway_server,
     ):
         leaders = Told()
-        leaders.tell(desk)
+        leaders.tell(gateway_server)
         async with gateway(leaders, node="there", network=network) as backend:
             await wait_until_async(lambda: backend.status.programs and backend.status.is_ready, "programs are loaded")
             yield Parted(stack, backend)

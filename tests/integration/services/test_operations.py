@@ -8,7 +8,7 @@ import httpx
 
 from dyorc.config import ClusterConfig, Settings
 from dyorc.leadership.leadership import Leadership
-from dyorc.services.orchestrator.duty import Duty
+from dyorc.services.orchestrator.leader_role import LeaderRole
 from dyorc.services.orchestrator.operations import operations
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
@@ -19,7 +19,7 @@ SETTINGS = Settings(cluster=ClusterConfig(operations_port=0))
 
 
 @contextlib.asynccontextmanager
-async def client_of(duty: Duty) -> AsyncGenerator[httpx.AsyncClient]:
+async def client_of(duty: LeaderRole) -> AsyncGenerator[httpx.AsyncClient]:
     """Returns a client of the operations port of an orchestrator."""
     async with (
         operations(duty, SETTINGS) as url,
@@ -30,7 +30,7 @@ async def client_of(duty: Duty) -> AsyncGenerator[httpx.AsyncClient]:
 
 async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = Duty(leadership)
+        duty = LeaderRole(leadership)
         async with client_of(duty) as client:
             assert (await client.get("/v2/health/live")).status_code == 200
             found = await client.get("/v2/health/ready")
@@ -42,7 +42,7 @@ async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
 async def test_a_leader_is_ready_when_its_programs_are(tmp_path: Path) -> None:
     status = StatusBoard([double])
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = Duty(leadership)
+        duty = LeaderRole(leadership)
         await leadership.win()
         async with client_of(duty) as client:
             with duty.serving(status):

@@ -13,8 +13,8 @@ from dyorc.authoring import import_scan
 from dyorc.authoring.loading import name_in
 from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
-from dyorc.deploying.record import Record
-from dyorc.deploying.starting import begun
+from dyorc.deploying.initial_versions import load_initial_versions
+from dyorc.deploying.state import DeploymentState
 from dyorc.errors import ModuleImportError
 
 _APP = """
@@ -149,6 +149,6 @@ def test_a_file_is_parsed_once_for_all_of_its_targets(tmp_path: Path, monkeypatc
         return ast.parse(text)
 
     monkeypatch.setattr(import_scan, "ast", type("Ast", (), {**vars(ast), "parse": staticmethod(parse)}))
-    with begun([f"{place}:m{n}" for n in range(30)], Record(), {}) as (versions, _):
+    with load_initial_versions([f"{place}:m{n}" for n in range(30)], DeploymentState(), {}) as (versions, _):
         assert len(versions) == 30
     assert sum("m29" in text for text in parsed) == 1

@@ -16,7 +16,7 @@ from dyorc.cells.cell import cell
 from dyorc.cells.hosted import NUM_COMPARED
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder
@@ -29,7 +29,7 @@ async def celled(*targets: Program | Workflow, arena_bytes: int = 2**20, **setti
     """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes)
-    async with cell(Repertoire.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
+    async with cell(ModelRegistry.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
         await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
         yield orchestrator
 

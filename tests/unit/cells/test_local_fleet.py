@@ -21,7 +21,7 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import ProgramState
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -222,7 +222,7 @@ async def test_a_program_that_can_never_be_loaded_fails_its_requests_and_no_othe
 
     broken = program_of(make)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    programs = Repertoire.of((broken, arithmetic.double))
+    programs = ModelRegistry.of((broken, arithmetic.double))
     async with cell(programs, OrchestratorConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
         np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
         with pytest.raises(ProgramLoadError, match="no weights"):
@@ -411,7 +411,7 @@ async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped()
     has_begun, is_open = threading.Event(), threading.Event()
     program = program_of(lambda: has_begun.set() or (is_open.wait(60) and (lambda x: x + 1)))
     config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell(Repertoire.of([program]), OrchestratorConfig(), transport, config) as orchestrator:
+    async with cell(ModelRegistry.of([program]), OrchestratorConfig(), transport, config) as orchestrator:
         status = orchestrator.status.programs["tried"]
         await wait_until_async(has_begun.is_set, "it is being loaded")
         orchestrator.want("tried", 0, 0)

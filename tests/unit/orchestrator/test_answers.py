@@ -7,9 +7,9 @@ import pytest
 import structlog
 
 from dyorc.errors import InternalError
-from dyorc.orchestrator.answers import Answers
+from dyorc.orchestrator.answers import LocalAnswers
 from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.pending import Pending
+from dyorc.orchestrator.pending import RequestInFlight
 
 
 class Faulty:
@@ -27,9 +27,9 @@ class Faulty:
 @pytest.mark.parametrize("error", [None, InternalError("it failed")])
 def test_the_record_of_a_request_ends_even_if_its_receiver_raises(error: Exception | None) -> None:
     tensors: Any = SimpleNamespace()
-    answers, ends = Answers(tensors, lambda event: None), list[Exception | None]()
+    answers, ends = LocalAnswers(tensors, lambda event: None), list[Exception | None]()
     recorded: Any = SimpleNamespace(end=ends.append)
-    pending = [Pending(Faulty(), InputsIdentity("", (), ()), recorded) for _ in range(2)]
+    pending = [RequestInFlight(Faulty(), InputsIdentity("", (), ()), recorded) for _ in range(2)]
     with structlog.testing.capture_logs() as logs:
         for number, each in enumerate(pending):
             answers.open(number, each)

@@ -18,7 +18,7 @@ from dyorc.errors import InternalError, ProgramError, SuspectInputError, Transpo
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -37,7 +37,7 @@ async def served(
 ) -> AsyncGenerator[tuple[Orchestrator, InMemoryFleet]]:
     """Serves one workflow or program; at its end all memory has to be free."""
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=inline_limit_bytes))
-    repertoire = Repertoire.of([target])
+    repertoire = ModelRegistry.of([target])
     in_memory = InMemoryFleet(repertoire.programs, tensors)
     fleet: Fleet = in_memory
     config = OrchestratorConfig()

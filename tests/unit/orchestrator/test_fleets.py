@@ -11,7 +11,7 @@ from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.orchestrator.tensors import OWN, Tensors
-from dyorc.repertoire import Repertoire
+from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -29,7 +29,7 @@ async def served(folder: Path) -> AsyncGenerator[tuple[Orchestrator, InMemoryFle
     """Serves two programs, each in a fleet of its own."""
     tensors = Tensors(exchange(str(folder), OWN, inline_limit_bytes=0))
     first, second = InMemoryFleet([double], tensors), InMemoryFleet([add_up], tensors)
-    repertoire = Repertoire.of([double, add_up])
+    repertoire = ModelRegistry.of([double, add_up])
     fleets = Fleets([first, second])
     status = StatusBoard(repertoire.programs)
     async with Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleets) as orchestrator:

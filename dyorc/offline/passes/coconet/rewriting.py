@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from dyorc.errors import PlanError
 from dyorc.offline.passes.coconet.producers import producers_of
 from dyorc.offline.plan import Algorithm, Apply, Collective, CollectiveKind, Kernel, Layout, MeshAxis, Overlap, Placed, Plan, Step
-from dyorc.offline.plan.adapters import Adapters, Tensor, bytes_moved, inner_cut
+from dyorc.offline.plan.adapters import Adapters, bytes_moved, inner_cut, tensor_of
 from dyorc.offline.plan.kernels import is_pointwise, ring_order
 from dyorc.offline.plan.steps import kind_between
 from dyorc.offline.program import REPLICATE, Partial, Placement, Replicate, Shard, Strategy, TensorProgram, axes_of, strategies_of
-from dyorc.offline.program.graph import renamed, type_sizes
+from dyorc.offline.program.graph import renamed
 
 
 class Rewriting:
@@ -266,10 +266,9 @@ class Rewriting:
     def _sliced(self, placed: Placed, index: int, wanted: int | None) -> Layout:
         """The layout with slices along an axis of the mesh: of the wanted dimension, or of the one that has most units."""
         value, mesh = self._program.values[placed.value], self._plan.meshes[placed.mesh]
-        units = tuple(n // max(self._axes.extent_of(value.name, dim), 1) if n else 1 for dim, n in enumerate(value.shape))
-        tensor = Tensor(value.shape, units, type_sizes[value.dtype])
+        tensor = tensor_of(self._program, self._axes, value.name)
         dims = range(len(value.shape)) if wanted is None else [wanted] if wanted < len(value.shape) else []
-        for dim in sorted(dims, key=lambda dim: -(value.shape[dim] // units[dim])):
+        for dim in sorted(dims, key=lambda dim: -(value.shape[dim] // tensor.units[dim])):
             shard = Adapters(bytes_moved).shard(tensor, mesh, placed.layout[:index], dim)
             if shard and inner_cut(placed.layout, index, shard) is None:
                 return (*placed.layout[:index], shard, *placed.layout[index + 1 :])

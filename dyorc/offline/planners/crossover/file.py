@@ -91,8 +91,8 @@ def read_merged(path: Path) -> MergedJobs:
     except msgspec.MsgspecError as error:
         raise PlanError(f"{path}: these are no merged plans, or only a part of them: {error}") from error
     if (document.format, document.version) != (FORMAT, VERSION):
-        found = f"{document.format!r}, version {document.version}"
-        raise PlanError(f"{path}: expected format {FORMAT!r}, version {VERSION}, and found {found}: merge the plans again")
+        actual = f"{document.format!r}, version {document.version}"
+        raise PlanError(f"{path}: expected format {FORMAT!r}, version {VERSION}, and found {actual}: merge the plans again")
     if (digest := _digest(document)) != document.digest:
         raise PlanError(
             f"{path}: the merged plans were changed after they were written: expected digest {document.digest!r}, "
@@ -103,9 +103,10 @@ def read_merged(path: Path) -> MergedJobs:
             name=row.name,
             plan=plan_from_json(bytes(row.plan).decode()),
             phases=tuple(
-                JobPhase(resource=Resource[one.resource.upper()], begins=one.begins, seconds=one.seconds) for one in row.phases
+                JobPhase(resource=Resource[phase.resource.upper()], begins=phase.begins, seconds=phase.seconds)
+                for phase in row.phases
             ),
-            starts=tuple(one.start for one in row.phases),
+            starts=tuple(phase.start for phase in row.phases),
         )
         for row in document.jobs
     )

@@ -32,13 +32,13 @@ def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, number
     """Reads off a solution what each node does and which forms of each value there are."""
     chosen = {choice.name: (choice.alternatives[number], number) for choice, number in zip(problem.choices, numbers, strict=True)}
     made: dict[str, int] = {}
-    asked: dict[str, int] = {}
+    requested: dict[str, int] = {}
     for alternative, _ in chosen.values():
         made |= alternative.outputs
         for name, form in alternative.inputs:
-            asked[name] = asked.get(name, 0) | 1 << form
+            requested[name] = requested.get(name, 0) | 1 << form
     strategies = {node.name: space.strategies[node.name][chosen[node.name][1]] for node in space.program.nodes}
-    return DistributedProgram(strategies=strategies, made=made, requested=asked)
+    return DistributedProgram(strategies=strategies, made=made, requested=requested)
 
 
 def plan_of(

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
+from dyorc.offline.planners.assignment import without_sizes
 from dyorc.offline.planners.hidup.costs import TimedTensor
 from dyorc.offline.planners.hidup.halves import Halves
-from dyorc.offline.program import REPLICATE, Node, Placement, Shard, Strategy, TensorProgram, ValueKind
+from dyorc.offline.program import REPLICATE, Node, Placement, Strategy, TensorProgram, ValueKind
 from dyorc.offline.program.graph import Phase
 
 
@@ -148,9 +149,4 @@ class _Listing:
 
     def _fits(self, node: Node, strategy: Strategy) -> bool:
         pairs = [(n, p) for n, p in zip(node.outputs, strategy.outputs, strict=True) if n in self._hints]
-        return all(_bare(self._hints[name]) == placement for name, placement in pairs)
-
-
-def _bare(placement: Placement) -> Placement:
-    """A shard without its sizes."""
-    return Shard(placement.dim) if isinstance(placement, Shard) else placement
+        return all(without_sizes(self._hints[name]) == placement for name, placement in pairs)

@@ -7,16 +7,14 @@ with these. With shares, it is also decided how each machine's way out is divide
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ortools.sat.python import cp_model
 
 from dyorc.offline.plan import SearchEnd
-from dyorc.offline.planners.ending import end_of
+from dyorc.offline.planners import cp_sat
 from dyorc.offline.planners.joint.heuristics import PlacedSchedule, PlacementProblem
 from dyorc.offline.planners.joint.schedule import LinkModel, Rates, schedule
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
 
 _TICKS = 20_000
 """Of the first answer's seconds."""
@@ -71,8 +69,6 @@ def solve(
 
 class _Model:
     def __init__(self, placing: PlacementProblem, begin: PlacedSchedule, num_shares: int) -> None:
-        from ortools.sat.python import cp_model
-
         self._placing = placing
         self._work = placing.work
         self._wires = placing.wires
@@ -90,35 +86,32 @@ class _Model:
         self._build()
 
     def solve(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
-        from ortools.sat.python import cp_model
+        def on_objective(ticks: float) -> None:
+            if heard:
+                heard(ticks * self._tick_s)
 
-        solver: Any = cp_model.CpSolver()
-        solver.parameters.max_deterministic_time = max_work
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = seed
-        solver.parameters.catch_sigint_signal = False
-        status, ended = _run(solver, self._model, _Listener.callback(heard, self._tick_s))
-        bound_s = max(solver.best_objective_bound, 0.0) * self._tick_s
+        solution = cp_sat.solve(self._model, limit=max_work, seed=seed, on_objective=on_objective)
+        bound_s = max(solution.bound, 0.0) * self._tick_s
         placed, rates = self._begin, self._first_rates()
-        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            better, found_rates = self._answer(solver)
+        if solution.has_solution:
+            better, found_rates = self._answer(solution.value)
             if better.total_s < placed.total_s:
                 placed, rates = better, found_rates
         return ProvedPlacement(
             placed=placed,
             rates=rates,
             bound_s=min(bound_s, placed.total_s),
-            is_optimal=status == cp_model.OPTIMAL,
-            ended=ended,
+            is_optimal=solution.outcome is cp_sat.SolverStatus.OPTIMAL,
+            ended=solution.ended,
         )
 
-    def _answer(self, solver: Any) -> tuple[PlacedSchedule, Rates | None]:
-        placement = tuple(next(rank for rank in self._ranks if solver.boolean_value(row[rank])) for row in self._on)
+    def _answer(self, value: Callable[[Any], int]) -> tuple[PlacedSchedule, Rates | None]:
+        placement = tuple(next(rank for rank in self._ranks if value(row[rank])) for row in self._on)
         rates, wires = None, self._wires
         if self._num_shares:
-            rates = {pair: self._rate(pair, solver.value(share)) for pair, share in self._shares.items()}
+            rates = {pair: self._rate(pair, value(share)) for pair, share in self._shares.items()}
             wires = LinkModel(self._placing.cluster, rates)
-        starts = [-float(solver.value(start)) for start in self._starts]
+        starts = [-float(value(start)) for start in self._starts]
         ways = (starts, self._placing.priority)
         schedules = [schedule(self._work, placement, wires, priority) for priority in ways]
         return PlacedSchedule(placement=placement, schedule=min(schedules, key=lambda each: each.total_s)), rates
@@ -239,34 +232,3 @@ class _Model:
 
     def _bool(self, name: str) -> Any:
         return self._model.new_bool_var(name)
-
-
-class _Listener:
-    """Makes the solver's callback for better answers."""
-
-    @staticmethod
-    def callback(heard: Callable[[float], None] | None, tick_s: float) -> "cp_model.CpSolverSolutionCallback":
-        from ortools.sat.python import cp_model
-
-        class Callback(cp_model.CpSolverSolutionCallback):
-            def on_solution_callback(self) -> None:
-                if heard:
-                    heard(self.objective_value * tick_s)
-
-        return Callback()
-
-
-def _run(solver: Any, model: Any, listener: Any) -> tuple[Any, SearchEnd]:
-    """Solves in a thread, so that Ctrl-C reaches this one: it ends the search with the best answer so far."""
-    statuses: list[Any] = []
-    thread = Thread(target=lambda: statuses.append(solver.solve(model, listener)), daemon=True)
-    thread.start()
-    ended = SearchEnd.FINISHED
-    while thread.is_alive():
-        try:
-            thread.join(0.2)
-        except KeyboardInterrupt as stop:
-            ended = end_of(stop)
-            listener.stop_search()
-            solver.stop_search()
-    return statuses[0], ended

@@ -1,10 +1,9 @@
 """How long it takes to bring a value from one mesh and placement into another, by the paths that the plan will take."""
 
 from dyorc.offline.plan import Mesh, MeshAxis
-from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, seconds_on
+from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, seconds_on, tensor_of
 from dyorc.offline.planners.tag.actions import Ranks, SearchContext
 from dyorc.offline.program import REPLICATE, Placement, Shard
-from dyorc.offline.program.graph import type_sizes
 
 
 class RedistributionCosts:
@@ -24,9 +23,7 @@ class RedistributionCosts:
     def _tensor(self, name: str) -> Tensor:
         tensor = self._tensors.get(name)
         if tensor is None:
-            value, axes = self._scene.program.values[name], self._scene.choices.axes
-            units = tuple(n // max(axes.extent_of(name, dim), 1) if n else 1 for dim, n in enumerate(value.shape))
-            tensor = self._tensors[name] = Tensor(value.shape, units, type_sizes[value.dtype])
+            tensor = self._tensors[name] = tensor_of(self._scene.program, self._scene.choices.axes, name)
         return tensor
 
     def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:

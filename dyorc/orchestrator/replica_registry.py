@@ -1,0 +1,230 @@
+"""Which replicas that dial in hold their program, which are told to load it, and how many processes there should be."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.scaling.devices import has_room
+from dyorc.scaling.model import LeadTimes
+from dyorc.scaling.placement import Seat, choose_to_warm
+from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
+from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_RETRY_S, _MAX_RETRY_S = 0.25, 30.0
+"""How long after a failed load a replica is told to load again; each further failure in a row doubles it."""
+
+Scale: TypeAlias = Callable[[str, int], None]
+"""Asks for this many processes of a program, in its own time."""
+
+
+class ReplicaRegistry:
+    """Tells parked replicas to load their program when too few hold it. Lives on the event loop.
+
+    As long as nothing is wanted of a program, all its replicas load it. Those that hold it are let go by the engine alone, which
+    knows what they run.
+
+    Args:
+        status: Holds the state of each replica.
+        send: Sends a message to a replica.
+        scale: Asks for processes.
+        dismiss: Has the engine give a replica no more batches.
+    """
+
+    def __init__(
+        self,
+        status: StatusBoard,
+        send: Callable[[str, Message], object],
+        scale: Scale,
+        dismiss: Callable[[str], None] = lambda replica_id: None,
+    ) -> None:
+        self._status = status
+        self._send = send
+        self._scale = scale
+        self._dismiss = dismiss
+        self._num_warm: dict[str, int] = {}
+        self._asked_s: dict[str, deque[float]] = {}
+        self._num_failures: dict[str, int] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+
+    def want(self, program: str, num_warm: int, num_parked: int) -> None:
+        """Sets how many replicas hold their program, and how many more processes there are."""
+        status, number = self._status.programs[program], num_warm + num_parked
+        if number != status.num_processes or program not in self._num_warm:  # Serve may have started with another number
+            asked = self._asked_s.setdefault(program, deque())
+            asked.extend([asyncio.get_running_loop().time()] * (number - status.num_processes))
+            while len(asked) > number:
+                asked.popleft()
+            self._scale(program, number)
+        self._num_warm[program] = num_warm
+        self._status.want(program, num_warm, num_parked)
+        self._fill(status)
+
+    def park(self, replica_id: str) -> None:
+        """Has a replica drop its program."""
+        found = self._status.find(replica_id)
+        if found is not None and found[1].state is ReplicaState.READY:
+            self._move(*found, ReplicaState.PARKING)
+            self._send(replica_id, Park())
+
+    def parked(self, told: Parked) -> None:
+        """Notes that a replica holds no program. If it should, it is told to load it."""
+        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        if found is None:
+            asked = self._asked_s.get(told.program)
+            start_s = asyncio.get_running_loop().time() - asked.popleft() if asked else told.start_s
+            self._learn(status, status.lead.from_parked_s if status.lead else 0.0, start_s)
+            replica = ReplicaStatus(told.replica_id, told.pid, told.holder.node, ReplicaState.PARKED, device=told.device)
+            self._status.enter(told.program, replica)
+            _tell(status, replica)
+        elif (before := found[1].state) is not ReplicaState.PARKED:
+            self._move(*found, ReplicaState.PARKED)
+            if found[1].is_leaving and before is ReplicaState.LOADING:
+                self._send(told.replica_id, Park())
+            self._fill_others(found[1])
+        self._fill(status)
+
+    def ready(self, told: ReplicaHello) -> bool:
+        """Notes that a replica holds its program. Returns False if it is not to take batches: it has been told to drop the
+        program since it said so, or is about to end.
+        """
+        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        if found is not None and found[1].is_leaving and found[1].state is ReplicaState.LOADING:
+            self._move(*found, ReplicaState.PARKING)
+            self._send(told.replica_id, Park())
+        if found is not None and found[1].state is ReplicaState.PARKING:
+            return False
+        if found is None or found[1].state is not ReplicaState.READY:
+            self._num_failures.pop(told.program, None)
+            start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
+            self._learn(status, told.load_s, start_s)
+            pid, node, load_s = told.pid, told.holder.node, round(told.load_s, 3)
+            self._status.joined(told.program, told.replica_id, pid, node, told.load_s, told.members)
+            self._fill(status)  # it may have taken the place of another
+            _log.info("replica_joined", program=told.program, replica=told.replica_id, pid=pid, node=node, load_s=load_s)
+        return True
+
+    def load_failed(self, program: str, reason: str) -> None:
+        """Notes that a replica could not load its program. The next attempt comes later, and later each time."""
+        _log.warning("program_load_failed", program=program, error=reason)
+        self._status.load_failed(program, reason)
+        number = self._num_failures[program] = self._num_failures.get(program, 0) + 1
+        if program in self._retries:
+            self._retries[program].cancel()
+        delay_s = min(_RETRY_S * 2 ** min(number - 1, 16), _MAX_RETRY_S)
+        self._retries[program] = asyncio.get_running_loop().call_later(delay_s, self._retry, program)
+
+    def leaving(self, replica_id: str, grace_s: float) -> None:
+        """Notes that a replica is about to end. If it takes batches, it does so until another has taken its place, for half of
+        its time at most.
+        """
+        found = self._status.find(replica_id)
+        if found is None or found[1].is_leaving:
+            return
+        status, replica = found
+        replica.is_leaving = True
+        if replica.state is ReplicaState.READY:
+            asyncio.get_running_loop().call_later(grace_s / 2, self._dismiss, replica_id)
+        elif replica.state is not ReplicaState.LOADING:  # while it loads it hears nobody; it is let go afterwards
+            self._send(replica_id, Park())
+        self._fill(status)
+
+    def left(self, replica_id: str) -> None:
+        """Notes that a replica is gone. Another may have to take its place."""
+        found = self._status.find(replica_id)
+        self._status.left(replica_id)
+        if found is not None:
+            self._fill(found[0])
+            self._fill_others(found[1])
+
+    def remove(self, program: str) -> None:
+        """Forgets a program."""
+        if (timer := self._retries.pop(program, None)) is not None:
+            timer.cancel()
+        for known in (self._num_warm, self._asked_s, self._num_failures):
+            known.pop(program, None)
+
+    def close(self) -> None:
+        """Tells replicas nothing any more."""
+        for timer in self._retries.values():
+            timer.cancel()
+        self._retries.clear()
+
+    def _retry(self, program: str) -> None:
+        del self._retries[program]
+        self._fill(self._status.programs[program])
+
+    def _fill(self, status: ProgramStatus) -> None:
+        """Tells parked replicas to load their program, as many as are missing, and lets those go that are not needed any more."""
+        self._tell_to_load(status)
+        counts = status.counts()
+        num_missing = (self._num_warm.get(status.name) or 0) - counts.warm
+        if num_missing <= 0 or not (counts.warming + counts.parked + counts.starting):
+            for replica in status.replicas.values():
+                if replica.is_leaving and replica.state is ReplicaState.READY:
+                    self._dismiss(replica.replica_id)
+
+    def _tell_to_load(self, status: ProgramStatus) -> None:
+        parked = [one for one in status.of_state(ReplicaState.PARKED) if self._has_room(status, one)]
+        num_missing = len(parked)
+        if (num_warm := self._num_warm.get(status.name)) is not None:
+            counts = status.counts()
+            num_staying = counts.warm + counts.warming - len(status.misplaced())  # who has to leave a device is replaced first
+            num_missing = min(num_missing, num_warm - num_staying)
+        if status.name in self._retries:
+            return
+        for _ in range(num_missing):
+            parked = [one for one in parked if one.state is ReplicaState.PARKED and self._has_room(status, one)]
+            if not parked:
+                return
+            replica = _soonest(status, parked)
+            self._move(status, replica, ReplicaState.LOADING)
+            self._send(replica.replica_id, Warm())
+
+    def _has_room(self, status: ProgramStatus, replica: ReplicaStatus) -> bool:
+        """Returns whether a replica's device has room for its program beside what others hold there, and is left to it."""
+        if not replica.place:
+            return True
+        if not status.may_hold(replica.place):
+            return False
+        others = self._status.programs.values()
+        return has_room(sum(one.num_gpus * one.on_devices(are_warm=True)[replica.place] for one in others), status.num_gpus)
+
+    def _fill_others(self, replica: ReplicaStatus) -> None:
+        """Lets other programs load on the device that a replica has freed."""
+        if replica.place:
+            for status in self._status.programs.values():
+                self._fill(status)
+
+    def _move(self, status: ProgramStatus, replica: ReplicaStatus, state: ReplicaState) -> None:
+        self._status.move(status, replica, state)
+        _tell(status, replica)
+
+    @staticmethod
+    def _learn(status: ProgramStatus, load_s: float, start_s: float) -> None:
+        status.lead = LeadTimes(load_s, start_s + load_s)
+
+
+def _tell(status: ProgramStatus, replica: ReplicaStatus) -> None:
+    _log.info(f"replica_{replica.state.value}", program=status.name, replica=replica.replica_id, pid=replica.pid)
+
+
+def _soonest(status: ProgramStatus, parked: Sequence[ReplicaStatus]) -> ReplicaStatus:
+    """Returns the parked replica that serves soonest; of equal ones that which has been parked for longest."""
+    if len({replica.node for replica in parked}) == 1:
+        return parked[0]
+    read = {replica.node for replica in status.replicas.values() if replica.load_s}
+    seats = [
+        Seat(
+            replica_id=replica.replica_id, node=replica.node, has_weights=replica.node in read,
+            upstream_bytes=status.waiting_bytes.get(replica.node, 0),
+        )
+        for replica in parked
+    ]  # fmt: skip
+    choice = choose_to_warm(seats, status.lead.from_parked_s if status.lead else 0.0)
+    _log.info("replica_chosen", program=status.name, replica=choice.replica_id, reason=choice.reason)
+    return next(replica for replica in parked if replica.replica_id == choice.replica_id)

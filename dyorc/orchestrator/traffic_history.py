@@ -1,0 +1,95 @@
+"""What was learned of the traffic outlives the server, as a note in its store."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from dyorc.errors import DyOrcError
+from dyorc.scaling.traffic import Traffic
+
+_log = structlog.get_logger("dyorc.scaling")
+
+_KEEP_S = 60.0
+"""How often it is written down."""
+
+
+class TrafficStore(Protocol):
+    """Where notes are kept; see `dyorc.store.base.Notes`."""
+
+    async def note(self, name: str, value: bytes) -> None: ...
+
+    async def noted(self, name: str) -> bytes | None: ...
+
+
+class _Learned(msgspec.Struct):
+    """A note: what was learned, and when (Unix time in seconds)."""
+
+    at_s: float
+    state: dict[str, Any]
+
+
+@contextlib.asynccontextmanager
+async def remembering(traffic: Traffic, notes: TrafficStore, name: str, has_begun: asyncio.Event) -> AsyncGenerator[None]:
+    """Takes in what an earlier server learned, and writes down what this one does while entered, and at the end.
+
+    Args:
+        name: Of the note.
+        has_begun: Is set when something is learned. Until then, nothing is taken in or written down.
+    """
+    known = asyncio.Event()
+    if has_begun.is_set():
+        await _recall(traffic, notes, name)
+        known.set()
+    try:
+        async with meanwhile(_keep_regularly(traffic, notes, name, has_begun, known)):
+            yield
+    finally:
+        if known.is_set():
+            await _keep(traffic, notes, name)
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Does something while entered, until it is cancelled at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _recall(traffic: Traffic, notes: TrafficStore, name: str) -> None:
+    try:
+        found = await notes.noted(name)
+        if found is not None:
+            learned = msgspec.json.decode(found, type=_Learned)
+            traffic.restore(learned.state, time.monotonic_ns(), max(0.0, time.time() - learned.at_s))
+    except (DyOrcError, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        _log.warning("history_unreadable", error=str(error))  # it is learned again
+
+
+async def _keep_regularly(
+    traffic: Traffic, notes: TrafficStore, name: str, has_begun: asyncio.Event, known: asyncio.Event
+) -> None:
+    await has_begun.wait()
+    if not known.is_set():
+        await _recall(traffic, notes, name)
+        known.set()
+    while True:
+        await asyncio.sleep(_KEEP_S)
+        await _keep(traffic, notes, name)
+
+
+async def _keep(traffic: Traffic, notes: TrafficStore, name: str) -> None:
+    learned = _Learned(time.time(), traffic.to_state(time.monotonic_ns()))
+    try:
+        await notes.note(name, msgspec.json.encode(learned))
+    except DyOrcError as error:
+        _log.warning("history_not_kept", error=str(error))

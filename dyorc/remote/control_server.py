@@ -1,0 +1,136 @@
+"""The desk's end of changes to what is deployed, and to the number of replicas: has them carried out, and asks gateways whether
+they have heard of them."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+import structlog
+
+from dyorc.errors import DyOrcError, UnsupportedError
+from dyorc.remote import errors
+from dyorc.remote.gateway_sessions import GatewaySession
+from dyorc.remote.messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
+
+_log = structlog.get_logger("dyorc.orchestrator")
+
+_HEARD_S = 5.0
+"""How long a gateway that hangs may hold up an answer."""
+
+
+Scaling: TypeAlias = Callable[[str, int | None, int | None], Awaitable[None]]
+
+
+class Changer(Protocol):
+    """Changes what is deployed."""
+
+    async def change(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Deploys, undeploys, or rolls back. Returns the model's versions after that."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, by model."""
+        ...
+
+
+class ControlServer:
+    """For the event loop's thread.
+
+    Args:
+        send: Sends a gateway a message.
+        sessions: Returns the gateways that are connected.
+        scale: Has a program keep so many replicas (`Orchestrator.scale`).
+    """
+
+    def __init__(
+        self,
+        send: Callable[[GatewaySession, FromOrchestrator], None],
+        sessions: Callable[[], Sequence[GatewaySession]],
+        scale: Scaling,
+    ) -> None:
+        self._send = send
+        self._sessions = sessions
+        self._scale = scale
+        self._changer: Changer | None = None
+        self._numbers = count(1)
+        self._unsettled: dict[int, set[GatewaySession]] = {}
+        self._has_settled = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.contextmanager
+    def working_for(self, changer: Changer) -> Generator[None]:
+        """Has changes carried out while entered. What is under way at the end is given up."""
+        self._changer = changer
+        try:
+            yield
+        finally:
+            self._changer = None
+            for task in self._tasks:
+                task.cancel()
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, by model."""
+        return {} if self._changer is None else self._changer.report()
+
+    def take(self, session: GatewaySession, change: Change | Scale) -> None:
+        """Has a change carried out, and tells its gateway what came of it."""
+        task = asyncio.create_task(self._carry_out(session, change))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, session: GatewaySession, change: Change | Scale) -> None:
+        try:
+            answer: FromOrchestrator = ChangeDone(change.number, await self._change(change))
+        except Exception as error:
+            if not isinstance(error, DyOrcError):
+                _log.exception("change_failed")
+            answer = ChangeRefused(change.number, *errors.pack_error(error))
+        self._send(session, answer)
+
+    async def _change(self, change: Change | Scale) -> dict[str, Any]:
+        if isinstance(change, Scale):
+            await self._scale(change.program, change.num_warm, change.num_parked)
+            return {}
+        if self._changer is None:
+            raise UnsupportedError("nothing can be deployed here now")
+        line = await self._changer.change(change.action, change.values)
+        await self._all_have_heard()
+        return line
+
+    # What gateways have heard
+
+    async def _all_have_heard(self) -> None:
+        """Returns once all gateways offer what is on offer, so that the next request of whoever changed it finds it anywhere."""
+        have_heard = self._ask_all(with_requests=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_HEARD_S):
+                while not have_heard():
+                    self._has_settled.clear()
+                    await self._has_settled.wait()
+
+    def begin_era(self) -> Callable[[], bool]:
+        """Returns a function that says whether all requests of all gateways have ended that had begun by this moment."""
+        return self._ask_all(with_requests=True)
+
+    def _ask_all(self, *, with_requests: bool) -> Callable[[], bool]:
+        number = next(self._numbers)
+        if sessions := set(self._sessions()):
+            self._unsettled[number] = sessions
+        for session in sessions:
+            self._send(session, DrainQuery(number, with_requests))
+        return lambda: number not in self._unsettled
+
+    def settled(self, session: GatewaySession, number: int) -> None:
+        """Notes that a gateway has heard, or that its requests of before have ended."""
+        sessions = self._unsettled.get(number, set())
+        sessions.discard(session)
+        if not sessions:
+            self._unsettled.pop(number, None)
+        self._has_settled.set()
+
+    def gone(self, session: GatewaySession) -> None:
+        """Notes that a gateway is gone."""
+        for number in list(self._unsettled):
+            self.settled(session, number)

@@ -1,0 +1,105 @@
+"""Effects that have been announced to gateways, until these say that they know. For the event loop's thread."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from dyorc.remote.gateway_sessions import GatewaySession, RemoteRequest
+from dyorc.remote.messages import EffectAhead
+from dyorc.remote.suspended_requests import SuspendedRequests
+
+PATIENCE_S = 0.5
+"""For so long, one gateway that does not answer holds up a batch with requests of others."""
+
+
+@dataclass(slots=True)
+class _AnnouncedEffect:
+    silent: dict[GatewaySession, Sequence[RemoteRequest]]
+    requests: list[RemoteRequest]
+    go: Callable[[bool], None]
+    timer: asyncio.TimerHandle | None = None
+
+
+class EffectAnnouncements:
+    """Waits for gateways that have been told.
+
+    Args:
+        send: Sends a gateway a message.
+        aside: Keeps requests of gateways that do not answer.
+        give_up: Has the orchestrator forget a request that is put aside.
+        ask_again: Has it run after all.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[GatewaySession, EffectAhead], None],
+        aside: SuspendedRequests,
+        give_up: Callable[[RemoteRequest], None],
+        ask_again: Callable[[RemoteRequest], None],
+    ) -> None:
+        self._send = send
+        self._aside = aside
+        self._give_up_request = give_up
+        self._ask_again = ask_again
+        self._numbers = count(1)
+        self._announced: dict[int, _AnnouncedEffect] = {}
+
+    def announce(self, concerned: Mapping[GatewaySession, Sequence[RemoteRequest]], go: Callable[[bool], None]) -> None:
+        """Tells gateways which of their requests have an effect.
+
+        Calls `go` with True once all know; with False if one of them is gone, or does not answer: its requests are put aside, and
+        the batch has to be formed again.
+        """
+        if not concerned:
+            go(True)
+            return
+        number = next(self._numbers)
+        requests = [wanted for each in concerned.values() for wanted in each]
+        announced = self._announced[number] = _AnnouncedEffect(dict(concerned), requests, go)
+        for session, of_session in concerned.items():
+            self._send(session, EffectAhead(number, tuple(wanted.request_id for wanted in of_session)))
+        patience_s = 0.0 if any(self._aside.is_silent(session) for session in concerned) else PATIENCE_S
+        announced.timer = asyncio.get_running_loop().call_later(patience_s, self._lose_patience, number)
+
+    def known(self, session: GatewaySession, number: int) -> None:
+        """Notes that a gateway knows."""
+        for wanted in self._aside.take(session, number):
+            self._ask_again(wanted)
+        announced = self._announced.get(number)
+        if announced is None:
+            return
+        announced.silent.pop(session, None)
+        if not announced.silent:
+            self._end(number)
+            is_as_formed = all(wanted.is_running for wanted in announced.requests)  # one that was put aside runs again
+            for wanted in announced.requests:
+                wanted.has_effect |= is_as_formed
+            announced.go(is_as_formed)
+
+    def _lose_patience(self, number: int) -> None:
+        """Puts the requests aside whose gateways do not answer, unless one of them cannot begin again."""
+        unheard = self._announced[number].silent
+        sessions = [session for session in unheard if self._aside.is_silent(session)] or list(unheard)
+        silent = {session: [wanted for wanted in unheard[session] if wanted.is_running] for session in sessions}
+        if not all(wanted.can_begin_again for requests in silent.values() for wanted in requests):
+            return
+        announced = self._end(number)
+        for session, requests in silent.items():
+            self._aside.put(session, number, requests)
+            for wanted in requests:
+                wanted.is_running = False
+                self._give_up_request(wanted)
+        announced.go(False)
+
+    def gone(self, session: GatewaySession) -> None:
+        """Notes that a gateway is gone. It may ask again, so what it did not know of must not happen."""
+        self._aside.gone(session)
+        for number in [number for number, one in self._announced.items() if session in one.silent]:
+            self._end(number).go(False)
+
+    def _end(self, number: int) -> _AnnouncedEffect:
+        announced = self._announced.pop(number)
+        if announced.timer is not None:
+            announced.timer.cancel()
+        return announced

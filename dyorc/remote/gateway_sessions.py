@@ -1,0 +1,105 @@
+"""The gateways at an orchestrator's gateway_server, and what each of them wants. For the event loop's thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dyorc.engine.events import RequestArrived
+from dyorc.engine.story import Story
+from dyorc.orchestrator.identity import InputsIdentity
+from dyorc.remote.messages import GatewayHello
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatewaySession:
+    """A gateway.
+
+    Attributes:
+        peer: Its connection.
+        numbers: The orchestrator's numbers of its requests, by its own.
+    """
+
+    peer: bytes
+    gateway_id: str
+    numbers: dict[int, int] = field(default_factory=dict[int, int])
+
+
+@dataclass(slots=True, eq=False)
+class RemoteRequest:
+    """A request of a gateway's.
+
+    Attributes:
+        request_id: The gateway's number for it.
+        arrived: The request as the engine has it.
+        identity: That of its inputs.
+        has_effect: Whether it may have had an effect that must not be had twice.
+        is_running: Whether the engine has it: it was not answered, cancelled, or put aside.
+    """
+
+    session: GatewaySession
+    request_id: int
+    arrived: RequestArrived
+    identity: InputsIdentity
+    has_effect: bool = False
+    is_running: bool = True
+
+    @property
+    def number(self) -> int:
+        """The orchestrator's number for it."""
+        return self.arrived.request_id
+
+    @property
+    def story(self) -> Story | None:
+        """What happens to it, if its gateway wants to know."""
+        return self.arrived.story
+
+    @property
+    def can_begin_again(self) -> bool:
+        """Whether it may be run once more. Its gateway would mistake parts of the first run for those of the second."""
+        return not self.has_effect and not self.arrived.workflow.is_streaming
+
+
+class GatewaySessions:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, GatewaySession] = {}
+        self._wanted: dict[int, RemoteRequest] = {}
+
+    def all(self) -> Sequence[GatewaySession]:
+        """Returns the gateways that are connected."""
+        return list(self._sessions.values())
+
+    def of_peer(self, peer: bytes) -> GatewaySession | None:
+        """Returns the gateway at a connection."""
+        return self._sessions.get(peer)
+
+    def named(self, gateway_id: str) -> GatewaySession | None:
+        """Returns the gateway of a name."""
+        return next((session for session in self._sessions.values() if session.gateway_id == gateway_id), None)
+
+    def add(self, peer: bytes, hail: GatewayHello) -> GatewaySession:
+        """Adds a gateway."""
+        session = self._sessions[peer] = GatewaySession(peer, hail.gateway_id)
+        return session
+
+    def remove(self, session: GatewaySession) -> None:
+        """Removes a gateway that wants nothing any more."""
+        self._sessions.pop(session.peer, None)
+
+    def want(self, wanted: RemoteRequest) -> None:
+        """Notes a request."""
+        wanted.session.numbers[wanted.request_id] = wanted.number
+        self._wanted[wanted.number] = wanted
+
+    def wanted(self, number: int) -> RemoteRequest | None:
+        """Returns a request by the orchestrator's number."""
+        return self._wanted.get(number)
+
+    def done(self, session: GatewaySession, request_id: int) -> RemoteRequest | None:
+        """Forgets a request."""
+        number = session.numbers.pop(request_id, None)
+        wanted = None if number is None else self._wanted.pop(number)
+        if wanted is not None:
+            wanted.identity.close()
+            wanted.is_running = False
+        return wanted

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
@@ -96,7 +96,7 @@ class FakeBackend:
     def _only_part(self, submission: Submission) -> list[Array]:
         self.seen.append(submission.terms)
         if submission.origin is not None:
-            story = submission.origin.story = Story(len(self.seen), 0)
+            story = submission.origin.story = RequestTrace(len(self.seen), 0)
             story.end(0, is_answered=True)
         (outputs,) = self._answer(self._workflows[submission.model], submission.inputs)
         return outputs

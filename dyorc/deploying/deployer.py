@@ -21,8 +21,8 @@ from dyorc.deploying.peers import DeploymentPeers
 from dyorc.deploying.probe import ProbeResult
 from dyorc.deploying.state import DeploymentState, ModelHistory, Version, check_share, next_version
 from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, PermissionDeniedError, UnknownModelError
-from dyorc.gateway.deployments import Order
 from dyorc.offers import ModelKey
+from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 
 _log = structlog.get_logger("dyorc.deploying")
 
@@ -63,54 +63,53 @@ class Deployer:
         if newest is not None and newest.number > self.record.number:
             await self._follow(newest)
 
-    # What managers ask for
-
-    async def deploy(self, order: Order) -> dict[str, Any]:
-        """Loads a version and gives it a share of the requests; with all of them, it takes the place of the default.
+    async def change(self, change: DeploymentChange) -> dict[str, Any]:
+        """Carries out one change, in all processes. Requests that have begun on a version which leaves are still answered.
 
         Raises:
-            DeployError: If it cannot be loaded. Nothing has changed then.
+            DeployError: If a version cannot be loaded. Nothing has changed then.
             ConflictError: If the version exists with other code, or cannot stand beside the others.
         """
-        check_share(order.share)
+        if isinstance(change, Deploy):
+            check_share(change.share)
         async with self._peers.turn():
-            line = self.record.lines.get(order.model) if order.model else None
-            target = order.target or self._target_of(order, line)
-            if not target:
-                assert line is not None
-                return await self._put(order.model, line.deployed(line.versions[order.version], order.share), order)
-            found = await self._tried(target)
-            if order.model and found.model != order.model:
-                raise InvalidInputError(f"{target} is {found.model!r}, not {order.model!r}")
-            return await self._deploy(found, order)
-
-    async def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:
-        """Takes a version, or a whole model, out of service. What was asked for before is answered."""
-        async with self._peers.turn():
-            line = self.record.line(model)
-            return await self._put(model, line.unloaded() if version is None else line.undeployed(version))
-
-    async def rollback(self, model: str) -> dict[str, Any]:
-        """Takes the last change of a model back."""
-        async with self._peers.turn():
-            return await self._put(model, self.record.line(model).rolled_back())
+            match change:
+                case Deploy():
+                    return await self._deploy(change)
+                case Undeploy(model, version):
+                    history = self.record.line(model)
+                    return await self._put(model, history.unloaded() if version is None else history.undeployed(version))
+                case Rollback(model):
+                    return await self._put(model, self.record.line(model).rolled_back())
 
     def report(self) -> dict[str, Any]:
         """Returns what is deployed, and what waits for a way back, as plain values."""
-        return {model: _report(line) for model, line in sorted(self.record.lines.items())}
+        return {model: _report(history) for model, history in sorted(self.record.lines.items())}
 
     # One deployment
 
-    def _target_of(self, order: Order, line: ModelHistory | None) -> str:
-        """Returns the target of an order that names none: that of the default; empty if the version is known."""
-        if line is None:
-            raise UnknownModelError(f"nothing is deployed as {order.model!r}; say what to load: a target like app.py:classify")
-        if order.version in line.versions:
-            return ""
-        newest = line.now.default if line.now is not None else list(line.versions)[-1]
-        return line.versions[newest].bundle.target
+    async def _deploy(self, change: Deploy) -> dict[str, Any]:
+        """Loads a version and gives it a share of the requests; with all of them, it replaces the default."""
+        history = self.record.lines.get(change.model) if change.model else None
+        target = change.target or self._target_of(change, history)
+        if not target:
+            assert history is not None
+            return await self._put(change.model, history.deployed(history.versions[change.version], change.share), change)
+        probe = await self._probe(target)
+        if change.model and probe.model != change.model:
+            raise InvalidInputError(f"{target} is {probe.model!r}, not {change.model!r}")
+        return await self._deploy_target(probe, change)
 
-    async def _tried(self, target: str) -> ProbeResult:
+    def _target_of(self, change: Deploy, history: ModelHistory | None) -> str:
+        """Returns the target of a change that names none: that of the default; empty if the version is known."""
+        if history is None:
+            raise UnknownModelError(f"nothing is deployed as {change.model!r}; say what to load: a target like app.py:classify")
+        if change.version in history.versions:
+            return ""
+        newest = history.now.default if history.now is not None else list(history.versions)[-1]
+        return history.versions[newest].bundle.target
+
+    async def _probe(self, target: str) -> ProbeResult:
         target = absolute(target)
         place = target.rpartition(":")[0]
         is_file = place.endswith(".py")
@@ -126,54 +125,54 @@ class Deployer:
         except DefinitionError as error:
             raise refusal(error) from error
 
-    async def _deploy(self, found: ProbeResult, order: Order) -> dict[str, Any]:
-        assert found.bundle is not None
-        model, line = found.model, self.record.lines.get(found.model)
-        self._check_name(found)
-        name = order.version or _same_as_default(line, found) or next_version(line)
+    async def _deploy_target(self, probe: ProbeResult, change: Deploy) -> dict[str, Any]:
+        assert probe.bundle is not None
+        model, history = probe.model, self.record.lines.get(probe.model)
+        self._check_name(probe)
+        name = change.version or _same_as_default(history, probe) or next_version(history)
         try:
             check_name(f"version {name!r}", name)
         except DefinitionError as error:
             raise InvalidInputError(str(error)) from None
-        known = line.versions.get(name) if line is not None else None
-        if known is not None and known.bundle.digest != found.bundle.digest:
+        known = history.versions.get(name) if history is not None else None
+        if known is not None and known.bundle.digest != probe.bundle.digest:
             raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name for this one")
         key = ModelKey(model, name)
         is_new = known is None and key not in self._stage.loaded
         try:
-            version = known or await self._draft(key, found, order)
-            after = ModelHistory.starting_with(version) if line is None else line.deployed(version, order.share)
-            return await self._put(model, after, order)
+            version = known or await self._draft(key, probe, change)
+            after = ModelHistory.starting_with(version) if history is None else history.deployed(version, change.share)
+            return await self._put(model, after, change)
         except BaseException:
             if is_new:
                 await asyncio.shield(self._stage.discard(key))
             raise
 
-    async def _draft(self, key: ModelKey, found: ProbeResult, order: Order) -> Version:
-        assert found.bundle is not None
+    async def _draft(self, key: ModelKey, probe: ProbeResult, change: Deploy) -> Version:
+        assert probe.bundle is not None
         while (leaving := self._stage.leaving(key)) is not None:  # it had this name before, and other code
             await asyncio.wait([leaving])
-        drafted = await self._stage.draft(*key, found.bundle, shares=not order.is_fresh)
+        drafted = await self._stage.draft(*key, probe.bundle, shares=not change.is_fresh)
         return msgspec.structs.replace(drafted, deployed_s=round(time.time(), 3))
 
-    def _check_name(self, found: ProbeResult) -> None:
+    def _check_name(self, probe: ProbeResult) -> None:
         """Refuses a model whose name means something else already."""
-        programs = {own for line in self.record.lines.values() for one in line.versions.values() for own in one.names}
-        workflows = {model for model, line in self.record.lines.items() if model not in _own_names(line)}
-        if found.model not in found.programs and found.model in programs:
-            raise ConflictError(f"workflow {found.model!r} has the name of a program that is served")
-        if clash := sorted(workflows & set(found.programs)):
+        programs = {own for history in self.record.lines.values() for one in history.versions.values() for own in one.names}
+        workflows = {model for model, history in self.record.lines.items() if model not in _own_names(history)}
+        if probe.model not in probe.programs and probe.model in programs:
+            raise ConflictError(f"workflow {probe.model!r} has the name of a program that is served")
+        if clash := sorted(workflows & set(probe.programs)):
             raise ConflictError(f"program {clash[0]!r} has the name of a workflow that is served")
 
-    async def _put(self, model: str, line: ModelHistory, order: Order | None = None) -> dict[str, Any]:
-        """Makes a model's line what is loaded and on offer, in all processes."""
-        record = self.record.with_line(model, line)
+    async def _put(self, model: str, history: ModelHistory, change: Deploy | None = None) -> dict[str, Any]:
+        """Makes a model's history what is loaded and on offer, in all processes."""
+        record = self.record.with_line(model, history)
         before = self.record.lines.get(model)
-        new = [line.versions[name] for name in line.loaded() if before is None or name not in before.loaded()]
+        new = [history.versions[name] for name in history.loaded() if before is None or name not in before.loaded()]
         try:
             await self._bring_in_everywhere(new)
-            if order is not None and not order.is_incompatible_allowed:
-                self._check_compatible(model, line, before)
+            if change is not None and not change.is_incompatible_allowed:
+                self._check_compatible(model, history, before)
             await self._keep(record.to_json())
         except BaseException:
             keys = [ModelKey(one.model, one.version) for one in new]
@@ -182,15 +181,15 @@ class Deployer:
         self.record = record
         self._stage.show(record)
         await self._peers.show(record)
-        _log.info("deployed", model=model, **_report(line))
-        return {"model": model, **_report(line)}
+        _log.info("deployed", model=model, **_report(history))
+        return {"model": model, **_report(history)}
 
-    def _check_compatible(self, model: str, line: ModelHistory, before: ModelHistory | None) -> None:
+    def _check_compatible(self, model: str, history: ModelHistory, before: ModelHistory | None) -> None:
         """Refuses a version that gets requests which were written for another, and cannot answer them."""
-        if before is None or before.now is None or line.now is None:
+        if before is None or before.now is None or history.now is None:
             return
         old = self._stage.loaded[ModelKey(model, before.now.default)]
-        for name in (line.now.default, *(one for one, share in line.now.shares.items() if share)):
+        for name in (history.now.default, *(one for one, share in history.now.shares.items() if share)):
             if why := incompatibility(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
                     f"version {name!r} cannot answer what is asked of version {old.version!r} of {model!r}: {why}; deploy it "
@@ -212,8 +211,8 @@ class Deployer:
         await self._stage.bring_in(version, self._config.warm_timeout_s)
 
     async def _discard_here(self, key: ModelKey) -> None:
-        line = self.record.lines.get(key.name)
-        if line is None or key.version not in line.loaded():
+        history = self.record.lines.get(key.name)
+        if history is None or key.version not in history.loaded():
             await self._stage.discard(key)
 
     async def _follow(self, record: DeploymentState) -> None:
@@ -221,23 +220,23 @@ class Deployer:
         if record.number <= self.record.number:
             return
         self.record = record
-        for line in record.lines.values():
-            for name in line.loaded():
-                await self._bring_in_here(line.versions[name])
+        for history in record.lines.values():
+            for name in history.loaded():
+                await self._bring_in_here(history.versions[name])
         if record is self.record:
             self._stage.show(record)
 
 
-def _same_as_default(line: ModelHistory | None, found: ProbeResult) -> str:
+def _same_as_default(history: ModelHistory | None, probe: ProbeResult) -> str:
     """Returns the default's version if it has just this code."""
-    if line is None or line.now is None or found.bundle is None:
+    if history is None or history.now is None or probe.bundle is None:
         return ""
-    default = line.versions[line.now.default]
-    return default.version if default.bundle.digest == found.bundle.digest else ""
+    default = history.versions[history.now.default]
+    return default.version if default.bundle.digest == probe.bundle.digest else ""
 
 
-def _own_names(line: ModelHistory) -> set[str]:
-    return {own for one in line.versions.values() for own in one.names}
+def _own_names(history: ModelHistory) -> set[str]:
+    return {own for one in history.versions.values() for own in one.names}
 
 
 def _is_near(module: str, folders: Sequence[Path]) -> bool:
@@ -246,17 +245,17 @@ def _is_near(module: str, folders: Sequence[Path]) -> bool:
     return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
 
 
-def _report(line: ModelHistory) -> dict[str, Any]:
-    now = line.now
+def _report(history: ModelHistory) -> dict[str, Any]:
+    now = history.now
     return {
         "default": None if now is None else now.default,
         "shares": {} if now is None else dict(now.shares),
         "versions": {
             name: {
-                "is_loaded": name in line.loaded(), "target": one.bundle.target, "code": one.bundle.digest[:12],
+                "is_loaded": name in history.loaded(), "target": one.bundle.target, "code": one.bundle.digest[:12],
                 "programs": dict(one.names), "deployed_s": one.deployed_s,
             }
-            for name, one in line.versions.items()
+            for name, one in history.versions.items()
         },
-        "can_roll_back": bool(line.past),
+        "can_roll_back": bool(history.past),
     }  # fmt: skip

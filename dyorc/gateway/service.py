@@ -24,7 +24,7 @@ from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
-from dyorc.gateway.siblings import OnlyChild, Siblings
+from dyorc.gateway.siblings import NoPeers, Siblings
 from dyorc.gateway.tenants import Tenant
 from dyorc.gateway.whole import Whole
 from dyorc.off_loop import ThreadOffload
@@ -66,7 +66,7 @@ class InferenceService:
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
-        self.siblings = siblings or OnlyChild()
+        self.siblings = siblings or NoPeers()
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = ThreadOffload("dyorc-requests")

@@ -74,7 +74,7 @@ class Siblings(Protocol):
         ...
 
 
-class OnlyChild:
+class NoPeers:
     """There are no others."""
 
     number = 0

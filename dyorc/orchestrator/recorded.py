@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
 
@@ -19,7 +19,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """
 
     origin: Origin
-    story: Story
+    story: RequestTrace
     workflow: str
     tenant: str
     recorder: Recorder | None
@@ -30,7 +30,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
         origin = submission.origin
         if origin is None:
             return None
-        story = origin.story = Story(request_id, time.monotonic_ns(), origin.span)
+        story = origin.story = RequestTrace(request_id, time.monotonic_ns(), origin.span)
         return cls(origin, story, submission.model.name, submission.terms.tenant, submission.recorder)
 
     def end(self, error: Exception | None) -> None:

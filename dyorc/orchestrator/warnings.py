@@ -1,19 +1,19 @@
-"""What a process is told, as plain values, of inputs that may have ended another; see `Warned`."""
+"""What a process is told, as plain values, of inputs that may have ended another; see `SuspectsReported`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dyorc.engine.events import Danger, Warned
+from dyorc.engine.events import SuspectInput, SuspectsReported
 from dyorc.orchestrator.identity import InputsIdentity
 
 
-def read_warning(value: Mapping[str, Any]) -> Warned:
+def read_warning(value: Mapping[str, Any]) -> SuspectsReported:
     """Returns the event for the engine."""
-    return Warned(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
+    return SuspectsReported(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
 
 
-def _dangers(values: Sequence[Sequence[Any]]) -> list[Danger]:
+def _dangers(values: Sequence[Sequence[Any]]) -> list[SuspectInput]:
     return [
-        Danger(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
+        SuspectInput(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
         for program, digest, reason, until_ns in values
     ]

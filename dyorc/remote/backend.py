@@ -53,6 +53,7 @@ from dyorc.remote.messages import (
     Refreshed,
     ReleaseBlocks,
     RequestFailed,
+    Scale,
     SetLogs,
     StatusUpdate,
 )
@@ -108,7 +109,7 @@ class RemoteBackend:
         offers: What the group's orchestrator has on offer.
         tensors: The same.
         status: What its programs are doing.
-        orders: Changes what is deployed there, and how many replicas there are.
+        control: Changes what is deployed there, and how many replicas there are.
         leader: Which is followed, or was last.
         fence: The highest that was seen.
     """
@@ -118,7 +119,7 @@ class RemoteBackend:
         self.tensors = tensors
         self.status = StatusBoard((), stays_ready=True)
         self.status.lacks(leaders.group, _without_leader(leaders.group))
-        self.orders = GroupControl(leaders.group, self._send, lambda: self.is_connected)
+        self.control = GroupControl(leaders.group, self._send, lambda: self.is_connected)
         self.leader: Leader | None = None
         self.fence = 0
         self._leaders = leaders
@@ -282,10 +283,10 @@ class RemoteBackend:
                         asked.has_effect = True
                 self._send(EffectAck(number))
             case OffersUpdate(offers=offers, deployed=deployed):
-                self.orders.deployed = deployed
+                self.control.deployed = deployed
                 self.offers.change(offers)
             case ChangeDone() | ChangeRefused() | DrainQuery():
-                self.orders.received(message)
+                self.control.received(message)
             case StatusUpdate(programs=programs):
                 self.status.mirror(programs)
                 self.status.lacks(self._leaders.group, "")  # not before it is known what the group serves
@@ -396,7 +397,7 @@ class RemoteBackend:
             if asked.has_effect and not asked.is_answered:
                 self._fail(request_id, EffectLostError(_EFFECT_LOST))
         self._keeping.lost()
-        self.orders.lost()
+        self.control.lost()
         for waiting in self._refreshes.values():
             waiting.cancel()
         self._refreshes.clear()
@@ -455,7 +456,7 @@ class RemoteBackend:
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has the orchestrator keep so many replicas of a program; see `Backend.scale`."""
-        await self.orders.scale(program, num_warm, num_parked)
+        await self.control.request(Scale(self.control.next_number(), program, num_warm, num_parked))
 
 
 def _without_leader(group: str) -> str:

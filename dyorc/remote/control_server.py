@@ -1,5 +1,4 @@
-"""The desk's end of changes to what is deployed, and to the number of replicas: has them carried out, and asks gateways whether
-they have heard of them."""
+"""The orchestrator's end of changes that gateways request: which versions are deployed, and how many replicas a program keeps."""
 
 import asyncio
 import contextlib
@@ -10,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import structlog
 
 from dyorc.errors import DyOrcError, UnsupportedError
+from dyorc.protocol.deployment_changes import DeploymentChange
 from dyorc.remote import errors
 from dyorc.remote.gateway_sessions import GatewaySession
 from dyorc.remote.messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
@@ -23,10 +23,10 @@ _HEARD_S = 5.0
 Scaling: TypeAlias = Callable[[str, int | None, int | None], Awaitable[None]]
 
 
-class Changer(Protocol):
-    """Changes what is deployed."""
+class DeploymentHandler(Protocol):
+    """Changes which versions are deployed."""
 
-    async def change(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
+    async def change(self, change: DeploymentChange) -> dict[str, Any]:
         """Deploys, undeploys, or rolls back. Returns the model's versions after that."""
         ...
 
@@ -41,7 +41,7 @@ class ControlServer:
     Args:
         send: Sends a gateway a message.
         sessions: Returns the gateways that are connected.
-        scale: Has a program keep so many replicas (`Orchestrator.scale`).
+        scale: Sets how many replicas a program keeps (`Orchestrator.scale`).
     """
 
     def __init__(
@@ -53,60 +53,60 @@ class ControlServer:
         self._send = send
         self._sessions = sessions
         self._scale = scale
-        self._changer: Changer | None = None
+        self._handler: DeploymentHandler | None = None
         self._numbers = count(1)
         self._unsettled: dict[int, set[GatewaySession]] = {}
         self._has_settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def working_for(self, changer: Changer) -> Generator[None]:
-        """Has changes carried out while entered. What is under way at the end is given up."""
-        self._changer = changer
+    def working_for(self, handler: DeploymentHandler) -> Generator[None]:
+        """Accepts deployment changes while entered. A change that has not finished at the end is cancelled."""
+        self._handler = handler
         try:
             yield
         finally:
-            self._changer = None
+            self._handler = None
             for task in self._tasks:
                 task.cancel()
 
     def report(self) -> dict[str, Any]:
         """Returns what is deployed, by model."""
-        return {} if self._changer is None else self._changer.report()
+        return {} if self._handler is None else self._handler.report()
 
     def take(self, session: GatewaySession, change: Change | Scale) -> None:
-        """Has a change carried out, and tells its gateway what came of it."""
-        task = asyncio.create_task(self._carry_out(session, change))
+        """Carries out a change in a task, and sends its gateway the result."""
+        task = asyncio.create_task(self._answer(session, change))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, session: GatewaySession, change: Change | Scale) -> None:
+    async def _answer(self, session: GatewaySession, change: Change | Scale) -> None:
         try:
-            answer: FromOrchestrator = ChangeDone(change.number, await self._change(change))
+            answer: FromOrchestrator = ChangeDone(change.number, await self._carry_out(change))
         except Exception as error:
             if not isinstance(error, DyOrcError):
                 _log.exception("change_failed")
             answer = ChangeRefused(change.number, *errors.pack_error(error))
         self._send(session, answer)
 
-    async def _change(self, change: Change | Scale) -> dict[str, Any]:
+    async def _carry_out(self, change: Change | Scale) -> dict[str, Any]:
         if isinstance(change, Scale):
             await self._scale(change.program, change.num_warm, change.num_parked)
             return {}
-        if self._changer is None:
+        if self._handler is None:
             raise UnsupportedError("nothing can be deployed here now")
-        line = await self._changer.change(change.action, change.values)
-        await self._all_have_heard()
-        return line
+        versions = await self._handler.change(change.unpack())
+        await self._wait_until_offered()
+        return versions
 
-    # What gateways have heard
+    # What gateways confirm
 
-    async def _all_have_heard(self) -> None:
-        """Returns once all gateways offer what is on offer, so that the next request of whoever changed it finds it anywhere."""
-        have_heard = self._ask_all(with_requests=False)
+    async def _wait_until_offered(self) -> None:
+        """Waits until all gateways offer the new versions, so that the client's next request reaches them through any gateway."""
+        has_settled = self._ask_all(with_requests=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HEARD_S):
-                while not have_heard():
+                while not has_settled():
                     self._has_settled.clear()
                     await self._has_settled.wait()
 
@@ -123,7 +123,7 @@ class ControlServer:
         return lambda: number not in self._unsettled
 
     def settled(self, session: GatewaySession, number: int) -> None:
-        """Notes that a gateway has heard, or that its requests of before have ended."""
+        """Notes a gateway's confirmation: it offers the new versions, or its earlier requests have ended."""
         sessions = self._unsettled.get(number, set())
         sessions.discard(session)
         if not sessions:

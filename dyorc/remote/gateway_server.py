@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
@@ -234,7 +234,7 @@ class GatewayServer:
             self._send(session, _failed(ask.request_id, error))
             return
         number = self._orchestrator.askers.next_number()
-        story = Story(number, now_ns, ask.span) if ask.is_recorded else None
+        story = RequestTrace(number, now_ns, ask.span) if ask.is_recorded else None
         deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
         terms = Terms(
             deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight,
@@ -256,7 +256,7 @@ class GatewayServer:
         """Has a request that was put aside run from its beginning."""
         before = wanted.arrived
         number = self._orchestrator.askers.next_number()
-        story = None if before.story is None else Story(number, before.story.started_ns, before.story.span)
+        story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
         self._sessions.done(wanted.session, wanted.request_id)
         arrived = replace(before, request_id=number, identity=identity, story=story)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.engine.events import RequestArrived
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.remote.messages import GatewayHello
 
@@ -48,7 +48,7 @@ class RemoteRequest:
         return self.arrived.request_id
 
     @property
-    def story(self) -> Story | None:
+    def story(self) -> RequestTrace | None:
         """What happens to it, if its gateway wants to know."""
         return self.arrived.story
 

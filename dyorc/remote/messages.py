@@ -5,12 +5,14 @@ their places travel. Times do not travel, since clocks differ: what is left does
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.errors import InvalidInputError
 from dyorc.offers import Offer
+from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
 from dyorc.transport import headers
@@ -19,6 +21,8 @@ from dyorc.transport.headers import HeaderCodec
 from dyorc.transport.tiers import TensorHolder
 
 PROTOCOL_VERSION = 1
+
+_CHANGES: dict[str, type[DeploymentChange]] = {"deploy": Deploy, "undeploy": Undeploy, "rollback": Rollback}
 
 
 class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -98,11 +102,28 @@ class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Gateway: change what is deployed. `action` is deploy, undeploy or rollback; `values` say what."""
+    """Gateway: change what is deployed. `action` is deploy, undeploy or rollback; `values` are the fields of that change."""
 
     number: int
     action: str
     values: dict[str, Any]
+
+    @classmethod
+    def of(cls, number: int, change: DeploymentChange) -> Self:
+        """Packs a change."""
+        action = next(action for action, kind in _CHANGES.items() if isinstance(change, kind))
+        return cls(number, action, msgspec.to_builtins(change))
+
+    def unpack(self) -> DeploymentChange:
+        """Returns the change.
+
+        Raises:
+            InvalidInputError: If there is no such action.
+        """
+        kind = _CHANGES.get(self.action)
+        if kind is None:
+            raise InvalidInputError(f"action is {self.action!r}, expected deploy, undeploy or rollback")
+        return msgspec.convert(self.values, kind)
 
 
 class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):

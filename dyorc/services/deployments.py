@@ -7,7 +7,7 @@ from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
 from dyorc.deploying.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deploying.peers import DeploymentPeers
-from dyorc.gateway.siblings import OnlyChild, Siblings
+from dyorc.gateway.siblings import NoPeers, Siblings
 from dyorc.running import ServerRuntime
 from dyorc.services.programs import LoadedTargets
 
@@ -28,7 +28,7 @@ async def deploying(
         keep: See `dyorc.deploying.deployer.Keep`.
     """
     stage = LoadedVersions(running, what.repertoire, settings.programs, quiet)
-    peers = DeploymentPeers(siblings or OnlyChild())
+    peers = DeploymentPeers(siblings or NoPeers())
     stage.begin(what.versions, what.record)
     deployer = Deployer(stage, peers, settings.deployment, what.targets, keep)
     await deployer.begin(what.record)

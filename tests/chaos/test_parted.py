@@ -12,7 +12,7 @@ import pytest
 
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
-from dyorc.engine.story import BatchTrace, CallTrace, Story, StoryReader
+from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace, TraceReader
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import Leader, LeaderTerm
 from dyorc.remote import packing
@@ -161,7 +161,7 @@ async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> 
 
 
 def test_a_story_travels_between_clocks() -> None:
-    story = Story(7, 1000)
+    story = RequestTrace(7, 1000)
     batch = BatchTrace(1, "p", "r", "FULL", 2, 0, [7, 8], sent_ns=1100, ended_ns=1200)
     for _ in range(2):
         call_trace = CallTrace(1, "p", asked_ns=1050)
@@ -169,11 +169,11 @@ def test_a_story_travels_between_clocks() -> None:
         story.dispatched(call_trace, batch)
         story.ended(call_trace, 1200)
     story.ended_ns, story.is_answered = 1300, True
-    found = Story(1, 5900)
+    found = RequestTrace(1, 5900)
     values = msgspec.msgpack.decode(msgspec.msgpack.encode(packing.pack_trace(story)))
     packing.unpack_trace_into(found, values, 5000, numbers_from=100)
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
     assert found.calls[0].batches[0].requests == [107, 108]
-    assert len(StoryReader(found).news()) == len(StoryReader(story).news())
+    assert len(TraceReader(found).news()) == len(TraceReader(story).news())

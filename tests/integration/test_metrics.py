@@ -22,7 +22,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Answers, OnlyChild
+from dyorc.gateway.siblings import Answers, NoPeers
 from dyorc.gateway.tenants import Tenant
 from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.metrics import catalogue
@@ -105,7 +105,7 @@ async def test_the_memory_and_time_of_replica_processes_count() -> None:
 # Several processes
 
 
-class Others(OnlyChild):
+class Others(NoPeers):
     """Two other processes: one answers, one has ended. What this one replaces had counted something."""
 
     number = 1
@@ -128,7 +128,7 @@ class Others(OnlyChild):
 
 
 @contextlib.contextmanager
-def metrics_with(others: OnlyChild, config: GatewayConfig | None = None) -> Iterator[Metrics]:
+def metrics_with(others: NoPeers, config: GatewayConfig | None = None) -> Iterator[Metrics]:
     repertoire = ModelRegistry.of([arithmetic.quadruple])
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     with contextlib.closing(InferenceService(backend, config or GatewayConfig(port=0), others)) as service:

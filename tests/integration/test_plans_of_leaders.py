@@ -8,10 +8,10 @@ import pytest
 
 from dyorc.config import CellsConfig, DeploymentConfig, LinkConfig, Settings, TransportConfig
 from dyorc.deploying.state import DeploymentState
-from dyorc.gateway.deployments import Order
 from dyorc.launcher.lasting import PersistentApplications
 from dyorc.launcher.plans import ReplicaSpecs
 from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.protocol.deployment_changes import Deploy
 from dyorc.replica.assignment import ForkServerSpec, Uplink
 from dyorc.services.deployments import deploying
 from dyorc.services.programs import LoadedTargets, load_targets, run_programs
@@ -54,7 +54,7 @@ async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_program
             deploying(what, running, settings, lambda: lambda: True, None, keep) as deployer,
         ):
             app.write(2, lambda text: text + _NOTES_TURNS)
-            await deployer.deploy(Order(target=app.target))
+            await deployer.change(Deploy(target=app.target))
     app.write(3)  # not deployed
     with load_targets([app.target], settings, DeploymentState.of_json(notes[-1])) as again:
         after = plans_of(again, "of the second")

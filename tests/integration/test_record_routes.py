@@ -17,7 +17,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Answers, OnlyChild
+from dyorc.gateway.siblings import Answers, NoPeers
 from dyorc.repertoire import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
@@ -27,7 +27,7 @@ from tests.unit.telemetry.stories import batch, call, record
 from tests.workflows import arithmetic
 
 
-class Twin(OnlyChild):
+class Twin(NoPeers):
     """Another process, without the process: what it answers is plain, as JSON would make it."""
 
     def __init__(self, number: int) -> None:

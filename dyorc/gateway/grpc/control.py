@@ -13,7 +13,6 @@ from google.protobuf.json_format import ParseDict
 
 from dyorc.errors import InvalidInputError, UnknownModelError, UnsupportedError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.deployments import Order
 from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import is_ready
@@ -22,6 +21,7 @@ from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
+from dyorc.protocol.deployment_changes import Deploy, Undeploy
 
 _ORDERED = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
 
@@ -84,17 +84,17 @@ class Control:
         deployments = self._service.managed(tenant)
         asked = {_ORDERED.get(name, name): _value_of(value) for name, value in request.parameters.items()}
         try:
-            order = msgspec.convert({**asked, "model": request.model_name}, Order, strict=False)
+            change = msgspec.convert({**asked, "model": request.model_name}, Deploy, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidInputError(f"the parameters do not say what to load: {error}") from error
-        await deployments.deploy(order)
+        await deployments.change(change)
         return pb.RepositoryModelLoadResponse()
 
     async def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
         """Takes the version that the parameters name, or the whole model, out of service."""
         deployments = self._service.managed(tenant)
         asked = {name: _value_of(value) for name, value in request.parameters.items()}
-        await deployments.undeploy(request.model_name, asked.get("version"))
+        await deployments.change(Undeploy(request.model_name, asked.get("version")))
         return pb.RepositoryModelUnloadResponse()
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:

@@ -20,13 +20,13 @@ from dyorc.errors import DyOrcError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
+from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.direct import DirectRequest, Route
 from dyorc.gateway.http.exchange import Exchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.heads import limit_s_of
 from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
-from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
 from dyorc.gateway.http.watch import Stage, Watch
 from dyorc.gateway.ids import Ids
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
     flow: Flow
 
-    def __init__(self, lobby: Lobby) -> None:
+    def __init__(self, lobby: ConnectionRegistry) -> None:
         self._lobby = lobby
         self._parser = RequestParser(self, lobby.limits.max_header_bytes)
         self._watch = Watch(self, lobby.patience, lobby.limits)

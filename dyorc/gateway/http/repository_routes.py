@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI, Request
 
-from dyorc.gateway.deployments import Order
 from dyorc.gateway.http.control_models import IndexEntry
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.deployment_changes import Deploy, Rollback, Undeploy
 from dyorc.protocol.routes import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 
 
@@ -42,7 +42,7 @@ class _UnloadRequest(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_IndexRequest)
 _load_decoder, _unload_decoder = msgspec.json.Decoder(_LoadRequest), msgspec.json.Decoder(_UnloadRequest)
-_order_decoder = msgspec.json.Decoder(Order)
+_deploy_decoder = msgspec.json.Decoder(Deploy)
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
 _LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
@@ -81,11 +81,11 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         """
         deployments = service.managed(tenant_of(request.scope))
         asked = (await read_json(request, _load_decoder)).parameters
-        order = Order(
+        change = Deploy(
             target=asked.target, model=name, version=asked.version, group=asked.group, share=asked.share,
             is_fresh=asked.fresh, is_incompatible_allowed=asked.allow_incompatible,
         )  # fmt: skip
-        return await deployments.deploy(order)
+        return await deployments.change(change)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
@@ -94,7 +94,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
         asked = (await read_json(request, _unload_decoder)).parameters
-        return await deployments.undeploy(name, asked.version)
+        return await deployments.change(Undeploy(name, asked.version))
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:
@@ -105,9 +105,9 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     async def deploy(request: Request) -> dict[str, Any]:
         """Loads a target; the same as `load`, for whoever does not know the model's name. Needs a key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        return await deployments.deploy(await read_json(request, _order_decoder))
+        return await deployments.change(await read_json(request, _deploy_decoder))
 
     @app.post(f"{DEPLOYMENTS}/{{name}}/rollback", tags=["repository"])
     async def rollback(request: Request, name: str) -> dict[str, Any]:
         """Takes the last change of a model's versions back. Needs a key that may manage."""
-        return await service.managed(tenant_of(request.scope)).rollback(name)
+        return await service.managed(tenant_of(request.scope)).change(Rollback(name))

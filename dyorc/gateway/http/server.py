@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.exposure import refuse_open_address
+from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.connections import Connection
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.lobby import Lobby
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
 from dyorc.ports import bind
@@ -67,7 +67,9 @@ class HttpServer:
         """
         config, tls = self._config, self._tls
         self._socket = self._listener or bind(config.host, config.port)
-        self.lobby = Lobby(self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct)
+        self.lobby = ConnectionRegistry(
+            self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct
+        )
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self.lobby),
             sock=self._socket,

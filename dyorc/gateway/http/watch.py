@@ -6,8 +6,8 @@ from typing import Protocol
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.flow import Flow, num_acknowledged
-from dyorc.gateway.http.patience import Patience, Room
 from dyorc.gateway.http.request_parser import Refusal
+from dyorc.gateway.http.timeouts import TimeoutQueue, Timeouts
 
 
 class Stage(Enum):
@@ -52,11 +52,11 @@ class Watch:
 
     __slots__ = ("_connection", "_limits", "_num_acknowledged", "_num_received", "_patience", "_room", "_rooms")
 
-    def __init__(self, connection: Watched, patience: Patience, limits: GatewayConfig) -> None:
+    def __init__(self, connection: Watched, patience: Timeouts, limits: GatewayConfig) -> None:
         self._connection = connection
         self._patience = patience
         self._limits = limits
-        self._room: Room | None = None
+        self._room: TimeoutQueue | None = None
         self._num_received = 0  # in this stretch of the body
         self._num_acknowledged = 0  # when this stretch of writing began
 
@@ -89,7 +89,7 @@ class Watch:
         """Notes that the connection is gone."""
         self._patience.forget(self)
 
-    def time_is_up(self, room: Room, now_s: float) -> None:
+    def time_is_up(self, room: TimeoutQueue, now_s: float) -> None:
         """Handles that the client's time in `room` is up."""
         patience, connection = self._patience, self._connection
         if room is patience.head and connection.flow.is_reading_paused:
@@ -113,7 +113,7 @@ class Watch:
             room.leave(self)
             connection.transport.abort()
 
-    def _fitting_room(self) -> Room | None:
+    def _fitting_room(self) -> TimeoutQueue | None:
         match self._connection.stage:
             case Stage.IDLE:
                 return self._patience.idle
@@ -128,14 +128,14 @@ class Watch:
             case Stage.ANSWER | Stage.LOST:
                 return None
 
-    def _is_body_coming(self, room: Room) -> bool:
+    def _is_body_coming(self, room: TimeoutQueue) -> bool:
         connection = self._connection
         return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(room))
 
-    def _is_answer_read(self, room: Room) -> bool:
+    def _is_answer_read(self, room: TimeoutQueue) -> bool:
         """Returns whether the client is still reading its answer, and begins another period."""
         before, self._num_acknowledged = self._num_acknowledged, num_acknowledged(self._connection.transport)
         return self._num_acknowledged - before >= self._least_bytes(room)
 
-    def _least_bytes(self, room: Room) -> float:
+    def _least_bytes(self, room: TimeoutQueue) -> float:
         return self._limits.min_bytes_per_s * room.timeout_s

@@ -11,9 +11,9 @@ from dyorc.gateway.backend import Backend
 from dyorc.leadership.leader_discovery import LeaderDiscovery
 from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
+from dyorc.remote.control_client import ControlClient
 from dyorc.remote.groups_backend import GroupsBackend
 from dyorc.running import MACHINE
-from dyorc.services.gateway.deployments import ControlClient
 from dyorc.store.leases import Leases
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
@@ -56,7 +56,7 @@ async def orchestrators(settings: Settings, leases: Leases, network: NodeNetwork
             leaders = await stack.enter_async_context(LeaderDiscovery(leases, group))
             backends.append(RemoteBackend(leaders, tensors, settings.link, keys))
         backend = backends[0] if len(backends) == 1 else GroupsBackend(backends, tensors)
-        deployments = ControlClient({one.group: one.orders for one in backends})
+        deployments = ControlClient({backend.group: backend.control for backend in backends})
 
         async def finish_reading(timeout_s: float) -> None:
             await asyncio.gather(*(one.finish_reading(timeout_s) for one in backends))

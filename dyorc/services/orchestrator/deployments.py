@@ -5,17 +5,15 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from dyorc.config import Settings
-from dyorc.deploying.deployer import Deployer, Keep
+from dyorc.deploying.deployer import Keep
 from dyorc.deploying.persistence import read_live_versions, read_stored_record, record_writer
 from dyorc.deploying.state import DeploymentState, Version
-from dyorc.errors import InvalidInputError, NotReadyError, StoreError
-from dyorc.gateway.deployments import Order
+from dyorc.errors import NotReadyError, StoreError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.remote.gateway_server import GatewayServer
 from dyorc.running import ServerRuntime
@@ -94,7 +92,7 @@ async def serve_deployments(
     keep = _as_leader(record_writer(store, lead.group, before, True), lead, live)
     quiet = gateways.control.begin_era if lead.fence == 1 else since_their_return(gateways.control.begin_era, time.monotonic)
     async with deploying(what, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
-        with gateways.control.working_for(_Changer(deployer)):
+        with gateways.control.working_for(deployer):
             yield
 
 
@@ -106,24 +104,3 @@ def _as_leader(keep: Keep, lead: LeaderTerm, live: LiveVersions) -> Keep:
         await keep(text)
 
     return keep_if_sure
-
-
-class _Changer:
-    """What the desk's clerk works for."""
-
-    def __init__(self, deployer: Deployer) -> None:
-        self._deployer = deployer
-
-    async def change(self, action: str, values: dict[str, Any]) -> dict[str, Any]:
-        match action:
-            case "deploy":
-                return await self._deployer.deploy(msgspec.convert(values, Order))
-            case "undeploy":
-                return await self._deployer.undeploy(**values)
-            case "rollback":
-                return await self._deployer.rollback(**values)
-            case _:
-                raise InvalidInputError(f"a gateway wants to {action!r}; expected deploy, undeploy or rollback")
-
-    def report(self) -> dict[str, Any]:
-        return self._deployer.report()

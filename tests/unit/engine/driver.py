@@ -52,7 +52,7 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.shared import Host
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
@@ -109,7 +109,7 @@ class World:
         self.num_parts: Counter[int] = Counter()
         """Parts that were sent, by request."""
         self.staged: list[StageTensors] = []
-        self.stories: dict[int, Story] = {}
+        self.stories: dict[int, RequestTrace] = {}
         self.replaced: list[str] = []
         self.failed_effects: list[EffectFailed] = []
         self.starved: list[tuple[str, str]] = []
@@ -179,7 +179,7 @@ class World:
         terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight)
         story = None
         if explain:
-            story = self.stories[request_id] = Story(request_id, self.now_ns)
+            story = self.stories[request_id] = RequestTrace(request_id, self.now_ns)
         return RequestArrived(request_id, workflow, inputs, parameters, terms, identity, story)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:

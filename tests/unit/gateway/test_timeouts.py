@@ -1,16 +1,16 @@
 """Waiting rooms: they notice whose time is up, without checking everybody."""
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.http.patience import Patience, Room
+from dyorc.gateway.http.timeouts import TimeoutQueue, Timeouts
 
 
 class Client:
     """Notes when its time was up."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Room, float]] = []
+        self.told: list[tuple[TimeoutQueue, float]] = []
 
-    def time_is_up(self, room: Room, now_s: float) -> None:
+    def time_is_up(self, room: TimeoutQueue, now_s: float) -> None:
         """Notes it, and stays."""
         self.told.append((room, now_s))
 
@@ -28,7 +28,7 @@ class Now:
 
 def test_a_client_is_told_when_its_rooms_time_is_up_and_not_before() -> None:
     clock = Now()
-    patience = Patience(GatewayConfig(header_timeout_s=10, idle_timeout_s=75), clock)
+    patience = Timeouts(GatewayConfig(header_timeout_s=10, idle_timeout_s=75), clock)
     slow, idle = Client(), Client()
     patience.head.enter(slow, 0.0)
     patience.idle.enter(idle, 0.0)
@@ -40,7 +40,7 @@ def test_a_client_is_told_when_its_rooms_time_is_up_and_not_before() -> None:
 
 
 def test_a_client_that_enters_again_waits_anew_and_one_that_leaves_is_not_told() -> None:
-    room = Room(10)
+    room = TimeoutQueue(10)
     first, second, third = Client(), Client(), Client()
     for number, client in enumerate((first, second, third)):
         room.enter(client, float(number))
@@ -62,7 +62,7 @@ def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
             Since.num_looks += 1
             return other - float(self)
 
-    room = Room(10)
+    room = TimeoutQueue(10)
     for _ in range(10_000):
         room.enter(Client(), Since(5.0))
     assert room.overdue(6.0) == []
@@ -70,7 +70,7 @@ def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
 
 
 def test_a_client_that_is_gone_is_in_no_room() -> None:
-    patience = Patience(GatewayConfig(), Now())
+    patience = Timeouts(GatewayConfig(), Now())
     client = Client()
     rooms = (patience.idle, patience.head, patience.body, patience.writing, patience.closing, patience.refused)
     for room in rooms:

@@ -23,11 +23,11 @@ _LINGER_S = 1.0
 class Waiter(Protocol):
     """A connection, as far as waiting for it is concerned."""
 
-    def time_is_up(self, room: "Room", now_s: float) -> None:
+    def time_is_up(self, room: "TimeoutQueue", now_s: float) -> None:
         """Handles that the connection has been in a room for that room's time. It must leave the room or enter it again."""
 
 
-class Room:
+class TimeoutQueue:
     """Connections that wait for the same thing.
 
     Attributes:
@@ -62,7 +62,7 @@ class Room:
         return found
 
 
-class Patience:
+class Timeouts:
     """The rooms of one server.
 
     Args:
@@ -81,12 +81,12 @@ class Patience:
 
     def __init__(self, config: GatewayConfig, clock_s: Callable[[], float] | None = None) -> None:
         self.clock_s = clock_s or asyncio.get_running_loop().time
-        self.idle = Room(config.idle_timeout_s)
-        self.head = Room(config.header_timeout_s)
-        self.body = Room(config.body_timeout_s)
-        self.writing = Room(config.write_timeout_s)
-        self.closing = Room(config.write_timeout_s)
-        self.refused = Room(min(_LINGER_S, config.write_timeout_s))
+        self.idle = TimeoutQueue(config.idle_timeout_s)
+        self.head = TimeoutQueue(config.header_timeout_s)
+        self.body = TimeoutQueue(config.body_timeout_s)
+        self.writing = TimeoutQueue(config.write_timeout_s)
+        self.closing = TimeoutQueue(config.write_timeout_s)
+        self.refused = TimeoutQueue(min(_LINGER_S, config.write_timeout_s))
         shortest_s = min(room.timeout_s for room in self._rooms())
         self._interval_s = min(_MAX_SWEEP_S, max(_MIN_SWEEP_S, shortest_s / _SWEEPS_PER_TIMEOUT))
         self._timer: asyncio.TimerHandle | None = None
@@ -117,5 +117,5 @@ class Patience:
         self.sweep()
         self.start()
 
-    def _rooms(self) -> Iterable[Room]:
+    def _rooms(self) -> Iterable[TimeoutQueue]:
         return self.idle, self.head, self.body, self.writing, self.closing, self.refused

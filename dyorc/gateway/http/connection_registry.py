@@ -11,13 +11,13 @@ from dyorc.gateway.http.answer_writer import CommonHeaders
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.known_heads import KnownHeads
-from dyorc.gateway.http.patience import Patience
+from dyorc.gateway.http.timeouts import Timeouts
 from dyorc.gateway.shedding import Shedding
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 
 
-class Guest(Protocol):
+class RegisteredConnection(Protocol):
     """A connection, as the server sees it."""
 
     def shut_down(self) -> None:
@@ -27,7 +27,7 @@ class Guest(Protocol):
         """Ends the connection at once."""
 
 
-class Lobby:
+class ConnectionRegistry:
     """The connections of one server, and the requests being answered.
 
     Args:
@@ -47,18 +47,18 @@ class Lobby:
         self.app = app
         self.limits = limits
         self.max_connections = max_connections
-        self.patience = Patience(limits)
+        self.patience = Timeouts(limits)
         self.shedding = shedding
         self.direct = direct
         self.known_heads = KnownHeads()
         self.common_headers = CommonHeaders(Cors.of(limits))
-        self.connections: set[Guest] = set()
+        self.connections: set[RegisteredConnection] = set()
         self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
         self._is_stopping = False
 
-    def enter(self, connection: Guest) -> bool:
+    def enter(self, connection: RegisteredConnection) -> bool:
         """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
         self._num_entered += 1
@@ -66,7 +66,7 @@ class Lobby:
             connection.shut_down()
         return len(self.connections) <= self.max_connections
 
-    def leave(self, connection: Guest) -> None:
+    def leave(self, connection: RegisteredConnection) -> None:
         """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()

@@ -15,7 +15,7 @@ from dyorc.arrays import Array
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
-from dyorc.off_loop import OffLoop
+from dyorc.off_loop import ThreadOffload
 from dyorc.orchestrator.part_stream import PartStream, ReadPart
 from dyorc.orchestrator.pending import RequestInFlight
 from dyorc.orchestrator.taking import is_large
@@ -46,7 +46,7 @@ class LocalAnswers:
     def __init__(self, tensors: Tensors, post: Callable[[Event], None]) -> None:
         self._tensors = tensors
         self._post = post
-        self._off_loop = OffLoop("dyorc-answers")
+        self._off_loop = ThreadOffload("dyorc-answers")
         self._pending: dict[int, RequestInFlight] = {}
         self._taking: set[asyncio.Task[Any]] = set()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dyorc.engine.events import AnswerTaken, Event, HolderJoined, PartTaken, ReplicaLeft, RequestArrived, RequestCancelled
 from dyorc.orchestrator.asker import Asker
 from dyorc.orchestrator.tensors import Tensors
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 
 
 class Askers:
@@ -36,7 +36,7 @@ class Askers:
 
     # Processes
 
-    def let_in(self, holder: Holder, released: Callable[[int], None]) -> None:
+    def let_in(self, holder: TensorHolder, released: Callable[[int], None]) -> None:
         """Adds a process in which inputs of requests lie.
 
         Args:

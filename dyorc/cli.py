@@ -23,9 +23,9 @@ from dyorc.deploy_cli import deploy, rollback, undeploy
 from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.explain_cli import explain
 from dyorc.gateway.keys_cli import app as keys
+from dyorc.load_cli import load
 from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
-from dyorc.reproduce_cli import reproduce
 from dyorc.scale_cli import scale
 from dyorc.services_cli import gateway, orchestrator, serve_until_stopped
 from dyorc.serving_options import (
@@ -68,7 +68,8 @@ _app.command()(scale)
 _app.command()(explain)
 _app.command()(trace)
 _app.command()(profile)
-_app.command()(reproduce)
+# Its options, --help too, are the load generator's own.
+_app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(load)
 _console = Console(soft_wrap=True)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 _console = Console(soft_wrap=True)
 
@@ -99,7 +99,7 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _console.print_json(data=lines)
         return
-    table = WholeTable("workflow", "version", "requests", "programs", "loaded from")
+    table = StackedTable("workflow", "version", "requests", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
         for version, details in line["versions"].items():

@@ -10,7 +10,7 @@ from rich.table import Column
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -51,7 +51,7 @@ def scale(
 
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
-    table = WholeTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
+    table = StackedTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
     for name, one in state["programs"].items():
         wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
         table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from dyorc.simulation.scaling.cli import table
-from dyorc.simulation.scaling.compare import ORACLE, PREDICTIVE, Comparison, compare
+from dyorc.simulation.scaling.compare import ORACLE, PREDICTIVE, PolicyComparison, compare
 from dyorc.simulation.scaling.picture import draw_picture
 from dyorc.simulation.scaling.replay import Scene
-from dyorc.simulation.scaling.results import Result
+from dyorc.simulation.scaling.results import ScalingResult
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 
 _RATE_RPS = 4.0
@@ -33,12 +33,12 @@ _REACTIVE = ("reactive", "reactive0")
 _PARKED_WEIGHTS = {"parked_free": 0.0, "parked_full": 1.0}
 
 
-def compared(kind: TraceKind, seed: int) -> Comparison:
+def compared(kind: TraceKind, seed: int) -> PolicyComparison:
     """Replays one trace under every policy."""
     return compare(Scene(requests=draw_trace(TracePlan(kind=kind, rate_rps=_RATE_RPS, seed=seed, weights=_WEIGHTS)), seed=seed))
 
 
-def judged(comparison: Comparison) -> dict[str, Any]:
+def judged(comparison: PolicyComparison) -> dict[str, Any]:
     """Returns a trace's figures, what they say of the goal, and how far the oracle is."""
     results = comparison.results
     ours, oracle = results[PREDICTIVE], results[ORACLE]
@@ -49,7 +49,7 @@ def judged(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _beside(ours: Result, theirs: Result) -> dict[str, Any]:
+def _beside(ours: ScalingResult, theirs: ScalingResult) -> dict[str, Any]:
     costs = {name: ours.cost_s(weight) / theirs.warm_s for name, weight in _PARKED_WEIGHTS.items()}
     return {
         "cold_misses": [ours.cold_misses, theirs.cold_misses],
@@ -67,7 +67,7 @@ def main() -> None:
     """Replays all traces, and prints tables and figures."""
     arguments = _arguments()
     kinds: Sequence[TraceKind] = [TraceKind(kind) for kind in arguments.kinds.split(",")]
-    comparisons: dict[str, Comparison] = {}
+    comparisons: dict[str, PolicyComparison] = {}
     # Not forked: a child must not inherit threads of numeric libraries.
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         for kind, comparison in zip(kinds, pool.map(partial(compared, seed=arguments.seed), kinds), strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.events import Danger, Warned
+from dyorc.engine.events import SuspectInput, SuspectsReported
 
 
 class InputsIdentity:
@@ -72,13 +72,13 @@ def _digest(workflow: str, arrays: Sequence[Array], statics: tuple[StaticValue, 
     return digest.digest()
 
 
-def read_warning(value: Mapping[str, Any]) -> Warned:
+def read_warning(value: Mapping[str, Any]) -> SuspectsReported:
     """Returns the event for the engine."""
-    return Warned(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
+    return SuspectsReported(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
 
 
-def _dangers(values: Sequence[Sequence[Any]]) -> list[Danger]:
+def _dangers(values: Sequence[Sequence[Any]]) -> list[SuspectInput]:
     return [
-        Danger(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
+        SuspectInput(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
         for program, digest, reason, until_ns in values
     ]

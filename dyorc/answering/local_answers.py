@@ -18,7 +18,7 @@ from dyorc.arrays import Array
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
-from dyorc.off_loop import INLINE_BYTES, OffLoop
+from dyorc.off_loop import INLINE_BYTES, ThreadOffload
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.outbox import num_bytes_of
@@ -57,7 +57,7 @@ class LocalAnswers:
     def __init__(self, tensors: Tensors, post: Callable[[Event], None]) -> None:
         self._tensors = tensors
         self._post = post
-        self._off_loop = OffLoop("dyorc-answers")
+        self._off_loop = ThreadOffload("dyorc-answers")
         self._pending: dict[int, RequestInFlight] = {}
         self._taking: set[asyncio.Task[Any]] = set()
 

@@ -9,7 +9,7 @@ import msgspec
 
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.part_stream import PartStream
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.receiver import Receiver
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
@@ -25,7 +25,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """
 
     origin: Origin
-    story: Story
+    story: RequestTrace
     workflow: str
     tenant: str
     recorder: Recorder | None
@@ -36,7 +36,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
         origin = submission.origin
         if origin is None:
             return None
-        story = origin.story = Story(request_id, time.monotonic_ns(), origin.span)
+        story = origin.story = RequestTrace(request_id, time.monotonic_ns(), origin.span)
         return cls(origin, story, submission.model.name, submission.terms.tenant, submission.recorder)
 
     def end(self, error: Exception | None) -> None:

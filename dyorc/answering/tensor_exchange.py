@@ -18,7 +18,7 @@ from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
 from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
 from dyorc.transport.arena_usage import ArenaUsage
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 from dyorc.transport.codec import (
     MAX_ROWS,
     Column,
@@ -31,12 +31,12 @@ from dyorc.transport.codec import (
     encode_column,
     num_frames,
 )
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.moves import Moves
+from dyorc.transport.moves import InputMoves
 from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, TooLargeError, num_bytes_of
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder, ViewTier
+from dyorc.transport.tiers import TensorHolder, ViewTier
 
 OWN = ""
 """The orchestrator's holder id, as the engine knows it."""
@@ -53,9 +53,9 @@ class Tensors:
         inline_limit_bytes: Tensors up to this size travel inside messages.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: TensorExchange) -> None:
         self.exchange = exchange
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, TensorHolder] = {}
         self._released: dict[str, Callable[[int], None]] = {}
         self._lent: list[Routes] = []
 
@@ -79,7 +79,7 @@ class Tensors:
 
     # Holders
 
-    def join(self, holder: Holder, released: Callable[[int], None] | None = None) -> None:
+    def join(self, holder: TensorHolder, released: Callable[[int], None] | None = None) -> None:
         """Adds a process that holds tensors: references to them become valid.
 
         Args:
@@ -110,7 +110,7 @@ class Tensors:
 
     # Inputs of requests
 
-    def body(self, num_bytes: int, align_at: int) -> Body:
+    def body(self, num_bytes: int, align_at: int) -> ArenaBody:
         """Returns memory for a request's body, placed so that its byte number `align_at` is aligned.
 
         Raises:
@@ -121,14 +121,14 @@ class Tensors:
         block = self.exchange.arena.allocate(num_bytes + lead)
         if block is None:
             raise self._no_room(num_bytes + lead)
-        return Body(block, lead)
+        return ArenaBody(block, lead)
 
-    def drop(self, body: Body) -> None:
+    def drop(self, body: ArenaBody) -> None:
         """Frees a body that holds no tensor."""
         if not body.is_used:
             self.exchange.arena.free(body.block.block_id)
 
-    def keep_all(self, arrays: Sequence[Array], body: Body | None = None) -> tuple[TensorRef, ...]:
+    def keep_all(self, arrays: Sequence[Array], body: ArenaBody | None = None) -> tuple[TensorRef, ...]:
         """Returns references to a request's inputs, all or none.
 
         Raises:
@@ -150,7 +150,7 @@ class Tensors:
             raise
         return tuple(kept)
 
-    def _bytes_to_store(self, arrays: Sequence[Array], body: Body | None) -> int:
+    def _bytes_to_store(self, arrays: Sequence[Array], body: ArenaBody | None) -> int:
         """Returns the arena bytes that inputs take, each in whole pages, with the body that some may lie in."""
         num_bytes = 0 if body is None else len(body.memory)
         for array in arrays:
@@ -168,7 +168,7 @@ class Tensors:
             )
         return CapacityError(f"there is no room now for the request's {num_bytes} bytes in shared memory")
 
-    def keep(self, array: Array, body: Body | None = None) -> TensorRef:
+    def keep(self, array: Array, body: ArenaBody | None = None) -> TensorRef:
         """Returns a reference to an input: to its place in `body`, or to a copy in the arena; small ones travel inline.
 
         Raises:
@@ -204,7 +204,7 @@ class Tensors:
 
     # To replicas
 
-    def pack(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
+    def pack(self, operands: Sequence[tuple[TensorRef, ...]]) -> tuple[list[ColumnHeader], list[Frame], tuple[TensorHolder, ...]]:
         """Packs the columns of a batch: small tensors as frames, the places of the others.
 
         Raises:
@@ -223,11 +223,11 @@ class Tensors:
             frames.extend(parts)
         return headers, frames, tuple([self._holders[holder_id] for holder_id in holders])
 
-    def holder(self, holder_id: str) -> Holder | None:
+    def holder(self, holder_id: str) -> TensorHolder | None:
         """Returns how to reach a holder; None if it is gone."""
         return self._holders.get(holder_id)
 
-    def _holder_of(self, tensor: TensorRef, holders: Mapping[str, Holder] | None = None) -> Holder:
+    def _holder_of(self, tensor: TensorRef, holders: Mapping[str, TensorHolder] | None = None) -> TensorHolder:
         try:
             return (holders or self._holders)[tensor.holder]
         except KeyError:
@@ -280,7 +280,7 @@ class Tensors:
         return list(zip(*columns, strict=True))
 
     def arrived(
-        self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]
+        self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[TensorHolder]
     ) -> tuple[TensorRef, ...]:
         """Returns references to the tensors of one call that another process has packed (`pack`). Their holders join.
 
@@ -324,7 +324,7 @@ class Tensors:
                     return False
         return True
 
-    def fetch(self, tensors: Sequence[TensorRef], moves: Moves | None = None) -> "asyncio.Future[list[Array]]":
+    def fetch(self, tensors: Sequence[TensorRef], moves: InputMoves | None = None) -> "asyncio.Future[list[Array]]":
         """Returns the arrays, fetched from wherever they are. Its errors are those of `read`.
 
         Args:
@@ -333,7 +333,7 @@ class Tensors:
         holders = dict(self._holders)
         return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders, moves)
 
-    def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, Holder], moves: Moves | None) -> list[Array]:
+    def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, TensorHolder], moves: InputMoves | None) -> list[Array]:
         """Runs on the fetching thread, which has tiers of its own."""
         if self._far_inbox is None or self._far_routes is None:
             self._far_routes = self.exchange.routes()
@@ -346,7 +346,7 @@ class Tensors:
         return arrays
 
     def read(
-        self, tensors: Sequence[TensorRef], inbox: Inbox | None = None, holders: Mapping[str, Holder] | None = None
+        self, tensors: Sequence[TensorRef], inbox: Inbox | None = None, holders: Mapping[str, TensorHolder] | None = None
     ) -> list[Array]:
         """Returns the arrays where they lie. Stored ones are valid until the engine releases them.
 
@@ -359,7 +359,7 @@ class Tensors:
         finally:
             inbox.done()
 
-    def _read_one(self, tensor: TensorRef, inbox: Inbox, holders: Mapping[str, Holder] | None) -> Array:
+    def _read_one(self, tensor: TensorRef, inbox: Inbox, holders: Mapping[str, TensorHolder] | None) -> Array:
         header = StoredColumn(tensor.dtype, (_stored_rows(tensor, 0),))
         (rows,) = inbox.read([header], [], [self._holder_of(tensor, holders)])
         return rows[0, ...] if isinstance(rows, np.ndarray) else rows[0]
@@ -397,7 +397,7 @@ class Tensors:
         return self.exchange.usage_of(self._holders.values())
 
 
-def _has_block(tier: ViewTier | None, holder: Holder, block: int) -> bool:
+def _has_block(tier: ViewTier | None, holder: TensorHolder, block: int) -> bool:
     try:
         return tier is not None and tier.is_intact(holder, block)
     except TransportError:
@@ -472,7 +472,7 @@ def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorR
     return refs
 
 
-def _placed(header: StoredColumn, part: Column | StoredRows, holders: Sequence[Holder]) -> TensorRef:
+def _placed(header: StoredColumn, part: Column | StoredRows, holders: Sequence[TensorHolder]) -> TensorRef:
     """Returns a reference to a tensor that lies where its header says; views of it are resolved there."""
     if not isinstance(part, StoredRows) or part.block <= 0 or not 0 <= part.holder < len(holders):
         raise TransportError("a tensor that is stored lies nowhere")

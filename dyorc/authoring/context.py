@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.workflow import Workflow
 
 
-class Recorder(Protocol):
+class CallRecorder(Protocol):
     """Records what a workflow asks for while it is being stepped."""
 
     def call(self, callee: "Program | Workflow", tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> "Ref":
@@ -29,4 +29,4 @@ class Recorder(Protocol):
         ...
 
 
-current_recorder: ContextVar[Recorder | None] = ContextVar("dyorc_recorder", default=None)
+current_recorder: ContextVar[CallRecorder | None] = ContextVar("dyorc_recorder", default=None)

@@ -19,7 +19,7 @@ class DecisionKind(Enum):
     CHOOSE = "choose"
 
 
-class Site:
+class DecisionSite:
     """A place in a workflow's code where it decides; one object per place, for all requests."""
 
     __slots__ = ("_text", "code", "line")
@@ -51,7 +51,9 @@ class Decision:
 
     __slots__ = ("function", "is_awaited", "kind", "likely", "ref", "site")
 
-    def __init__(self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: Site, likely: Hashable = None) -> None:
+    def __init__(
+        self, kind: DecisionKind, ref: Ref, function: Callable[[Any], Any], site: DecisionSite, likely: Hashable = None
+    ) -> None:
         if not isinstance(ref, Ref):
             raise TypeError(f"dyorc.{kind.value} looks at a Ref, got {type(ref).__name__}")
         self.kind = kind
@@ -160,15 +162,15 @@ def gather(*refs: Ref) -> Gather:
     return Gather(refs)
 
 
-_sites: dict[tuple[int, int], Site] = {}
+_sites: dict[tuple[int, int], DecisionSite] = {}
 
 
-def _site() -> Site:
+def _site() -> DecisionSite:
     """Returns the site of the caller's caller."""
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] (three times as fast as the inspect module's way)
     code, line = frame.f_code, frame.f_lineno
     key = (id(code), line)  # code objects compare by their content, which is slow
     site = _sites.get(key)
     if site is None:
-        site = _sites[key] = Site(code, line)  # keeps the code alive, so the id stays its own
+        site = _sites[key] = DecisionSite(code, line)  # keeps the code alive, so the id stays its own
     return site

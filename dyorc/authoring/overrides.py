@@ -12,7 +12,7 @@ _FOR_RAY = ("num_cpus", "num_gpus")
 
 
 @contextlib.contextmanager
-def overridden(programs: Iterable[Program], overrides: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
+def override_programs(programs: Iterable[Program], overrides: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
     """Gives programs other options while entered.
 
     In place, since the user's workflows hold the very objects. Enter it before anything has looked at their options.

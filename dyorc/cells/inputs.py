@@ -14,7 +14,7 @@ from dyorc.transport.inbox import Inbox
 from dyorc.transport.routes import Routes
 
 
-class Inputs:
+class ProgramInputs:
     """Of one program. Batches are read on the event loop, and run one after the other.
 
     Args:

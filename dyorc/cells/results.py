@@ -19,7 +19,7 @@ _SHARED_BYTES = 4096
 """Up to this size, the tensors of a batch share one copy; then one that is kept keeps them all."""
 
 
-class Results:
+class ProgramResults:
     """Makes references to the results of one program. Any thread, one at a time.
 
     Args:

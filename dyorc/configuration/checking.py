@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dyorc.authoring.loading import import_place, name_in, parts_of
-from dyorc.authoring.overrides import overridden
+from dyorc.authoring.overrides import override_programs
 from dyorc.authoring.program import Program
 from dyorc.authoring.targets import ImportedPlace, import_places
 from dyorc.config import Settings
@@ -60,7 +60,7 @@ def _problems_of_code(settings: Settings, layer: Layer) -> Iterator[str]:
             programs += (found,) if isinstance(found, Program) else found.programs
     for name, one in settings.programs.items():
         try:
-            with overridden(programs, {name: one.changes}):
+            with override_programs(programs, {name: one.changes}):
                 pass
         except DyOrcError as error:
             yield f"{layer.place((PROGRAMS, name))}: {error}"

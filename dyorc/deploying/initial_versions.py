@@ -11,7 +11,7 @@ import structlog
 
 from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import absolute, name_in, parts_of, programs_of
-from dyorc.authoring.overrides import overridden
+from dyorc.authoring.overrides import override_programs
 from dyorc.authoring.program import Program
 from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
@@ -69,7 +69,7 @@ def load_initial_versions(
     others = {own for loaded in restored for own in loaded.programs}
     programs = dict.fromkeys(program for _, found in fresh for program in programs_of(found))
     chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
-    with overridden(programs, chosen):
+    with override_programs(programs, chosen):
         record = DeploymentState(noted.number, lines)
         fingerprints = {place: fingerprints_of(one.bundle, one.importer) for place, one in imported.items()}
         for target, found in fresh:

@@ -30,7 +30,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     Attributes:
         operands: The input tensors of each call.
         room_share: For which part of `TransportConfig.arena_wait_s` its results may wait for room.
-        inputs: The identities of the requests that its calls belong to, while the engine is warned (`Warned`); else empty.
+        inputs: The identities of its requests, as long as a `SuspectsReported` asks for them; else empty.
         is_suspect: Whether its only call may end the process that runs it.
         span: Its own, if any of its requests is traced; spans that the program's code makes stand below it.
         requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.

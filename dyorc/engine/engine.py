@@ -28,10 +28,10 @@ from dyorc.engine.events import (
     ReplicasWanted,
     RequestArrived,
     RequestCancelled,
+    SuspectsReported,
     TensorsLost,
     TimerFired,
     ValueFetched,
-    Warned,
     WorkflowRemoved,
 )
 from dyorc.engine.guessing.prediction import Predictor
@@ -39,7 +39,7 @@ from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.seam import Scheduling
-from dyorc.engine.shared import Host, Shared
+from dyorc.engine.shared import EngineContext, Host
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.engine.tasks.runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
@@ -48,7 +48,7 @@ from dyorc.tensor import blocks_of
 
 NS_PER_S = 1_000_000_000
 
-MakeScheduler: TypeAlias = Callable[[Shared, Mapping[str, Program]], Scheduling]
+MakeScheduler: TypeAlias = Callable[[EngineContext, Mapping[str, Program]], Scheduling]
 """Makes a scheduler from what the engine's halves share and the programs by name."""
 
 
@@ -81,7 +81,7 @@ class Engine:
         self.config = config
         self._host = host or Host()
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
-        shared = Shared(config, self.speculator, self._host)
+        shared = EngineContext(config, self.speculator, self._host)
         self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
         self._deployed = deployed
         self.scheduler = make_scheduler(shared, deployed)
@@ -154,7 +154,7 @@ class Engine:
                 self._arrive(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
-            case ReplicaLeaving() | Warned() | BatchUnsent():
+            case ReplicaLeaving() | SuspectsReported() | BatchUnsent():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)

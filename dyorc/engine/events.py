@@ -8,7 +8,7 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import Move, Story
+from dyorc.engine.story import Move, RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms
@@ -24,10 +24,10 @@ class RequestArrived(msgspec.Struct, frozen=True):
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()
     identity: Hashable = None
-    story: Story | None = None
+    story: RequestTrace | None = None
 
 
-class Danger(msgspec.Struct, frozen=True):
+class SuspectInput(msgspec.Struct, frozen=True):
     """Inputs that another process was running for a program when it ended, how it ended, and until when that counts."""
 
     program: str
@@ -36,7 +36,7 @@ class Danger(msgspec.Struct, frozen=True):
     until_ns: int
 
 
-class Warned(msgspec.Struct, frozen=True):
+class SuspectsReported(msgspec.Struct, frozen=True):
     """Another process that runs the same programs has ended, perhaps because of its inputs.
 
     Attributes:
@@ -45,8 +45,8 @@ class Warned(msgspec.Struct, frozen=True):
         names_inputs_until_ns: Until then, batches name their inputs (`DispatchBatch.inputs`), in case this process ends too.
     """
 
-    suspects: Sequence[Danger] = ()
-    refused: Sequence[Danger] = ()
+    suspects: Sequence[SuspectInput] = ()
+    refused: Sequence[SuspectInput] = ()
     names_inputs_until_ns: int = 0
 
 
@@ -230,7 +230,7 @@ Event: TypeAlias = (
     | ReplicaLeaving
     | LoadFailed
     | ReplicasWanted
-    | Warned
+    | SuspectsReported
     | ProgramAdded
     | ProgramRemoved
     | WorkflowRemoved

@@ -20,14 +20,14 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from dyorc.engine.actions import ReleaseTensors
-from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.cells import Future
 from dyorc.tensor import BlockId, blocks_of
 
-Pinned: TypeAlias = dict[Cell, Sequence[BlockId]]
+Pinned: TypeAlias = dict[Future, Sequence[BlockId]]
 """Cells whose tensors are pinned, each with the blocks its leases are on, one per row."""
 
 
-class Leases:
+class BlockLeases:
     """Counts the leases on each block.
 
     Attributes:
@@ -72,20 +72,20 @@ class Leases:
         self.acquire_new(blocks)
         self.release(blocks)
 
-    def pin(self, pinned: Pinned, cell: Cell) -> None:
+    def pin(self, pinned: Pinned, cell: Future) -> None:
         """Pins a cell's stored tensors, unless they are pinned already."""
         if cell not in pinned and (blocks := blocks_of(cell.tensors)):
             pinned[cell] = blocks
             self.acquire(blocks)
 
-    def pin_new(self, pinned: Pinned, cell: Cell, blocks: list[BlockId]) -> None:
+    def pin_new(self, pinned: Pinned, cell: Future, blocks: list[BlockId]) -> None:
         """Pins tensors just made for a cell, in place of those it had before."""
         self.unpin(pinned, cell)
         if blocks:
             pinned[cell] = blocks
             self.acquire_new(blocks)
 
-    def unpin(self, pinned: Pinned, cell: Cell) -> None:
+    def unpin(self, pinned: Pinned, cell: Future) -> None:
         """Unpins a cell's tensors, if they are pinned."""
         blocks = pinned.pop(cell, None)
         if blocks is not None:

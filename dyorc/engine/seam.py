@@ -21,8 +21,8 @@ from dyorc.engine.events import (
     ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
+    SuspectsReported,
     TensorsLost,
-    Warned,
     WorkflowRemoved,
 )
 from dyorc.engine.model.calls import Call
@@ -32,7 +32,7 @@ from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = (
     BatchDone | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed
-    | ReplicasWanted | Warned | ProgramAdded | ProgramRemoved | WorkflowRemoved
+    | ReplicasWanted | SuspectsReported | ProgramAdded | ProgramRemoved | WorkflowRemoved
 )  # fmt: skip
 """What can happen to replicas and their batches, and what is wanted of programs."""
 
@@ -113,7 +113,7 @@ class Scheduling(Dispatcher, Protocol):
         ...
 
 
-class StepWatch(Protocol):
+class StepMonitor(Protocol):
     """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
 
     def begin(self, workflow: str) -> None:

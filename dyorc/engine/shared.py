@@ -8,17 +8,17 @@ from dyorc.config import EngineConfig
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.known_inputs import KnownInputs
-from dyorc.engine.leases import Leases
-from dyorc.engine.seam import StepWatch
-from dyorc.engine.statistics import Statistics
+from dyorc.engine.leases import BlockLeases
+from dyorc.engine.seam import StepMonitor
+from dyorc.engine.statistics import EngineStatistics
 from dyorc.engine.timers import Timers
 from dyorc.engine.turn import Turn
 from dyorc.scaling.model import Observer
 
 
 @dataclass(slots=True)
-class Caution:
-    """What an engine was told (`Warned`) of inputs that may have ended another process.
+class CrashSuspects:
+    """What an engine was told (`SuspectsReported`) of inputs that may have ended another process.
 
     Attributes:
         suspects: Those that run alone, and how that process ended.
@@ -45,17 +45,17 @@ class Host:
         wanted: How many replicas each program is to have, if that was said.
     """
 
-    statistics: Statistics = field(default_factory=Statistics)
+    statistics: EngineStatistics = field(default_factory=EngineStatistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
     refused: KnownInputs[str] = field(default_factory=KnownInputs[str])
-    caution: Caution = field(default_factory=Caution)
-    watch: StepWatch | None = None
+    caution: CrashSuspects = field(default_factory=CrashSuspects)
+    watch: StepMonitor | None = None
     observer: Observer | None = None
     wanted: dict[str, ReplicasWanted] = field(default_factory=dict[str, ReplicasWanted])
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class EngineContext:
     """What both halves of one engine share.
 
     Attributes:
@@ -69,4 +69,4 @@ class Shared:
     host: Host
     turn: Turn = field(default_factory=Turn)
     timers: Timers = field(default_factory=Timers)
-    leases: Leases = field(default_factory=Leases)
+    leases: BlockLeases = field(default_factory=BlockLeases)

@@ -1,6 +1,6 @@
 """Counts and times of what was served, by model, in the terms of the protocol's statistics.
 
-The engine counts into `Statistics`, which the shell keeps: an engine that takes over continues the counts of the last one.
+The engine counts into `EngineStatistics`, which the shell keeps: an engine that takes over continues the counts of the last one.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class BatchTimes:
         self.output_ns = publish_ns + link_ns
 
 
-class Guesses:
+class GuessCounts:
     """What a program's calls, or those of a workflow's requests, had to do with guessing.
 
     Attributes:
@@ -66,7 +66,7 @@ class Holds:
         self.held_ns += max(0, held_ns)
 
 
-class Record:
+class ModelRecord:
     """The counters of one model. Plain sums, because every batch adds to them; `totals` makes the report. One thread.
 
     Attributes:
@@ -92,7 +92,7 @@ class Record:
         self.effect_failures: dict[str, int] = {}
         self.latency, self.waits = Histogram(), Histogram()
         self.reasons: dict[str, int] = {}
-        self.guesses, self.holds = Guesses(), Holds()
+        self.guesses, self.holds = GuessCounts(), Holds()
         self.num_replays = 0
         self.moves: dict[str, tuple[int, float]] = {}
         self._inference_count = self._execution_count = self._success_ns = 0
@@ -198,7 +198,7 @@ class Record:
         )
 
 
-class Statistics:
+class EngineStatistics:
     """All records.
 
     Attributes:
@@ -207,21 +207,21 @@ class Statistics:
     """
 
     def __init__(self) -> None:
-        self.programs: dict[str, Record] = {}
-        self.workflows: dict[str, Record] = {}
+        self.programs: dict[str, ModelRecord] = {}
+        self.workflows: dict[str, ModelRecord] = {}
 
-    def of_program(self, name: str) -> Record:
+    def of_program(self, name: str) -> ModelRecord:
         """Returns the record of a program's calls."""
         record = self.programs.get(name)
         if record is None:
-            record = self.programs[name] = Record(name)
+            record = self.programs[name] = ModelRecord(name)
         return record
 
-    def of_workflow(self, name: str) -> Record:
+    def of_workflow(self, name: str) -> ModelRecord:
         """Returns the record of a workflow's requests, also if the workflow only stands for a program."""
         record = self.workflows.get(name)
         if record is None:
-            record = self.workflows[name] = Record(name)
+            record = self.workflows[name] = ModelRecord(name)
         return record
 
     def ended_without_result(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
@@ -239,5 +239,5 @@ class Statistics:
         Args:
                     unix_offset_ns: Added to the engine's times to get Unix time.
         """
-        record = self.programs.get(name) or self.workflows.get(name) or Record(name)
+        record = self.programs.get(name) or self.workflows.get(name) or ModelRecord(name)
         return record.totals(unix_offset_ns)

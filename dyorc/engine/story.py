@@ -77,7 +77,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
         call_id: Its number, unique in its engine.
         sources: The numbers of the calls whose results it reads; none if it reads only the request's inputs. Those behind the
             result of another workflow are known once it has ended.
-        decision: Index in `Story.decisions` of the last decision before it; -1 if there is none.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
         branch: The outcome of that decision under which it was asked for.
         asked_ns: When the workflow asked for it.
         queued_ns: When all its inputs were there.
@@ -130,7 +130,7 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     Attributes:
         site: Where it stands in the user's code.
         sources: The numbers of the calls whose results it reads.
-        decision: Index in `Story.decisions` of the last decision before it; -1 if there is none.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
         branch: The outcome of that decision under which it was reached.
         opened_ns: When a path of the workflow reached it.
         decided_ns: When its value was there.
@@ -162,7 +162,7 @@ class PartTrace(msgspec.Struct, eq=False, gc=False):
     taken_ns: int = 0
 
 
-class Note(msgspec.Struct, eq=False, gc=False):
+class TraceNote(msgspec.Struct, eq=False, gc=False):
     """Something else that happened to a request.
 
     Attributes:
@@ -174,7 +174,7 @@ class Note(msgspec.Struct, eq=False, gc=False):
     program: str = ""
 
 
-class Story:
+class RequestTrace:
     """What has happened to a request so far.
 
     Args:
@@ -205,12 +205,12 @@ class Story:
         self.calls: list[CallTrace] = []
         self.decisions: list[DecisionTrace] = []
         self.parts: list[PartTrace] = []
-        self.notes: list[Note] = []
-        self._log: list[CallTrace | DecisionTrace | PartTrace | Note] = []
+        self.notes: list[TraceNote] = []
+        self._log: list[CallTrace | DecisionTrace | PartTrace | TraceNote] = []
         """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
 
-    def restore(self, log: list[CallTrace | DecisionTrace | PartTrace | Note]) -> None:
+    def restore(self, log: list[CallTrace | DecisionTrace | PartTrace | TraceNote]) -> None:
         """Takes over what took a step, in order, of a story that another process has told."""
         self._log = log
 
@@ -251,26 +251,26 @@ class Story:
         self.ended_ns = now_ns
         self.is_answered = is_answered
         if is_answered:
-            self._log.append(Note(now_ns, "answered"))
+            self._log.append(TraceNote(now_ns, "answered"))
 
-    def note(self, note: Note) -> None:
+    def note(self, note: TraceNote) -> None:
         """Notes something else."""
         self.notes.append(note)
         self._log.append(note)
 
     def steps(self) -> list[Step]:
         """Returns what has happened, in order."""
-        return StoryReader(self).news()
+        return TraceReader(self).news()
 
-    def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | Note]":
+    def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | TraceNote]":
         """Returns what has taken a step since then, once for each step."""
         return self._log[position:]
 
 
-class StoryReader:
+class TraceReader:
     """Tells a story step by step, while it may go on. Any thread, one at a time."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: RequestTrace) -> None:
         self._story = story
         self._position = 0
         self._num_seen: dict[int, int] = {}
@@ -292,7 +292,7 @@ class StoryReader:
         return round((at_ns - self._story.started_ns) / 1e6, 3)
 
 
-def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> tuple[int, str, Step]:
+def _step(entry: CallTrace | DecisionTrace | PartTrace | TraceNote, before: int) -> tuple[int, str, Step]:
     """Returns when an entry of the log happened, what, and its facts.
 
     Args:
@@ -311,7 +311,7 @@ def _step(entry: CallTrace | DecisionTrace | PartTrace | Note, before: int) -> t
             return entry.decided_ns, "decided", {"decision": site, "outcome": entry.outcome, "guesses": guesses}
         case PartTrace():
             return entry.sent_ns, "part", {"index": entry.index}
-        case Note():
+        case TraceNote():
             return entry.at_ns, entry.event, {"program": entry.program} if entry.program else {}
 
 

@@ -12,47 +12,47 @@ import msgspec
 
 from dyorc.engine.actions import Action
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Cell, CellState, Waiter
+from dyorc.engine.model.cells import Future, FutureState, Waiter
 from dyorc.engine.model.requests import Request
 from dyorc.engine.model.restorations import Needer, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
 from dyorc.tensor import TensorRef
 
 
-class Done(msgspec.Struct, frozen=True, gc=False):
+class CallDone(msgspec.Struct, frozen=True, gc=False):
     """A call ran."""
 
     call: Call
     outputs: tuple[TensorRef, ...]
 
 
-class Failed(msgspec.Struct, frozen=True):
+class CallFailed(msgspec.Struct, frozen=True):
     """A call has failed."""
 
     call: Call
     error: DyOrcError
 
 
-class Late(msgspec.Struct, frozen=True):
+class CallLate(msgspec.Struct, frozen=True):
     """A call was not run because its result would come too late; its request fails with this error."""
 
     call: Call
     error: DeadlineError
 
 
-class Deferred(msgspec.Struct, frozen=True):
+class CallDeferred(msgspec.Struct, frozen=True):
     """A guess failed on its replica. It is not retried until it is certain."""
 
     call: Call
 
 
-class Unready(msgspec.Struct, frozen=True):
+class CallUnready(msgspec.Struct, frozen=True):
     """A call left its queue or its batch because tensors were lost; it has to be made ready again."""
 
     call: Call
 
 
-CallEnd: TypeAlias = Done | Failed | Late | Deferred | Unready
+CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready
 
 
 class Turn:
@@ -87,7 +87,7 @@ class Turn:
         self.ended: deque[CallEnd] = deque()
         self.ready: deque[Call] = deque()
         self.restored: deque[tuple[Needer, DyOrcError | None]] = deque()
-        self.settled: deque[Cell] = deque()
+        self.settled: deque[Future] = deque()
         self.runnable: deque[Waiter] = deque()
         self.num_steps: dict[Request, int] = {}
         self.postponed: dict[Request, list[Waiter]] = {}
@@ -126,14 +126,14 @@ class Turn:
         actions, self.actions = self.actions, []
         return actions
 
-    def settle(self, cell: Cell, tensors: tuple[TensorRef, ...]) -> None:
+    def settle(self, cell: Future, tensors: tuple[TensorRef, ...]) -> None:
         """Settles a cell with its value."""
         cell.fill(tensors)
         self.settled.append(cell)
 
-    def fail(self, cell: Cell, error: DyOrcError) -> None:
+    def fail(self, cell: Future, error: DyOrcError) -> None:
         """Settles a cell with an error."""
-        cell.state = CellState.FAILED
+        cell.state = FutureState.FAILED
         cell.error = error
         self.settled.append(cell)
 

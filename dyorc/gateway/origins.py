@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from dyorc.engine.story import Step, StoryReader
+from dyorc.engine.story import Step, TraceReader
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_metadata
@@ -167,14 +167,14 @@ class News:
 
     def __init__(self, request: InferRequest, origin: Origin | None) -> None:
         self._origin = origin if request.is_explained else None
-        self._reader: StoryReader | None = None
+        self._reader: TraceReader | None = None
 
     def steps(self) -> list[Step] | None:
         """Returns the steps since the last time; None if there are none, or the answer comes without them."""
         if self._reader is None:
             if self._origin is None or self._origin.story is None:
                 return None
-            self._reader = StoryReader(self._origin.story)
+            self._reader = TraceReader(self._origin.story)
         return self._reader.news() or None
 
 

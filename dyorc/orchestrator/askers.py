@@ -6,7 +6,7 @@ from typing import Protocol
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, HolderJoined, PartTaken, ReplicaLeft, RequestArrived, RequestCancelled
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 
 
 class Asker(Protocol):
@@ -64,7 +64,7 @@ class Askers:
 
     # Processes
 
-    def let_in(self, holder: Holder, released: Callable[[int], None]) -> None:
+    def let_in(self, holder: TensorHolder, released: Callable[[int], None]) -> None:
         """Adds a process in which inputs of requests lie.
 
         Args:

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 from dyorc.engine.engine import Engine
 from dyorc.engine.seam import Load
-from dyorc.engine.statistics import Guesses, Record, Statistics
+from dyorc.engine.statistics import EngineStatistics, GuessCounts, ModelRecord
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.status import ProgramStatus
 from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowLevels
 
 
 def levels_of(
-    engine: Engine, statistics: Statistics, programs: Mapping[str, ProgramStatus], scaler: Scaler, link: Mapping[str, int]
+    engine: Engine, statistics: EngineStatistics, programs: Mapping[str, ProgramStatus], scaler: Scaler, link: Mapping[str, int]
 ) -> Levels:
     """Returns the numbers. Cost: looks at every program, replica and request in flight."""
     in_flight = Counter(engine.workflows_in_flight())
@@ -34,7 +34,7 @@ def levels_of(
     )
 
 
-def _of_program(status: ProgramStatus, load: Load, record: Record, scaler: Scaler) -> ProgramLevels:
+def _of_program(status: ProgramStatus, load: Load, record: ModelRecord, scaler: Scaler) -> ProgramLevels:
     name, counts = status.name, status.counts()
     return ProgramLevels(
         num_queued=load.num_queued,
@@ -53,7 +53,7 @@ def _of_program(status: ProgramStatus, load: Load, record: Record, scaler: Scale
     )
 
 
-def _of_guesses(guesses: Guesses) -> GuessLevels:
+def _of_guesses(guesses: GuessCounts) -> GuessLevels:
     return GuessLevels(
         num_made=guesses.num_made,
         num_committed=guesses.num_committed,

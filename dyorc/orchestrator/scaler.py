@@ -13,10 +13,10 @@ import structlog
 from dyorc.config import ScalingConfig
 from dyorc.errors import InvalidInputError, UnknownModelError
 from dyorc.orchestrator.traffic_history import TrafficStore, meanwhile, remembering
-from dyorc.scaling.model import Bounds, ProgramLoad, Wish
+from dyorc.scaling.model import Bounds, DesiredReplicas, ProgramLoad
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.scaling")
 
@@ -33,7 +33,7 @@ class Plant(Protocol):
         """Returns every program as it is now."""
         ...
 
-    def want(self, wish: Wish, *, is_order: bool) -> None:
+    def want(self, wish: DesiredReplicas, *, is_order: bool) -> None:
         """Carries a wish out, in its own time.
 
         Args:
@@ -47,7 +47,7 @@ class ScaleDecision:
     """A wish that was carried out. `at_s` is Unix time in seconds."""
 
     at_s: float
-    wish: Wish
+    wish: DesiredReplicas
 
     def as_report(self) -> dict[str, Any]:
         """Returns it as plain values."""
@@ -77,9 +77,9 @@ class Scaler:
         self._config = config
         self._policy = PredictivePolicy(config, self.traffic)
         self._decisions: deque[ScaleDecision] = deque(maxlen=_NUM_DECISIONS)
-        self._last: dict[str, Wish] = {}
+        self._last: dict[str, DesiredReplicas] = {}
         self._is_running = False
-        self._failing = Trouble(_log, "scaling_failed", is_error=True)
+        self._failing = LogThrottle(_log, "scaling_failed", is_error=True)
         self._plant: Plant
 
     @contextlib.asynccontextmanager
@@ -127,7 +127,7 @@ class Scaler:
             if wish.program not in alone:
                 self._carry_out(wish)
 
-    def _carry_out(self, wish: Wish) -> None:
+    def _carry_out(self, wish: DesiredReplicas) -> None:
         self._last[wish.program] = wish
         self._decisions.append(ScaleDecision(time.time(), wish))
         _log.info("scaled", program=wish.program, warm=wish.num_warm, parked=wish.num_parked, reason=wish.reason)

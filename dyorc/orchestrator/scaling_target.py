@@ -6,7 +6,7 @@ from typing import Protocol
 
 from dyorc.authoring.program import Program
 from dyorc.engine.seam import Load
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, Speed, Wish
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, Speed
 from dyorc.status import StatusBoard
 
 _UNKNOWN = LeadTimes(from_parked_s=0.5, from_cold_s=3.0)
@@ -42,7 +42,7 @@ class ScalingTarget:
         """Returns all programs as they are now."""
         return [self._program_load(program) for program in self._programs.values()]
 
-    def want(self, wish: Wish, *, is_order: bool = False) -> None:
+    def want(self, wish: DesiredReplicas, *, is_order: bool = False) -> None:
         """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
         status = self._status.programs[wish.program]
         status.is_off = is_order and not wish.num_warm

@@ -64,7 +64,7 @@ from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.codec import Frame
 from dyorc.transport.zmq_security import ClusterKeys
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -134,8 +134,8 @@ class RemoteBackend:
         self._refreshed = Refreshed(0, {}, {}, {}, {})
         self._refreshes: dict[int, asyncio.Future[None]] = {}
         self._logs: LogsConfig | None = None
-        self._lost = Trouble(_log, "orchestrator_lost")
-        self._unreached = Trouble(_log, "orchestrator_not_reached")
+        self._lost = LogThrottle(_log, "orchestrator_lost")
+        self._unreached = LogThrottle(_log, "orchestrator_not_reached")
         self._said_fence = 0
         """Of the leader of which the log says that it was joined, since it was last said that one was lost."""
 

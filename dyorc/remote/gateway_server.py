@@ -21,7 +21,7 @@ from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
@@ -59,14 +59,14 @@ from dyorc.remote.messages import (
 )
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import ColumnHeader, Frame
-from dyorc.transport.endings import Ending
+from dyorc.transport.endings import PeerEnding
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -105,7 +105,7 @@ class GatewayServer:
         self._tensors = orchestrator.tensors
         self._lead = lead or _alone()
         self._default_timeout_s = default_timeout_s
-        callbacks = Callbacks(self._received, lambda: None, self._connection_lost)
+        callbacks = LinkCallbacks(self._received, lambda: None, self._connection_lost)
         self._link = listen(address, link, callbacks, keys=keys)
         self._sessions = GatewaySessions()
         self._is_draining = False
@@ -115,7 +115,7 @@ class GatewayServer:
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
-        self._refused = Trouble(_log, "message_refused")
+        self._refused = LogThrottle(_log, "message_refused")
         self._unsaid: list[Callable[[], object]] = []
 
     async def __aenter__(self) -> Self:
@@ -232,7 +232,7 @@ class GatewayServer:
             self._send(session, _failed(ask.request_id, error))
             return
         number = self._orchestrator.askers.next_number()
-        story = Story(number, now_ns, ask.span) if ask.is_recorded else None
+        story = RequestTrace(number, now_ns, ask.span) if ask.is_recorded else None
         deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
         terms = Terms(
             deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight,
@@ -254,7 +254,7 @@ class GatewayServer:
         """Has a request that was put aside run from its beginning."""
         before = wanted.arrived
         number = self._orchestrator.askers.next_number()
-        story = None if before.story is None else Story(number, before.story.started_ns, before.story.span)
+        story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
         self._sessions.done(wanted.session, wanted.request_id)
         arrived = replace(before, request_id=number, identity=identity, story=story)
@@ -327,7 +327,7 @@ class GatewayServer:
             story = None if wanted.story is None else packing.pack_trace(wanted.story)
             self._send(wanted.session, _failed(wanted.request_id, error, story))
 
-    def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
+    def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[TensorHolder, ...]]:
         """Packs the tensors of an answer. This process has a name for gateways, since it has none among its replicas."""
         headers, frames, holders = self._tensors.pack([tuple(tensors)] if tensors else [])
         named = [replace(one, holder_id=self._name) if one.holder_id == OWN else one for one in holders]
@@ -409,7 +409,7 @@ class GatewayServer:
 
     # Gateways that go
 
-    def _connection_lost(self, peer: bytes, ending: Ending) -> None:
+    def _connection_lost(self, peer: bytes, ending: PeerEnding) -> None:
         session = self._sessions.of_peer(peer)
         if session is not None:
             _log.warning("gateway_left", gateway=session.gateway_id, reason=ending.reason)

@@ -9,7 +9,7 @@ from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.events import RequestArrived
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.remote.messages import GatewayHello
 from dyorc.tensor import TensorRef
 
@@ -53,7 +53,7 @@ class RemoteRequest:
         return self.arrived.request_id
 
     @property
-    def story(self) -> Story | None:
+    def story(self) -> RequestTrace | None:
         """What happens to it, if its gateway wants to know."""
         return self.arrived.story
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Note, PartTrace, Story
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError, InternalError
 
 _KINDS = ("calls", "decisions", "parts", "notes")
@@ -23,7 +23,7 @@ def next_number_range() -> int:
     return next(_ranges) * _RANGE
 
 
-def pack_trace(story: Story) -> dict[str, Any]:
+def pack_trace(story: RequestTrace) -> dict[str, Any]:
     """Returns a story as plain values. Calls name their batches by their place in a list, since several share one."""
     batches: dict[int, BatchTrace] = {}
     calls: list[Any] = []
@@ -47,7 +47,7 @@ def pack_trace(story: Story) -> dict[str, Any]:
     }
 
 
-def unpack_trace_into(story: Story, values: dict[str, Any], shift_ns: int, numbers_from: int = 0) -> None:
+def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int, numbers_from: int = 0) -> None:
     """Fills a story with what was packed; its own beginning stays.
 
     Args:
@@ -68,7 +68,7 @@ def unpack_trace_into(story: Story, values: dict[str, Any], shift_ns: int, numbe
     _shifted(story.calls, shift_ns)
     story.decisions = _shifted(msgspec.convert(values["decisions"], list[DecisionTrace], strict=False), shift_ns)
     story.parts = _shifted(msgspec.convert(values["parts"], list[PartTrace], strict=False), shift_ns)
-    story.notes = _shifted(msgspec.convert(values["notes"], list[Note], strict=False), shift_ns)
+    story.notes = _shifted(msgspec.convert(values["notes"], list[TraceNote], strict=False), shift_ns)
     story.restore([getattr(story, kind)[at] for kind, at in values["log"]])
 
 

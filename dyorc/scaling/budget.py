@@ -15,7 +15,7 @@ _Vector: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeviceClaim:
     """What a program is to have, if there is room.
 
     Attributes:
@@ -43,7 +43,7 @@ class Grant:
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-class Budget:
+class DeviceBudget:
     """Limits of everything that replicas take, and the devices that they share. `min_warm` replicas of each program are granted
     in any case.
     """
@@ -57,13 +57,13 @@ class Budget:
         """Returns whether programs may have to do without something, because others are worth more."""
         return self._is_limited or any(load.devices for load in loads)
 
-    def share(self, claims: Sequence[Claim]) -> list[Grant]:
+    def share(self, claims: Sequence[DeviceClaim]) -> list[Grant]:
         """Returns what each claim gets: the most valuable replicas that fit together, as seen from what each takes."""
         if not self.limits(claim.load for claim in claims):
             return [Grant(claim.num_warm, claim.num_parked) for claim in claims]
         return self._wait_for_room(claims, self._choose(claims))
 
-    def _choose(self, claims: Sequence[Claim]) -> list[Grant]:
+    def _choose(self, claims: Sequence[DeviceClaim]) -> list[Grant]:
         """Grants warm replicas by what they are worth, then parked ones where memory is left."""
         warm = [min(claim.load.bounds.min_warm, claim.num_warm) for claim in claims]
         used = _total(_taken(claim.load.cost, number, 0) for claim, number in zip(claims, warm, strict=True))
@@ -97,7 +97,7 @@ class Budget:
             for claim, num_warm, num_parked in zip(claims, warm, parked, strict=True)
         ]
 
-    def _wait_for_room(self, claims: Sequence[Claim], grants: list[Grant]) -> list[Grant]:
+    def _wait_for_room(self, claims: Sequence[DeviceClaim], grants: list[Grant]) -> list[Grant]:
         """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
         held = [_held(claim.load, Grant(0, 0)) for claim in claims]
         used = _total(held)
@@ -124,7 +124,7 @@ class Budget:
         waits = f"{grant.num_warm} wait until others have given up their room"
         return replace(grant, num_warm=warm, num_parked=parked, reason=waits)
 
-    def _worth(self, claim: Claim, number: int) -> float:
+    def _worth(self, claim: DeviceClaim, number: int) -> float:
         """Returns what a replica is worth for the share of the budget that it takes, more if it is there already."""
         shares = [part / limit for part, limit in zip(_taken(claim.load.cost, 1, 0), self._limits, strict=True)]
         share = max(*shares, claim.load.cost.num_gpus if claim.load.devices else 0.0)
@@ -140,7 +140,7 @@ class Budget:
         )
 
 
-def _grant(claim: Claim, num_warm: int, num_parked: int, most_on: Mapping[str, int]) -> Grant:
+def _grant(claim: DeviceClaim, num_warm: int, num_parked: int, most_on: Mapping[str, int]) -> Grant:
     reasons: list[str] = []
     if num_warm != claim.num_warm:
         reasons.append(f"{claim.num_warm} do not fit into the budget beside more valuable ones")

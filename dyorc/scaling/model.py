@@ -135,7 +135,7 @@ class ProgramLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredReplicas:
     """How many replicas a program should have, and why. Warm and parked ones are different processes.
 
     Attributes:
@@ -168,6 +168,6 @@ class Observer(Protocol):
 class Policy(Protocol):
     """Decides how many replicas there should be."""
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         """Returns a wish for every program whose number of replicas should change."""
         ...

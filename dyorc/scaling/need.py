@@ -64,7 +64,7 @@ def _is_possible(speed: Speed) -> bool:
     return speed.max_batch_size >= 1 and speed.base_s >= 0 and speed.per_call_s >= 0 and 0 < speed.batch_s(1) < math.inf
 
 
-class Needs:
+class ReplicaNeeds:
     """Compares what is ahead of a program with what its replicas can do."""
 
     def __init__(self, config: ScalingConfig, traffic: Traffic) -> None:

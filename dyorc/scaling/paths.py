@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dyorc.scaling.visits import Due, Repeats, Stage
+from dyorc.scaling.visits import Due, Repeats, VisitStage
 
 _MAX_STAGES = 256
 """Stages of a workflow. Beyond that, requests stay in the last one that is known."""
@@ -16,28 +16,28 @@ _MAX_LEARNING = 4
 
 
 class Paths:
-    """Stages and repetitions of one workflow. `Walk` is one request among them."""
+    """Stages and repetitions of one workflow. `RequestWalk` is one request among them."""
 
     def __init__(self) -> None:
-        self.start = Stage(frozenset())
-        self._stages: dict[frozenset[str], Stage] = {self.start.called: self.start}
+        self.start = VisitStage(frozenset())
+        self._stages: dict[frozenset[str], VisitStage] = {self.start.called: self.start}
         self._repeats: dict[str, Repeats] = {}
         self._turn = 0
 
-    def enter(self, now_ns: int) -> "Walk":
+    def enter(self, now_ns: int) -> "RequestWalk":
         """Returns a request that begins."""
         self.start.num_here += 1
         self.start.sum_entered_ns += now_ns
-        return Walk(self, now_ns)
+        return RequestWalk(self, now_ns)
 
-    def after(self, stage: Stage, program: str) -> Stage:
+    def after(self, stage: VisitStage, program: str) -> VisitStage:
         """Returns the stage after the first call of a program."""
         called = stage.called | {program}
         following = self._stages.get(called)
         if following is None:
             if len(self._stages) >= _MAX_STAGES:
                 return stage
-            following = self._stages[called] = Stage(called)
+            following = self._stages[called] = VisitStage(called)
         stage.following[program] = following
         return following
 
@@ -54,7 +54,7 @@ class Paths:
         """Returns whether a request of this workflow has called a program."""
         return program in self._repeats
 
-    def learning(self, entered: Sequence[tuple[Stage, int]]) -> Sequence[tuple[Stage, int]]:
+    def learning(self, entered: Sequence[tuple[VisitStage, int]]) -> Sequence[tuple[VisitStage, int]]:
         """Returns which of the stages of a request learn from it."""
         step = -(-(len(entered) - 1) // _MAX_LEARNING)
         if step <= 1:
@@ -62,7 +62,7 @@ class Paths:
         self._turn += 1
         return [entered[0], *entered[1 + self._turn % step :: step]]
 
-    def leads_to(self, stage: Stage, program: str, within_s: float, probability: float) -> bool:
+    def leads_to(self, stage: VisitStage, program: str, within_s: float, probability: float) -> bool:
         """Returns whether a request that has just come to this stage will call a program within a time, this probably."""
         if program in stage.called or program not in self._repeats:
             return False
@@ -111,13 +111,13 @@ class Paths:
         paths = cls()
         for learned in state["stages"]:
             called = frozenset[str](learned["called"])
-            paths._stages.setdefault(called, Stage(called)).restore(learned)
+            paths._stages.setdefault(called, VisitStage(called)).restore(learned)
         for program, learned in state["repeats"].items():
             paths.repeats(program).restore(learned)
         return paths
 
 
-class Walk:
+class RequestWalk:
     """One request on its way.
 
     Attributes:
@@ -129,7 +129,7 @@ class Walk:
     def __init__(self, paths: Paths, now_ns: int) -> None:
         self.paths = paths
         self.stage = paths.start
-        self._entered: list[tuple[Stage, int]] = [(paths.start, now_ns)]
+        self._entered: list[tuple[VisitStage, int]] = [(paths.start, now_ns)]
         self._made: dict[str, int] = {}
         self._first_ns: dict[str, int] = {}
         self._last_ns: dict[str, int] = {}

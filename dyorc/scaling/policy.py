@@ -1,7 +1,7 @@
 """Decides how many replicas each program has: before they are needed, and not for longer.
 
 The shell asks at intervals, and at once when `Traffic` says that it is urgent. Each decision goes through the same steps: what
-is needed (`Needs`), what others allow (an override, the program's bounds, its delays, the budget), and why.
+is needed (`ReplicaNeeds`), what others allow (an override, the program's bounds, its delays, the budget), and why.
 """
 
 import math
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dyorc.config import ScalingConfig
-from dyorc.scaling.budget import Budget, Claim, Grant
-from dyorc.scaling.model import ProgramLoad, Wish
-from dyorc.scaling.need import Need, Needs, useful_pace
+from dyorc.scaling.budget import DeviceBudget, DeviceClaim, Grant
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
+from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
 from dyorc.scaling.steadying import Steadying, within_bounds
 from dyorc.scaling.traffic import Traffic
 
@@ -42,11 +42,11 @@ class PredictivePolicy:
     def __init__(self, config: ScalingConfig, traffic: Traffic) -> None:
         self._config = config
         self._traffic = traffic
-        self._needs = Needs(config, traffic)
-        self._budget = Budget(config.budget, config.swap_margin)
+        self._needs = ReplicaNeeds(config, traffic)
+        self._budget = DeviceBudget(config.budget, config.swap_margin)
         self._steadyings: dict[str, Steadying] = {}
         self._overrides: dict[str, Override] = {}
-        self._wished: dict[str, Wish] = {}
+        self._wished: dict[str, DesiredReplicas] = {}
         self._now_ns = 0
 
     def override(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
@@ -66,7 +66,7 @@ class PredictivePolicy:
         """What is ordered by hand, by program."""
         return dict(self._overrides)
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[DesiredReplicas]:
         """Returns a wish for every program whose number of replicas should change; for each one the first time."""
         self._now_ns = now_ns = max(now_ns, self._now_ns)
         self._traffic.advance(now_ns)
@@ -74,7 +74,8 @@ class PredictivePolicy:
         is_limited = self._budget.limits(loads)
         values = [self._value(load, now_ns) if is_limited else _nothing for load in loads]
         claims = [
-            Claim(load, plan.num_warm, plan.num_parked, value) for load, plan, value in zip(loads, plans, values, strict=True)
+            DeviceClaim(load, plan.num_warm, plan.num_parked, value)
+            for load, plan, value in zip(loads, plans, values, strict=True)
         ]
         grants = self._budget.share(claims)
         wishes = [self._wish(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
@@ -129,14 +130,14 @@ class PredictivePolicy:
 
         return value
 
-    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> Wish:
+    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
         steadying = self._steadyings[load.program]
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
-        return Wish(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
+        return DesiredReplicas(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
 
-    def _is_wished(self, wish: Wish) -> bool:
+    def _is_wished(self, wish: DesiredReplicas) -> bool:
         before = self._wished.get(wish.program)
         return before is not None and replace(wish, reason=before.reason) == before
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dyorc.scaling.counts import NOTHING, Count
 from dyorc.scaling.forecast.arrivals import ArrivalForecast
-from dyorc.scaling.paths import Paths, Walk
+from dyorc.scaling.paths import Paths, RequestWalk
 from dyorc.scaling.visits import Due
 
 _MAX_WORKFLOWS = 1000
@@ -60,7 +60,7 @@ class Traffic:
         self._season_s = season_s
         self._forecasts: dict[str, ArrivalForecast] = {}
         self._paths: dict[str, Paths] = {}
-        self._walks: dict[int, Walk] = {}
+        self._walks: dict[int, RequestWalk] = {}
         self._unready: dict[str, float] = {}
         self._outlooks: dict[str, _Outlook] = {}
 

@@ -45,7 +45,7 @@ class _Next:
         self.delays_s = delays_s
 
 
-class Stage:
+class VisitStage:
     """Requests that have called the same programs.
 
     Attributes:
@@ -59,7 +59,7 @@ class Stage:
 
     def __init__(self, called: frozenset[str]) -> None:
         self.called = called
-        self.following: dict[str, Stage] = {}
+        self.following: dict[str, VisitStage] = {}
         self.num_here = 0
         self.sum_entered_ns = 0
         self._weight = 1.0

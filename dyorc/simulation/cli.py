@@ -10,7 +10,7 @@ import typer
 from dyorc.simulation.scaling.cli import scaling_command
 
 if TYPE_CHECKING:
-    from dyorc.simulation.simulate import Setting
+    from dyorc.simulation.simulate import SimulationSetting
 
 app = typer.Typer(help="Simulates workloads in virtual time, with the same engine that serves.")
 
@@ -117,23 +117,23 @@ def compare_all(
 app.command("scaling")(scaling_command)
 
 
-def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "Setting":
+def _setting(kind: ArrivalsKind, cv: float, trace: Path | None) -> "SimulationSetting":
     from dyorc.arrivals import Constant, Gamma, Poisson, Ramp, Trace
-    from dyorc.simulation.simulate import Setting
+    from dyorc.simulation.simulate import SimulationSetting
 
     match kind:
         case ArrivalsKind.POISSON:
-            return Setting(arrivals=Poisson())
+            return SimulationSetting(arrivals=Poisson())
         case ArrivalsKind.GAMMA:
-            return Setting(arrivals=Gamma(cv))
+            return SimulationSetting(arrivals=Gamma(cv))
         case ArrivalsKind.CONSTANT:
-            return Setting(arrivals=Constant())
+            return SimulationSetting(arrivals=Constant())
         case ArrivalsKind.RAMP:
-            return Setting(arrivals=Ramp())
+            return SimulationSetting(arrivals=Ramp())
         case ArrivalsKind.TRACE:
             if trace is None:
                 raise typer.BadParameter("--arrivals trace needs --trace FILE")
-            return Setting(arrivals=Trace.read(trace))
+            return SimulationSetting(arrivals=Trace.read(trace))
 
 
 _COLUMNS = {

@@ -8,8 +8,8 @@ from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 from dyorc.simulation.policies import ORACLE, POLICIES
-from dyorc.simulation.results import Result
-from dyorc.simulation.simulate import DEFAULT_SETTING, Setting, simulate
+from dyorc.simulation.results import SimulationResult
+from dyorc.simulation.simulate import DEFAULT_SETTING, SimulationSetting, simulate
 from dyorc.simulation.workloads import WORKLOADS
 
 LOADS = (0.2, 0.5, 0.8)
@@ -24,10 +24,10 @@ def compare(
     replicas: int | Mapping[str, int] | None = None,
     num_requests: int = 4000,
     seed: int = 0,
-    setting: Setting = DEFAULT_SETTING,
+    setting: SimulationSetting = DEFAULT_SETTING,
     num_processes: int = 1,
 ) -> Iterator[Row]:
-    """Yields the table, one row per workload, load and policy in this order: the fields of `Result`, and two ratios.
+    """Yields the table, one row per workload, load and policy in this order: the fields of `SimulationResult`, and two ratios.
 
     ``p50_vs_oracle`` and ``p99_vs_oracle`` are the latencies over the oracle's on the same requests; None if it is not among
     `policies`. Rows come as they are ready; their content does not depend on `num_processes`.
@@ -47,12 +47,12 @@ def as_json(rows: Sequence[Row]) -> str:
     return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
 
 
-def _run(run: tuple[str, float, str], **options: Any) -> Result:
+def _run(run: tuple[str, float, str], **options: Any) -> SimulationResult:
     workload, load, policy = run
     return simulate(workload, policy, load=load, **options)
 
 
-def _with_ratios(results: Iterator[Result], num_policies: int) -> Iterator[Row]:
+def _with_ratios(results: Iterator[SimulationResult], num_policies: int) -> Iterator[Row]:
     """Sets each group of `num_policies` results, which differ by policy, in relation to the oracle's."""
     for first in results:
         group = [first, *(next(results) for _ in range(num_policies - 1))]

@@ -3,13 +3,13 @@
 from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome
+from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome
 from dyorc.errors import DyOrcError
 from dyorc.simulation.draws import Value, value_of
 from dyorc.simulation.plain import as_operand, evaluate
 
 
-class Oracle:
+class OraclePredictor:
     """Predicts outcomes in simulations, where the output of a call follows from its inputs.
 
     Stateless, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on.
@@ -27,12 +27,12 @@ class Oracle:
         except DyOrcError:
             return None
 
-    def value(self, cell: Cell) -> Value | None:
+    def value(self, cell: Future) -> Value | None:
         """Returns what a cell holds, or will hold; None if that cannot be known.
 
         Only cells of one tensor are supported: simulated programs and workflows return one.
         """
-        if cell.state is CellState.FAILED:
+        if cell.state is FutureState.FAILED:
             return None
         if cell.is_at_hand:
             return as_operand(cell.arrays[0])

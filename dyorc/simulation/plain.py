@@ -14,7 +14,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.cells import Future
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import InternalError, InvalidInputError, WorkflowError
 from dyorc.simulation.draws import Value, value_of
@@ -52,7 +52,7 @@ class _PlainRun:
             self.calls.append((callee, value))
         else:
             (value,) = self.evaluate(callee, values, statics)
-        return Ref(Cell.ready(tensor_of(value)), callee.signature.outputs)
+        return Ref(Future.ready(tensor_of(value)), callee.signature.outputs)
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
         """Returns the workflow's own error."""
@@ -63,7 +63,7 @@ class _PlainRun:
         signature = workflow.signature
         tensors, rest = iter(values), iter(statics)
         arguments = [
-            Ref(Cell.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
+            Ref(Future.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
             for spec in signature.parameters
         ]
         opened: Any = workflow.function(*arguments)

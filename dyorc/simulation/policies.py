@@ -13,7 +13,7 @@ from dyorc.engine.guessing.prediction import Distribution
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import Context
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.oracle import Oracle
+from dyorc.simulation.oracle import OraclePredictor
 from dyorc.simulation.timer_batching import TimerScheduler
 
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
@@ -55,7 +55,7 @@ class _OraclePredictor:
     """Asks the oracle, and learns nothing."""
 
     def __init__(self) -> None:
-        self._oracle = Oracle()
+        self._oracle = OraclePredictor()
 
     def predict(self, decision: Decision, context: Context) -> Distribution:
         known = self._oracle.outcome(decision)

@@ -38,7 +38,7 @@ class ProgramResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class SimulationResult:
     """One run; the first requests, in which queues fill and the engine learns, are left out.
 
     Attributes:
@@ -79,18 +79,18 @@ class Result:
         return asdict(self)
 
 
-def measure(ledger: Ledger, guesses: Guesses, replicas: Mapping[str, int], **run: Any) -> Result:
+def measure(ledger: Ledger, guesses: Guesses, replicas: Mapping[str, int], **run: Any) -> SimulationResult:
     """Builds a result from the records.
 
     Args:
-        run: What was run: the fields of `Result` that come first.
+        run: What was run: the fields of `SimulationResult` that come first.
     """
     latencies_ms = np.asarray(ledger.latencies_ns) / _NS_PER_MS
     p50_ms, p99_ms = np.percentile(latencies_ms, (50, 99))
     accounts = ledger.programs.values()
     device_ns = sum(account.device_ns for account in accounts)
     num_calls = sum(account.num_calls + account.num_wasted for account in accounts)
-    return Result(
+    return SimulationResult(
         **run,
         num_replicas=sum(replicas.values()),
         p50_ms=_rounded(p50_ms),

@@ -12,7 +12,7 @@ from dyorc.simulation.draws import request_value
 from dyorc.simulation.ledger import Ledger
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.policies import guesses, policy
-from dyorc.simulation.results import Result, measure
+from dyorc.simulation.results import SimulationResult, measure
 from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import workload as workload_named
@@ -22,7 +22,7 @@ _ARRIVALS_STREAM = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SimulationSetting:
     """The environment of a run.
 
     Attributes:
@@ -36,7 +36,7 @@ class Setting:
     warmup_ratio: float = 0.1
 
 
-DEFAULT_SETTING = Setting()
+DEFAULT_SETTING = SimulationSetting()
 
 
 def simulate(
@@ -48,8 +48,8 @@ def simulate(
     replicas: int | Mapping[str, int] | None = None,
     num_requests: int = 4000,
     seed: int = 0,
-    setting: Setting = DEFAULT_SETTING,
-) -> Result:
+    setting: SimulationSetting = DEFAULT_SETTING,
+) -> SimulationResult:
     """Runs `num_requests` requests in virtual time. The same arguments give the same result.
 
     Args:

@@ -19,9 +19,9 @@ from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.events import BatchDone, ReplicaJoined
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.seam import Load, ReplicaEvent
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import Done
+from dyorc.engine.turn import CallDone
 from dyorc.errors import CapacityError, InternalError
 from dyorc.tensor import BlockId
 
@@ -55,7 +55,7 @@ class TimerScheduler:
         seed: For the routing.
     """
 
-    def __init__(self, shared: Shared, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
+    def __init__(self, shared: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
         self._turn = shared.turn
         self._timers = shared.timers
         self._wait_ns = round(wait_s * NS_PER_S)
@@ -100,7 +100,7 @@ class TimerScheduler:
             case BatchDone():
                 batcher, calls = self._batches.pop(event.batch_id)
                 batcher.num_ongoing -= len(calls)
-                self._turn.ended.extend([Done(call, outputs) for call, outputs in zip(calls, event.outputs, strict=True)])
+                self._turn.ended.extend([CallDone(call, outputs) for call, outputs in zip(calls, event.outputs, strict=True)])
             case _:
                 raise InternalError(f"simulated replicas neither fail nor leave, but there was {event}")
 

@@ -45,7 +45,7 @@ _Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | Deed | int"
 """What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
 
 
-class Observer(Protocol):
+class WorldObserver(Protocol):
     """Sees what happens in a world."""
 
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
@@ -114,7 +114,7 @@ class World:
         engine: Engine,
         deployments: Sequence[Deployment],
         machines: Machines,
-        observer: Observer,
+        observer: WorldObserver,
         missed: Callable[[int, int], None] | None = None,
     ) -> None:
         self.now_ns = 0

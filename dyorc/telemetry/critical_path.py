@@ -7,7 +7,7 @@ explains is DyOrc's own time, unless the client had parts of the answer to take 
 
 from collections.abc import Sequence
 
-from dyorc.engine.story import CallTrace, Story
+from dyorc.engine.story import CallTrace, RequestTrace
 from dyorc.telemetry.call_time import able_ns, cut, has_waited_for_its_decision, is_needed, last, pieces_of, ready_ns
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.stages import Piece, Stage
@@ -34,7 +34,7 @@ def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[Pi
 class _Walk:
     """Follows the path of one request."""
 
-    def __init__(self, record: RequestRecord, story: Story, wrong_guesses: WrongGuesses) -> None:
+    def __init__(self, record: RequestRecord, story: RequestTrace, wrong_guesses: WrongGuesses) -> None:
         self._record = record
         self._story = story
         self._wrong_guesses = wrong_guesses

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Note, Story
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, RequestTrace, TraceNote
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import MaySee, RecordStore
@@ -28,7 +28,7 @@ def details(record: RequestRecord, store: RecordStore, cell: int, may_see: MaySe
         may_see: Of other requests that shared its batches, only those are named that this allows.
     """
     diagnosis = diagnose(record, store.wrong_guesses)
-    story = record.story or Story(record.number, record.started_ns)
+    story = record.story or RequestTrace(record.number, record.started_ns)
     clock = _Clock(record.arrived_ns)
     batches = {batch.batch_id: batch for call in story.calls for batch in call.batches}
     return _summary(record, diagnosis, cell) | {
@@ -165,7 +165,7 @@ def _decision(decision: DecisionTrace, clock: _Clock) -> Json:
     }
 
 
-def _text(note: Note) -> str:
+def _text(note: TraceNote) -> str:
     if note.event == "lost":
         return f"the result of {note.program} was lost; it is computed again"
     return f"the result of {note.program} has been computed again"

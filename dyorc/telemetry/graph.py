@@ -8,7 +8,7 @@ requests if those take longer. On the event loop's thread.
 from collections.abc import Hashable
 from typing import Any
 
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.tours import tour_of
@@ -54,7 +54,7 @@ class Graph:
         self._num_new = 0
         self._second = 0
 
-    def learn(self, story: Story, now_ns: int) -> None:
+    def learn(self, story: RequestTrace, now_ns: int) -> None:
         """Adds a request. Cost: 2 us for one with two calls and a decision; 25 us if no other has gone that way."""
         self.num_requests += 1
         if self._stride > 1 and self.num_requests % self._stride:
@@ -74,7 +74,7 @@ class Graph:
         if self._weight > _HEAVY:
             self._rescale()
 
-    def _add(self, story: Story, shape: Hashable | None, num_items: int, now_ns: int) -> None:
+    def _add(self, story: RequestTrace, shape: Hashable | None, num_items: int, now_ns: int) -> None:
         self._pace(num_items, now_ns)
         tour = tour_of(story, self._label)
         if shape is None:
@@ -153,7 +153,7 @@ class Graphs:
         return Learned() if graph is None else graph.learned()
 
 
-def _shape(story: Story) -> Hashable:
+def _shape(story: RequestTrace) -> Hashable:
     """Returns all that a request's way depends on."""
     calls, decisions = story.calls, story.decisions
     places = {call.call_id: place for place, call in enumerate(calls)}

@@ -8,7 +8,7 @@ import msgspec
 
 
 class GuessLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """Guesses so far: see `dyorc.engine.statistics.Guesses`."""
+    """Guesses so far: see `dyorc.engine.statistics.GuessCounts`."""
 
     num_made: int = 0
     num_committed: int = 0

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.trace_context import TraceContext
 
@@ -33,7 +33,7 @@ class Origin(msgspec.Struct, kw_only=True, eq=False):
     read_ns: int = 0
     written_ns: int = 0
     num_bytes: int = 0
-    story: Story | None = None
+    story: RequestTrace | None = None
 
 
 class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
@@ -58,7 +58,7 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
     outcome: str
     error: str = ""
     trace_id: str = ""
-    story: Story | None = None
+    story: RequestTrace | None = None
 
     @property
     def arrived_ns(self) -> int:

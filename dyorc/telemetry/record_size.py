@@ -5,7 +5,7 @@ Measured with tracemalloc on CPython 3.11, 64 bit: a struct takes 32 bytes and 8
 adds 0.7 KB. What records share with everything else (names of programs, tiers, small numbers) is not counted.
 """
 
-from dyorc.engine.story import BatchTrace, CallTrace, Story
+from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import RequestRecord
 
 _RECORD = 1100
@@ -31,7 +31,7 @@ def num_bytes_of(record: RequestRecord, ratio: float) -> int:
     return num_bytes
 
 
-def _of_story(story: Story, ratio: float) -> int:
+def _of_story(story: RequestTrace, ratio: float) -> int:
     num_bytes = sum([_of_call(call, ratio) for call in story.calls])
     return num_bytes + _DECISION * len(story.decisions) + _PART * len(story.parts) + _NOTE * len(story.notes)
 

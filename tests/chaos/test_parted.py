@@ -12,7 +12,7 @@ import pytest
 
 from dyorc.cells.cell import cell
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
-from dyorc.engine.story import BatchTrace, CallTrace, Story, StoryReader
+from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace, TraceReader
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import Leader, LeaderTerm
 from dyorc.remote import packing
@@ -22,7 +22,7 @@ from dyorc.remote.orchestrator_connection import OrchestratorConnection
 from dyorc.repertoire import ModelRegistry
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import call
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.asking import submission
 from tests.chaos.parted import Group, ask, gateway
@@ -111,7 +111,11 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
         gateway_server = GatewayServer(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
         async with gateway_server:
             said: list[str] = []
-            for frames in ([b"garbage"], [encode(CancelRequest(1))], [encode(GatewayHello("g", Holder("other", NODE, "a"), 0))]):
+            for frames in (
+                [b"garbage"],
+                [encode(CancelRequest(1))],
+                [encode(GatewayHello("g", TensorHolder("other", NODE, "a"), 0))],
+            ):
                 told = asyncio.Event()
 
                 def take(frames: Sequence[Frame], told: asyncio.Event = told) -> None:
@@ -127,7 +131,7 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
             assert "is not a message" in said[0]
             assert "an unregistered gateway sent CancelRequest" in said[1]
             assert "holds tensors as 'other'" in said[2]
-            holder = Holder("gateway-1", NODE, "arena")
+            holder = TensorHolder("gateway-1", NODE, "arena")
             leader = Leader(group="default", fence=2, address=gateway_server.address)
             connection = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises(TransportError, match="knows of fence 2, this orchestrator has 1"):
@@ -145,7 +149,7 @@ async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> 
         gateway_server = GatewayServer(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
         async with gateway_server:
             leader = Leader(group="default", fence=1, address=gateway_server.address)
-            holder = Holder("gateway-1", NODE, "arena")
+            holder = TensorHolder("gateway-1", NODE, "arena")
             stranger = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises((TransportError, TimeoutError)):
                 await stranger.open(LinkConfig(), ClusterKeys.generate(), 0)
@@ -157,7 +161,7 @@ async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> 
 
 
 def test_a_story_travels_between_clocks() -> None:
-    story = Story(7, 1000)
+    story = RequestTrace(7, 1000)
     batch = BatchTrace(1, "p", "r", "FULL", 2, 0, [7, 8], sent_ns=1100, ended_ns=1200)
     for _ in range(2):
         call_trace = CallTrace(1, "p", asked_ns=1050)
@@ -165,11 +169,11 @@ def test_a_story_travels_between_clocks() -> None:
         story.dispatched(call_trace, batch)
         story.ended(call_trace, 1200)
     story.ended_ns, story.is_answered = 1300, True
-    found = Story(1, 5900)
+    found = RequestTrace(1, 5900)
     values = msgspec.msgpack.decode(msgspec.msgpack.encode(packing.pack_trace(story)))
     packing.unpack_trace_into(found, values, 5000, numbers_from=100)
     assert [(one.asked_ns, one.ended_ns, one.outcome) for one in found.calls] == [(6050, 6200, "done")] * 2
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
     assert found.calls[0].batches[0].requests == [107, 108]
-    assert len(StoryReader(found).news()) == len(StoryReader(story).news())
+    assert len(TraceReader(found).news()) == len(TraceReader(story).news())

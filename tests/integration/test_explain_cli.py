@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import AsyncClient, Client
-from dyorc.engine.story import DecisionTrace, Note
+from dyorc.engine.story import DecisionTrace, TraceNote
 from dyorc.errors import UnknownRequestError
 from tests.integration.test_record_routes import Served, ended, served
 from tests.unit.telemetry.stories import batch, call, ns, record
@@ -34,7 +34,7 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     right = call(3, "polish", 20, 20, 170, decision=0, branch="unsure", batches=[batch("polish", 150, 150, 170)])
     decision = DecisionTrace("app.py:7", ns(3), [1], decided_ns=ns(20), followed={"sure": 0.9}, outcome="unsure")
     decision.gains_ms = {"sure": -130.0}
-    notes = [Note(ns(30), "lost", "small")]
+    notes = [TraceNote(ns(30), "lost", "small")]
     here.take(ended(2, "guests"))
     here.take(record(170, [small, guess, right], decisions=[decision], notes=notes, tenant="team"))
     lines = (await run(served, "explain", "r1")).stdout.splitlines()

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.rounds import Round
-from dyorc.engine.model.standing import Order, Standing
+from dyorc.engine.model.standing import QueueOrder, RequestContext
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.statistics import Record
+from dyorc.engine.statistics import ModelRecord
 from tests.unit.engine.programs import add_one
 
 pytestmark = pytest.mark.pure  # its calls belong to no request
@@ -34,12 +34,12 @@ class Calls:
 
     def make(self, tenant: str, lane: int = 0, priority: int = 0, deadline: int = 0, can_be_dropped: bool = True) -> Call:
         self.number += 1
-        standing = Standing(
-            Order(0, deadline - 10 * priority, deadline, self.number),
+        standing = RequestContext(
+            QueueOrder(0, deadline - 10 * priority, deadline, self.number),
             tenant,
             WEIGHTS[tenant],
             cast(Any, None),
-            Record("none"),
+            ModelRecord("none"),
             Round(False, 0),
         )
         standing.can_be_dropped = can_be_dropped

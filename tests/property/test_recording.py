@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dyorc.engine.actions import Action, DispatchBatch, EffectFailed, FailRequest
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.tensor import TensorRef
 from tests.effort import examples
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, trees, workflow_of
@@ -62,7 +62,7 @@ def played(turmoil: Turmoil, tree: Tree, asked: Sequence[Numbers], *, is_recorde
     return done
 
 
-def check(story: Story) -> None:
+def check(story: RequestTrace) -> None:
     """Checks the story of a request that has ended, with all its work."""
     numbers = {call.call_id for call in story.calls}
     assert len(numbers) == len(story.calls)

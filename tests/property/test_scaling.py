@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyorc.config import BudgetConfig, ScalingConfig
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, Speed, Wish
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts, Speed
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
 from tests.effort import examples
@@ -68,7 +68,7 @@ class _Fleet:
 
     def __init__(self, bounds: dict[str, Bounds], costs: dict[str, Cost], policy: PredictivePolicy) -> None:
         self.bounds, self.costs, self.policy = bounds, costs, policy
-        self.wishes: dict[str, Wish] = {}
+        self.wishes: dict[str, DesiredReplicas] = {}
         self.counts = dict.fromkeys(_NAMES, ReplicaCounts())
 
     def decide(self, garbage: dict[str, dict[str, Any]], now_ns: int) -> None:

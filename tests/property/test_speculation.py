@@ -18,13 +18,13 @@ from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Predictor
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome
-from dyorc.engine.model.journal import BranchPoint, Context, Part, Segment
+from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.journal import BranchPoint, Context, Segment, StreamPart
 from dyorc.engine.model.requests import Request, Task
 from dyorc.engine.model.restorations import Restoration
 from dyorc.engine.model.streams import Stream
 from dyorc.engine.tasks.generators import Generating
-from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.paths import ExecutionPath
 from dyorc.errors import DyOrcError, ProgramError
 from tests.effort import examples
 from tests.property.random_workflows import (
@@ -81,10 +81,10 @@ def outcome_of(decision: Decision) -> tuple[Outcome] | None:
     return (decision.decide(as_value(apply_views(array, decision.ref.views) if decision.ref.views else array)),)
 
 
-def value_of(cell: Cell) -> Numbers | None:
+def value_of(cell: Future) -> Numbers | None:
     if cell.is_at_hand:
         return tuple(cell.arrays[0].tolist())
-    if cell.state is CellState.FAILED or not isinstance(cell.producer, Call):
+    if cell.state is FutureState.FAILED or not isinstance(cell.producer, Call):
         return None
     operands = [value_of(argument.cell) for argument in cell.producer.arguments]
     known = [operand for operand in operands if operand is not None]
@@ -295,7 +295,20 @@ def test_guesses_change_neither_answers_nor_effects(
 
 # Memory
 
-_OWN_TYPES = (Request, Task, Path, Segment, BranchPoint, Call, Cell, Argument, Restoration, Part, Stream, Generating)
+_OWN_TYPES = (
+    Request,
+    Task,
+    ExecutionPath,
+    Segment,
+    BranchPoint,
+    Call,
+    Future,
+    Argument,
+    Restoration,
+    StreamPart,
+    Stream,
+    Generating,
+)
 
 
 @contextmanager

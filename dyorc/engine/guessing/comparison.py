@@ -31,7 +31,7 @@ _CLEAR = 2.5
 """By so many standard errors the other way must be better before it is taken."""
 
 
-class Comparison:
+class SpeculationTrial:
     """Says which requests of a workflow guess.
 
     Attributes:

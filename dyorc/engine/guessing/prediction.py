@@ -11,7 +11,7 @@ hierarchical Dirichlet model.
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
-from dyorc.authoring.decisions import Decision, DecisionKind, Site
+from dyorc.authoring.decisions import Decision, DecisionKind, DecisionSite
 from dyorc.authoring.exact import exact
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import Context
@@ -93,7 +93,7 @@ class HistoryPredictor:
     """
 
     def __init__(self) -> None:
-        self._sites: dict[Site, _Counts] = {}
+        self._sites: dict[DecisionSite, _Counts] = {}
         self._contexts: dict[Context, _Counts] = {}
 
     def predict(self, decision: Decision, context: Context) -> Distribution:

@@ -10,18 +10,18 @@ requests are quicker without does without (`dyorc.engine.guessing.comparison`).
 from collections.abc import Sequence
 from typing import Any
 
-from dyorc.authoring.decisions import Site
+from dyorc.authoring.decisions import DecisionSite
 from dyorc.authoring.exact import Exact, exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
-from dyorc.engine.guessing.comparison import Comparison
+from dyorc.engine.guessing.comparison import SpeculationTrial
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
-from dyorc.engine.model.budget import Bet, Budget
+from dyorc.engine.model.budget import Bet, SpeculationBudget
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.cells import Outcome
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.engine.model.rounds import Round
-from dyorc.engine.statistics import Record, Statistics
+from dyorc.engine.statistics import EngineStatistics, ModelRecord
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4
@@ -34,7 +34,7 @@ _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
 """What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
 
-_NOT_COMPARED = Comparison()
+_NOT_COMPARED = SpeculationTrial()
 
 
 class _Payoff:
@@ -94,26 +94,26 @@ class Speculator:
     """
 
     def __init__(
-        self, config: SpeculationConfig, predictor: Predictor | None = None, statistics: Statistics | None = None
+        self, config: SpeculationConfig, predictor: Predictor | None = None, statistics: EngineStatistics | None = None
     ) -> None:
         self._config = config
-        self._statistics = statistics or Statistics()
+        self._statistics = statistics or EngineStatistics()
         self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
-        self._payoffs: dict[tuple[Site, Outcome], _Payoff] = {}
-        self._budgets: dict[Workflow, Budget] = {}
-        self._comparisons: dict[Workflow, Comparison] = {}
+        self._payoffs: dict[tuple[DecisionSite, Outcome], _Payoff] = {}
+        self._budgets: dict[Workflow, SpeculationBudget] = {}
+        self._comparisons: dict[Workflow, SpeculationTrial] = {}
         self._round = Round(config.enabled, 0)
         self.is_enabled = config.enabled
-        self.total = Budget(config)
+        self.total = SpeculationBudget(config)
         self.num_speculations = 0
         self.num_commits = 0
         self.num_squashes = 0
 
-    def budget(self, workflow: Workflow) -> Budget:
+    def budget(self, workflow: Workflow) -> SpeculationBudget:
         """Returns what requests of a workflow may waste."""
         budget = self._budgets.get(workflow)
         if budget is None:
-            budget = self._budgets[workflow] = Budget(self._config)
+            budget = self._budgets[workflow] = SpeculationBudget(self._config)
         return budget
 
     def round(self, workflow: Workflow, now_ns: int) -> Round:
@@ -122,7 +122,7 @@ class Speculator:
             return self._round
         comparison = self._comparisons.get(workflow)
         if comparison is None:
-            comparison = self._comparisons[workflow] = Comparison()
+            comparison = self._comparisons[workflow] = SpeculationTrial()
         return comparison.admit(now_ns)
 
     def forget(self, workflow: Workflow) -> None:
@@ -176,11 +176,11 @@ class Speculator:
         if self.is_enabled and point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
 
-    def learn_payoff(self, site: Site, outcome: Outcome, gain_s: float) -> None:
+    def learn_payoff(self, site: DecisionSite, outcome: Outcome, gain_s: float) -> None:
         """Learns what following an outcome before it was known has gained or cost."""
         self._payoff(site, outcome).add(gain_s - _FOLLOW_COST_S)
 
-    def _payoff(self, site: Site, outcome: Outcome) -> _Payoff:
+    def _payoff(self, site: DecisionSite, outcome: Outcome) -> _Payoff:
         payoff = self._payoffs.get((site, outcome))
         if payoff is None:
             if len(self._payoffs) > _MAX_PAYOFFS:
@@ -209,7 +209,7 @@ class Speculator:
         if not calls:
             return
         self._statistics.of_program(calls[0].callee.name).guesses.useful_s += len(calls) * share_s
-        numbers: dict[Budget, int] = {}
+        numbers: dict[SpeculationBudget, int] = {}
         for call in calls:
             standing = call.standing
             numbers[standing.budget] = numbers.get(standing.budget, 0) + 1
@@ -218,7 +218,7 @@ class Speculator:
             budget.use(number * share_s)
             self.total.use(number * share_s)
 
-    def _records(self, call: Call) -> tuple[Record, Record]:
+    def _records(self, call: Call) -> tuple[ModelRecord, ModelRecord]:
         """Returns where a call's guess is counted: for its program, and for its request's workflow."""
         return self._statistics.of_program(call.callee.name), call.standing.record
 

@@ -11,9 +11,9 @@ from dyorc.engine.invariants.walks import (
     scheduler_of,
 )
 from dyorc.engine.model.calls import CallState
-from dyorc.engine.model.cells import CellState
+from dyorc.engine.model.cells import FutureState
 from dyorc.engine.scheduling.holding import waits_for_end
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS
 from dyorc.engine.timers import TimerKind
 
@@ -47,7 +47,7 @@ def pending_cells_have_unfinished_calls(engine: Engine) -> None:
     """A call that has not ended has no value yet; one that has ended has a value or an error."""
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
-            is_pending = call.cell.state is CellState.PENDING
+            is_pending = call.cell.state is FutureState.PENDING
             if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its cell is {call.cell.state.name}")
 
@@ -187,7 +187,7 @@ def started_batches_have_timers(engine: Engine) -> None:
         )
 
 
-def _waits_for_end(engine: Engine, pool: Pool) -> bool:
+def _waits_for_end(engine: Engine, pool: ReplicaPool) -> bool:
     """Whether the calls of a program wait until the batch is back whose replica is due first, since more calls follow from it."""
     replica = None if pool.num_idle or not engine.config.hold else pool.soonest_prefetch()
     running = None if replica is None else replica.running

@@ -16,8 +16,8 @@ from dyorc.engine.invariants.walks import (
     waiters_of,
 )
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import CellState, Waiter
-from dyorc.engine.model.journal import BranchPoint, Part
+from dyorc.engine.model.cells import FutureState, Waiter
+from dyorc.engine.model.journal import BranchPoint, StreamPart
 from dyorc.engine.model.requests import TaskState
 from dyorc.engine.model.walks import is_effect, is_unfinished
 
@@ -37,7 +37,7 @@ def requests_can_progress(engine: Engine) -> None:
             if is_unfinished(entry):
                 told.update(entry.cell.dependents)
         for restoration in request.restoring.values():
-            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | Part))
+            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
     told.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
         root = request.root
@@ -82,7 +82,7 @@ def certainty_agrees(engine: Engine) -> None:
                 num_guessed += len(segment.entries) * (not segment.is_certain)
                 if isinstance(segment.end, BranchPoint):
                     is_certain |= dict.fromkeys(segment.end.branches.values(), segment.is_certain and segment.end.is_resolved)
-                elif isinstance(segment.end, Part):
+                elif isinstance(segment.end, StreamPart):
                     is_certain[segment.end.following] = segment.is_certain
         if (request.num_calls, request.num_guessed) != (num_calls, num_guessed):
             raise InvariantError(f"request {request.request_id} made {num_calls} calls and {num_guessed} guesses, counts differ")
@@ -96,7 +96,9 @@ def effects_are_certain(engine: Engine) -> None:
     """An impure call does not run before it is certain."""
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
-            has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is CellState.READY
+            has_run = (
+                call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is FutureState.READY
+            )
             if is_effect(call) and has_run and not call.segment.is_certain:
                 raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
 

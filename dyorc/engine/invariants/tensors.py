@@ -11,8 +11,8 @@ from dyorc.engine.invariants.walks import (
     unsent_parts,
 )
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Cell
-from dyorc.engine.model.journal import Part
+from dyorc.engine.model.cells import Future
+from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.requests import Request
 from dyorc.engine.model.restorations import Restoration, RestorationWaiter
 
@@ -80,9 +80,9 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
             return waiter.state is CallState.WAITING
         case Restoration():
             return waiter.request.restoring.get(waiter.cell) is waiter
-        case Cell():
+        case Future():
             return waiter in engine.tasks.fetches.waiters
-        case Part():
+        case StreamPart():
             return waiter in unsent_parts(waiter.segment.task.request)
         case Request():
             return waiter.is_untaken or not waiter.is_answered

@@ -5,8 +5,8 @@ from itertools import islice
 
 from dyorc.engine.engine import Engine
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Cell, Waiter
-from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.cells import Future, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.tensor import blocks_of
@@ -73,7 +73,7 @@ def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 
 
-def unsent_parts(request: Request) -> list[Part]:
+def unsent_parts(request: Request) -> list[StreamPart]:
     """Returns parts that wait for their tensors: lost ones, and the next one, which otherwise would have been sent."""
     stream = request.stream
     if stream is None:
@@ -81,7 +81,7 @@ def unsent_parts(request: Request) -> list[Part]:
     return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
 
 
-def is_stored(cell: Cell) -> bool:
+def is_stored(cell: Future) -> bool:
     return bool(blocks_of(cell.tensors))
 
 

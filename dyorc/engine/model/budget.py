@@ -42,7 +42,7 @@ class Bet:
         return (1 - self.probability) * self.share_s
 
 
-class Budget:
+class SpeculationBudget:
     """A token bucket of device time that may be wasted, filled by device time that was useful.
 
     Attributes:

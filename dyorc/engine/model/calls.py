@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.engine.model.budget import Bet
-from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.cells import Argument, Future
 from dyorc.engine.story import CallTrace
 from dyorc.errors import InternalError
 from dyorc.tensor import BlockId, TensorRef
@@ -86,7 +86,7 @@ class Call:
         self.statics = statics
         self.segment = segment
         self.standing = segment.task.request.standing
-        self.cell = Cell(self)
+        self.cell = Future(self)
         self.state = CallState.WAITING
         self.num_awaited = 0
         self.awaits_commit = False

@@ -11,18 +11,18 @@ from dyorc.tensor import Index, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.engine.model.calls import Call
-    from dyorc.engine.model.journal import BranchPoint, Part
+    from dyorc.engine.model.journal import BranchPoint, StreamPart
     from dyorc.engine.model.requests import Task
     from dyorc.engine.model.runs import Run
 
 
-class CellState(Enum):
+class FutureState(Enum):
     PENDING = auto()
     READY = auto()
     FAILED = auto()
 
 
-class Cell:
+class Future:
     """One value of a request, from the moment it is asked for.
 
     Attributes:
@@ -38,7 +38,7 @@ class Cell:
 
     def __init__(self, producer: "Call | Task | None" = None) -> None:
         self.producer = producer
-        self.state = CellState.PENDING
+        self.state = FutureState.PENDING
         self.tensors: tuple[TensorRef, ...] = ()
         self._arrays: tuple[Any, ...] | None = None
         self.is_at_hand = False
@@ -47,7 +47,7 @@ class Cell:
         self.hold = object()
 
     @classmethod
-    def ready(cls, *tensors: TensorRef) -> "Cell":
+    def ready(cls, *tensors: TensorRef) -> "Future":
         """Returns a cell that is filled from the start."""
         cell = cls()
         cell.fill(tensors)
@@ -55,7 +55,7 @@ class Cell:
 
     def fill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Sets the value. Tensors that carry their data can be read right away."""
-        self.state = CellState.READY
+        self.state = FutureState.READY
         self.tensors = tensors
         for tensor in tensors:
             if tensor.data is None:
@@ -64,7 +64,7 @@ class Cell:
 
     def refill(self, tensors: tuple[TensorRef, ...]) -> None:
         """Replaces lost tensors by restored ones. What was read before stays as it was."""
-        if self.state is CellState.READY:
+        if self.state is FutureState.READY:
             self.fill(tensors)
 
     def add_waiter(self, waiter: "Waiter") -> None:
@@ -97,7 +97,7 @@ class Argument:
 
     __slots__ = ("cell", "field", "hold", "views")
 
-    def __init__(self, cell: Cell, field: int, views: tuple[Index, ...] = ()) -> None:
+    def __init__(self, cell: Future, field: int, views: tuple[Index, ...] = ()) -> None:
         self.cell = cell
         self.hold: object | None = cell.hold
         self.field = field
@@ -128,11 +128,11 @@ class Argument:
 Outcome: TypeAlias = Hashable
 """What a decision returns, as `dyorc.authoring.exact.exact` has it: equal to identical outcomes only."""
 
-Waiter: TypeAlias = "Run | BranchPoint | Task | Part"
+Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart"
 """What continues once its values are there; the engine counts how many each waiter still needs."""
 
 
-def look(ref: Ref) -> Any:
+def read_ref(ref: Ref) -> Any:
     """Returns the value of a ref whose cell is at hand, as the workflow sees it."""
     arrays = ref.cell.arrays
     if ref.field is None:

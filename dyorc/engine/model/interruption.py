@@ -1,4 +1,4 @@
-"""What interrupts the users' code when it runs for too long (`dyorc.engine.seam.StepWatch`)."""
+"""What interrupts the users' code when it runs for too long (`dyorc.engine.seam.StepMonitor`)."""
 
 
 class StepInterrupted(BaseException):

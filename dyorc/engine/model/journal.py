@@ -17,11 +17,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.context import current_recorder
-from dyorc.authoring.decisions import Decision, Site
+from dyorc.authoring.decisions import Decision, DecisionSite
 from dyorc.authoring.exact import exact
 from dyorc.authoring.ref import Ref
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
+from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.interruption import StepInterrupted
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
 from dyorc.tensor import BlockId
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Entry: TypeAlias = "Call | Task"
 
-Context: TypeAlias = tuple[Site, int, tuple[Outcome, ...]]
+Context: TypeAlias = tuple[DecisionSite, int, tuple[Outcome, ...]]
 """What a guess is based on: the decision's site, how many times the run has been there, and the run's last outcomes."""
 
 
@@ -77,7 +77,7 @@ class BranchPoint:
         self.context: Context | None = None
         self.probabilities: dict[Outcome, float] = {}
         self.num_awaited = 0
-        self.unheld: Collection[Cell] = ()
+        self.unheld: Collection[Future] = ()
         self.number = -1
 
     def take(self) -> None:
@@ -86,12 +86,12 @@ class BranchPoint:
         self.is_resolved = True
         self.unheld = ()
         cell = self.decision.ref.cell
-        if cell.state is CellState.FAILED:
+        if cell.state is FutureState.FAILED:
             self.error = cell.error
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
-                outcome = self.decision.decide(look(self.decision.ref))
+                outcome = self.decision.decide(read_ref(self.decision.ref))
                 self.outcome = outcome if type(outcome) is bool else exact(outcome)
             except DyOrcError as error:
                 self.error = error
@@ -116,9 +116,9 @@ class BranchPoint:
         bare.hold = None
         self.decision = Decision(made.kind, bare, made.function, made.site, made.likely)
 
-    def _place_of(self, error: BaseException) -> Site:
+    def _place_of(self, error: BaseException) -> DecisionSite:
         site = self.decision.site
-        return Site(site.code, last_line(error, site.code) or site.line)
+        return DecisionSite(site.code, last_line(error, site.code) or site.line)
 
     def branch(self, outcome: Outcome) -> "Segment":
         """Returns the segment that follows an outcome."""
@@ -141,7 +141,7 @@ class BranchPoint:
         )
 
 
-class Part:
+class StreamPart:
     """A part that a streaming workflow yielded.
 
     Attributes:
@@ -195,7 +195,7 @@ class Segment:
         self.outcome = outcome
         self.decision = -1
         self.entries: list[Entry] = []
-        self.end: BranchPoint | Part | tuple[Argument, ...] | None = None
+        self.end: BranchPoint | StreamPart | tuple[Argument, ...] | None = None
 
     def below(self) -> "Iterator[Segment]":
         """Yields this segment and all that follow it."""
@@ -205,7 +205,7 @@ class Segment:
             yield segment
             if isinstance(segment.end, BranchPoint):
                 pending.extend(segment.end.branches.values())
-            elif isinstance(segment.end, Part):
+            elif isinstance(segment.end, StreamPart):
                 pending.append(segment.end.following)
 
     def next_taken(self) -> "Segment | None":
@@ -213,7 +213,7 @@ class Segment:
         end = self.end
         if isinstance(end, BranchPoint):
             return end.branches[end.outcome] if end.is_resolved else None
-        return end.following if isinstance(end, Part) else None
+        return end.following if isinstance(end, StreamPart) else None
 
     def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
         """Yields the open decisions it depends on, also those that led to its task, the last first, each with its outcome."""

@@ -6,11 +6,11 @@ from enum import Enum, auto
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.cells import Argument, Future
 from dyorc.engine.model.journal import Entry, Segment
 from dyorc.engine.model.restorations import Restoration
 from dyorc.engine.model.runs import Run
-from dyorc.engine.model.standing import Standing
+from dyorc.engine.model.standing import RequestContext
 from dyorc.engine.model.streams import Stream
 from dyorc.errors import DyOrcError
 from dyorc.tensor import BlockId
@@ -60,7 +60,7 @@ class Task:
         self.statics = statics
         self.segment = segment
         self.depth: int = 0 if segment is None else segment.task.depth + 1
-        self.cell = Cell(self)
+        self.cell = Future(self)
         self.state = TaskState.ACTIVE
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
         self.paths: list[Run] = []
@@ -120,14 +120,14 @@ class Request:
         "waits_for_effects",
     )  # fmt: skip
 
-    def __init__(self, request_id: int, standing: Standing, arrived_ns: int) -> None:
+    def __init__(self, request_id: int, standing: RequestContext, arrived_ns: int) -> None:
         self.request_id = request_id
         self.standing = standing
         self.arrived_ns = arrived_ns
         self.root: Task | None = None
-        self.pinned: dict[Cell, Sequence[BlockId]] = {}
+        self.pinned: dict[Future, Sequence[BlockId]] = {}
         self.release_at = 0
-        self.restoring: dict[Cell, Restoration] = {}
+        self.restoring: dict[Future, Restoration] = {}
         self.num_calls = 0
         self.num_guessed = 0
         self.num_effects = 0

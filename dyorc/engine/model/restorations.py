@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Cell
-from dyorc.engine.model.journal import Part
+from dyorc.engine.model.cells import Future
+from dyorc.engine.model.journal import StreamPart
 from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Restoration:
 
     __slots__ = ("call", "cell", "error", "is_done", "num_awaited", "request", "waiters")
 
-    def __init__(self, request: "Request", cell: Cell) -> None:
+    def __init__(self, request: "Request", cell: Future) -> None:
         self.request = request
         self.cell = cell
         self.call: Call | None = None
@@ -38,7 +38,7 @@ class Restoration:
         return f"restoration of the {self.cell!r}"
 
 
-Needer: TypeAlias = "Call | Cell | Part | Request"
+Needer: TypeAlias = "Call | Future | StreamPart | Request"
 """What needs lost tensors; a cell stands for workflows that read its value, a request for its answer."""
 
 RestorationWaiter: TypeAlias = "Needer | Restoration"

@@ -1,4 +1,4 @@
-"""What the model knows of a run of a task's coroutine (`dyorc.engine.tasks.paths.Path`)."""
+"""What the model knows of a run of a task's coroutine (`dyorc.engine.tasks.paths.ExecutionPath`)."""
 
 from typing import TYPE_CHECKING, Protocol
 

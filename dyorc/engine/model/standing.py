@@ -4,14 +4,14 @@ from collections.abc import Hashable
 
 import msgspec
 
-from dyorc.engine.model.budget import Budget
+from dyorc.engine.model.budget import SpeculationBudget
 from dyorc.engine.model.rounds import Round
-from dyorc.engine.statistics import Record
-from dyorc.engine.story import Story
+from dyorc.engine.statistics import ModelRecord
+from dyorc.engine.story import RequestTrace
 from dyorc.terms import Terms
 
 
-class Order(msgspec.Struct, frozen=True, order=True, gc=False):
+class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):
     """A call's place in a queue: the smaller goes first.
 
     Attributes:
@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True, order=True, gc=False):
     arrival: int
 
     @classmethod
-    def of_request(cls, terms: Terms, now_ns: int, deadline_ns: int, arrival: int, max_overtaking_ns: int) -> "Order":
+    def of_request(cls, terms: Terms, now_ns: int, deadline_ns: int, arrival: int, max_overtaking_ns: int) -> "QueueOrder":
         """Returns the place of a request that arrives now.
 
         It is due at its deadline, but no later than a third of `max_overtaking_ns` after its arrival. Any priority moves that
@@ -43,7 +43,7 @@ class Order(msgspec.Struct, frozen=True, order=True, gc=False):
         return cls(0, due_ns, deadline_ns, arrival)
 
 
-class Standing(msgspec.Struct, eq=False, gc=False):
+class RequestContext(msgspec.Struct, eq=False, gc=False):
     """What all calls of one request have in common where they wait: whose they are, how urgent, what they may waste.
 
     Attributes:
@@ -59,13 +59,13 @@ class Standing(msgspec.Struct, eq=False, gc=False):
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """
 
-    order: Order
+    order: QueueOrder
     tenant: str
     weight: float
-    budget: Budget
-    record: Record
+    budget: SpeculationBudget
+    record: ModelRecord
     round: Round
     number: int = 0
     identity: Hashable = None
-    story: Story | None = None
+    story: RequestTrace | None = None
     can_be_dropped: bool = True

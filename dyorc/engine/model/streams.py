@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dyorc.engine.model.journal import Part, Segment
+from dyorc.engine.model.journal import Segment, StreamPart
 from dyorc.errors import DyOrcError
 
 
@@ -21,19 +21,19 @@ class Stream:
 
     def __init__(self, journal: Segment) -> None:
         self.front: Segment | None = journal
-        self.untaken: dict[int, Part] = {}
+        self.untaken: dict[int, StreamPart] = {}
         self.num_taken = 0
         self.is_ended = False
         self.error: DyOrcError | None = None
 
-    def unsent(self) -> Iterator[Part]:
+    def unsent(self) -> Iterator[StreamPart]:
         """Yields the parts that are certain and still to be sent."""
         segment = self.front
         while segment is not None:
-            if isinstance(segment.end, Part):
+            if isinstance(segment.end, StreamPart):
                 yield segment.end
             segment = segment.next_taken()
 
-    def is_due(self, part: Part) -> bool:
+    def is_due(self, part: StreamPart) -> bool:
         """Returns whether a part is still to be sent, or to be taken."""
         return self.untaken.get(part.index) is part or part in self.unsent()

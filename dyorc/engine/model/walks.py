@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Cell, CellState
-from dyorc.engine.model.journal import BranchPoint, Entry, Part, Segment
+from dyorc.engine.model.cells import Future, FutureState
+from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 
 
@@ -20,7 +20,7 @@ def is_effect(entry: Entry) -> bool:
     return not entry.callee.is_pure
 
 
-def dismantle(journal: Segment, unpin: Callable[[Cell], None] | None = None) -> int:
+def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -> int:
     """Cuts the cycles below a segment that is no longer used, so that its memory is freed now and not by the garbage collector.
     Returns the number of calls and tasks.
 
@@ -44,14 +44,14 @@ def dismantle(journal: Segment, unpin: Callable[[Cell], None] | None = None) -> 
         if isinstance(segment.end, BranchPoint):
             pending.extend(segment.end.branches.values())
             segment.end.branches = {}
-        elif isinstance(segment.end, Part):
+        elif isinstance(segment.end, StreamPart):
             pending.append(segment.end.following)
         segment.end = None
     return num_entries
 
 
 def is_unfinished(entry: Entry) -> bool:
-    return entry.cell.state is CellState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+    return entry.cell.state is FutureState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
 
 
 def unfinished(task: Task) -> list[Entry]:
@@ -64,12 +64,12 @@ def unfinished(task: Task) -> list[Entry]:
     while pending:
         segment = pending.pop()
         for entry in segment.entries:
-            if entry.cell.state is CellState.PENDING and is_unfinished(entry):
+            if entry.cell.state is FutureState.PENDING and is_unfinished(entry):
                 found.append(entry)
         end = segment.end
         if isinstance(end, BranchPoint):
             pending.extend(end.branches.values())
-        elif isinstance(end, Part):
+        elif isinstance(end, StreamPart):
             pending.append(end.following)
     return found
 
@@ -96,18 +96,18 @@ def live_effects(task: Task) -> Iterator[Entry]:
                 yield entry
 
 
-def closure(cells: Iterable[Cell], task: Task) -> Iterator[Entry]:
+def closure(cells: Iterable[Future], task: Task) -> Iterator[Entry]:
     """Yields everything unfinished that `cells` depend on, in a task and in those it called.
 
     What its callers passed to it is left out: nothing of the task can be behind that. Otherwise, in a recursion, the walk would
     go all the way up at each return.
     """
-    seen: set[Cell] = set()
+    seen: set[Future] = set()
     pending = list(cells)
     while pending:
         cell = pending.pop()
         producer = cell.producer
-        if cell.state is not CellState.PENDING or producer is None or cell in seen:
+        if cell.state is not FutureState.PENDING or producer is None or cell in seen:
             continue
         if producer.segment is not None and producer.segment.task.depth >= task.depth:
             seen.add(cell)

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.batches import Batch, Formed
-from dyorc.engine.scheduling.bets import Bets
+from dyorc.engine.scheduling.batches import Batch, FormedBatch
+from dyorc.engine.scheduling.bets import SpeculationPolicy
 from dyorc.engine.scheduling.holding import held_until_ns, waits_for_end
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import TimerKind
-from dyorc.engine.turn import Late
+from dyorc.engine.turn import CallLate
 from dyorc.errors import DeadlineError
 
 
@@ -23,7 +23,7 @@ class BatchFormer:
     running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call waits and a
     replica and a core are idle.
 
-    Calls that would end too late are left out and end as `Late`.
+    Calls that would end too late are left out and end as `CallLate`.
 
     Args:
         batches: In flight.
@@ -31,7 +31,7 @@ class BatchFormer:
     Source: early drop (Shen et al.: "Nexus: a GPU cluster engine for accelerating DNN-based video analysis", SOSP 2019).
     """
 
-    def __init__(self, shared: Shared, bets: Bets, batches: Mapping[int, Batch]) -> None:
+    def __init__(self, shared: EngineContext, bets: SpeculationPolicy, batches: Mapping[int, Batch]) -> None:
         self._turn = shared.turn
         self._timers = shared.timers
         self._can_hold = shared.config.hold
@@ -39,7 +39,7 @@ class BatchFormer:
         self._bets = bets
         self._batches = batches
 
-    def of_certain_calls(self, pool: Pool) -> Formed | None:
+    def of_certain_calls(self, pool: ReplicaPool) -> FormedBatch | None:
         """Returns the next batch of a program; None if no certain call waits, no replica takes one, or it is held."""
         if not pool.queue.size:
             return None
@@ -79,10 +79,10 @@ class BatchFormer:
             self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
-        return Formed(replica or pool.place(calls), calls, reason)
+        return FormedBatch(replica or pool.place(calls), calls, reason)
 
-    def _take(self, pool: Pool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
-        """Takes the next calls of a queue that can end before their deadlines; the others end as `Late`.
+    def _take(self, pool: ReplicaPool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
+        """Takes the next calls of a queue that can end before their deadlines; the others end as `CallLate`.
 
         A call is checked against the time of a batch as large as this one would be, not of a smaller one made for its sake: under
         overload that would make all batches small, and more calls late.
@@ -93,12 +93,12 @@ class BatchFormer:
             calls, is_retry, late = queue.take(size, end_ns)
             for call in late:
                 call.wait()
-                self._turn.ended.append(Late(call, _too_late(call, end_ns)))
+                self._turn.ended.append(CallLate(call, _too_late(call, end_ns)))
             if calls or not late:
                 return calls, is_retry
         return [], False
 
-    def of_guesses(self, pool: Pool) -> Formed | None:
+    def of_guesses(self, pool: ReplicaPool) -> FormedBatch | None:
         """Returns a batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
 
         Ask for it once all programs have their batches of certain calls: a core that is free then is not needed.
@@ -116,15 +116,15 @@ class BatchFormer:
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
         nearest = pool.place(calls)
-        return Formed(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
+        return FormedBatch(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
 
     @staticmethod
-    def _fair_size(pool: Pool, num_calls: int) -> int:
+    def _fair_size(pool: ReplicaPool, num_calls: int) -> int:
         """Returns how many calls one of the idle replicas takes, so that all have work and no batch is wastefully small."""
         share = -(-num_calls // pool.num_idle)
         return min(pool.program.options.max_batch_size, max(share, pool.latency.efficient_size()))
 
-    def _hold(self, pool: Pool, replica: Replica | None, now_ns: int) -> bool:
+    def _hold(self, pool: ReplicaPool, replica: Replica | None, now_ns: int) -> bool:
         """Returns whether the only replica that is idle, or is about to be (`replica`), waits for more calls."""
         was_held, pool.held_until_ns = pool.held_until_ns > 0, 0
         if not self._can_hold or pool.num_idle > 1 or (replica is None and len(pool.replicas) == 1 and not pool.foreseen):
@@ -147,7 +147,7 @@ class BatchFormer:
         self._wake_at(pool, until_ns)
         return True
 
-    def _wake_at(self, pool: Pool, at_ns: int) -> None:
+    def _wake_at(self, pool: ReplicaPool, at_ns: int) -> None:
         if at_ns >= NEVER_NS - 1:
             return
         timer = pool.timer
@@ -158,7 +158,7 @@ class BatchFormer:
         pool.timer = self._timers.set(at_ns, TimerKind.POOL, pool.program.name)
 
 
-def _end_hold(pool: Pool, size: int, now_ns: int) -> None:
+def _end_hold(pool: ReplicaPool, size: int, now_ns: int) -> None:
     """Counts a batch that was held and is sent."""
     pool.record.holds.ended(size - pool.num_when_held, now_ns - pool.held_since_ns)
 

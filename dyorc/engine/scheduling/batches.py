@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dyorc.engine.scheduling.replicas import Replica
 
 
-class Formed(msgspec.Struct, frozen=True, gc=False):
+class FormedBatch(msgspec.Struct, frozen=True, gc=False):
     """Calls to be sent to a replica."""
 
     replica: "Replica"
@@ -40,7 +40,7 @@ class Batch:
         "timeout", "trace",
     )  # fmt: skip
 
-    def __init__(self, batch_id: int, formed: Formed, dispatched_ns: int, expected_ns: int | None) -> None:
+    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int, expected_ns: int | None) -> None:
         self.batch_id = batch_id
         self.replica = formed.replica
         self.calls = formed.calls

@@ -16,26 +16,28 @@ from collections.abc import Sequence
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.model.budget import Bet
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.foresight import Foresight
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.foresight import GuessAppraiser
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
 
 _NS_PER_S = 1e9
 
 
-class Bets:
+class SpeculationPolicy:
     """Picks guesses for batches.
 
     Args:
         margin: A guess must save this many times its expected cost.
     """
 
-    def __init__(self, speculator: Speculator, foresight: Foresight, margin: float) -> None:
+    def __init__(self, speculator: Speculator, foresight: GuessAppraiser, margin: float) -> None:
         self._speculator = speculator
         self._foresight = foresight
         self._margin = margin
 
-    def fill(self, pool: Pool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int) -> None:
+    def fill(
+        self, pool: ReplicaPool, replica: Replica | None, calls: list[Call], max_size: int, start_ns: int, now_ns: int
+    ) -> None:
         """Adds guesses to a batch of certain calls that starts at `start_ns`, as long as that pays.
 
         Args:
@@ -66,7 +68,7 @@ class Bets:
             batch_s += item_s
             delay_s = longer_s
 
-    def alone(self, pool: Pool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
+    def alone(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of guesses for an idle replica; empty if that does not pay."""
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:
@@ -133,7 +135,7 @@ class _BetAlone(Bet):
 class _Terms:
     """What a guess saves and costs in a batch of guesses alone that starts now."""
 
-    def __init__(self, pool: Pool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
+    def __init__(self, pool: ReplicaPool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
         self._pool = pool
         self._replica = replica
         self._line = line

@@ -47,7 +47,7 @@ class Share:
         self.tag += price / max(weight, _LEAST_WEIGHT)
 
 
-class Turns:
+class TenantTurns:
     """The shares that have waiting calls, by their tags; in all lanes, or in one of them.
 
     Tags only grow, so an entry with an outdated tag is too far in front, and is corrected when it reaches the front.
@@ -110,15 +110,15 @@ class SharedLanes:
         self._price = price
         self._shares: dict[str, Share] = {}
         self._debtors: list[tuple[float, int, Share]] = []
-        self._turns = Turns()
-        self._turns_in: dict[BatchKey, Turns] = {}
+        self._turns = TenantTurns()
+        self._turns_in: dict[BatchKey, TenantTurns] = {}
         self._num_in: dict[BatchKey, int] = {}
         self._num_shares = 0
         share = self._new_share(tenant, lanes)
         self._turns.add(share)
         for key in lanes.keys():  # noqa: SIM118 (it is no dict)
             self._num_in[key] = lanes.num_in(key)
-            turns = self._turns_in[key] = Turns(key)
+            turns = self._turns_in[key] = TenantTurns(key)
             turns.add(share)
 
     def __len__(self) -> int:
@@ -144,7 +144,7 @@ class SharedLanes:
         self._num_in[key] = self._num_in.get(key, 0) + 1
         turns = self._turns_in.get(key)
         if turns is None:
-            turns = self._turns_in[key] = Turns(key)
+            turns = self._turns_in[key] = TenantTurns(key)
         turns.add(share)
         self._turns.add(share)
 

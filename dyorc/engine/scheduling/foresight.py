@@ -5,24 +5,24 @@ from typing import TYPE_CHECKING
 
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Cell, CellState
+from dyorc.engine.model.cells import Future, FutureState
 from dyorc.engine.scheduling.latency import Average
 
 if TYPE_CHECKING:
-    from dyorc.engine.scheduling.pools import Pool
+    from dyorc.engine.scheduling.pools import ReplicaPool
 
 _MAX_LINKS = 16
 """Links of a chain of waiting calls that are followed."""
 
 
-class Foresight:
+class GuessAppraiser:
     """Looks ahead.
 
     Args:
         pools: Programs by name; how long a call of each takes is learned there.
     """
 
-    def __init__(self, pools: "Mapping[str, Pool]") -> None:
+    def __init__(self, pools: "Mapping[str, ReplicaPool]") -> None:
         self._pools = pools
         self._task_ns: dict[Workflow, Average] = {}
 
@@ -37,15 +37,15 @@ class Foresight:
         """Forgets a workflow that nobody runs any more."""
         self._task_ns.pop(workflow, None)
 
-    def expected_ns(self, cell: Cell, now_ns: int) -> int:
+    def expected_ns(self, cell: Future, now_ns: int) -> int:
         """Returns when the value of a cell is expected, not before now. What never ended yet counts as taking no time."""
         return self._expected_ns(cell, now_ns, _MAX_LINKS, {})
 
-    def _expected_ns(self, cell: Cell, now_ns: int, max_links: int, known: dict[Cell, int]) -> int:
+    def _expected_ns(self, cell: Future, now_ns: int, max_links: int, known: dict[Future, int]) -> int:
         if cell in known:
             return known[cell]
         producer = cell.producer
-        if cell.state is not CellState.PENDING or producer is None:
+        if cell.state is not FutureState.PENDING or producer is None:
             return now_ns
         if not isinstance(producer, Call):
             average = self._task_ns.get(producer.callee)

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 
 _NS_PER_S = 1e9
@@ -40,7 +40,7 @@ _MAX_RATIO = 0.95
 """A loop is not expected to go on for more than twenty turns."""
 
 
-def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch]) -> None:
+def foresee(pools: Mapping[str, ReplicaPool], batch: Batch, batches: Mapping[int, Batch]) -> None:
     """Notes which calls will be ready when the latest batch in flight ends. Cost: proportional to those calls."""
     if batch.expected_ns is None:
         return
@@ -60,7 +60,7 @@ def foresee(pools: Mapping[str, Pool], batch: Batch, batches: Mapping[int, Batch
         heapq.heappush(foreseen, (at_ns, batch.batch_id, number))
 
 
-def waits_for_end(pool: Pool, running: Batch, num_ready: int) -> bool:
+def waits_for_end(pool: ReplicaPool, running: Batch, num_ready: int) -> bool:
     """Returns whether the ready calls of a program wait until a running batch is back, to run with the calls that follow from
     it."""
     line = pool.latency.line
@@ -74,7 +74,7 @@ def waits_for_end(pool: Pool, running: Batch, num_ready: int) -> bool:
 
 
 def held_until_ns(
-    pool: Pool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
+    pool: ReplicaPool, replica: Replica | None, num_ready: int, deadline_ns: int, batches: Mapping[int, Batch], now_ns: int
 ) -> int:
     """Returns until when the only free replica waits before it takes the ready calls; `now_ns` if it does not wait.
 
@@ -95,7 +95,9 @@ def held_until_ns(
     return until_ns if end_ns < deadline_ns else now_ns
 
 
-def _until_foreseen_ns(pool: Pool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int) -> int:
+def _until_foreseen_ns(
+    pool: ReplicaPool, num_ready: int, batches: Mapping[int, Batch], line: tuple[float, float], now_ns: int
+) -> int:
     foreseen = pool.foreseen
     while foreseen and (foreseen[0][1] not in batches or foreseen[0][0] + _SLACK_NS <= now_ns):
         heapq.heappop(foreseen)
@@ -109,7 +111,7 @@ def _until_foreseen_ns(pool: Pool, num_ready: int, batches: Mapping[int, Batch],
     return at_ns + _SLACK_NS if gains else now_ns
 
 
-def _until_even_ns(pool: Pool, replica: Replica | None, num_ready: int, line: tuple[float, float], now_ns: int) -> int:
+def _until_even_ns(pool: ReplicaPool, replica: Replica | None, num_ready: int, line: tuple[float, float], now_ns: int) -> int:
     rate = pool.demand.per_s(now_ns)
     next_ns = pool.next_free_ns(NEVER_NS, replica)
     duration_ns = int((line[0] + line[1] * num_ready) * _NS_PER_S)

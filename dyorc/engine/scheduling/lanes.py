@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.standing import Order
+from dyorc.engine.model.standing import QueueOrder
 
-_Item: TypeAlias = tuple[Order, int, Call]
+_Item: TypeAlias = tuple[QueueOrder, int, Call]
 
 
 class Lanes:
@@ -35,7 +35,7 @@ class Lanes:
         self._state = state
         self._enter = enter
         self._lanes: dict[BatchKey, list[_Item]] = {}
-        self._fronts: list[tuple[Order, int, BatchKey]] = []
+        self._fronts: list[tuple[QueueOrder, int, BatchKey]] = []
         self._num_withdrawn: dict[BatchKey, int] = {}
 
     def __len__(self) -> int:

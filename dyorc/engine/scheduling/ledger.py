@@ -9,7 +9,7 @@ from dyorc.engine.story import BatchTrace, span_of_call
 _NS_PER_S = 1_000_000_000
 
 
-def tell_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
+def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
     """Begins the trace of a batch, for those of its calls whose requests are recorded."""
     calls = batch.calls
     num_guesses = sum([call.bet is not None for call in calls])
@@ -28,7 +28,7 @@ def tell_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
                 trace.spans = (*trace.spans, span_of_call(story.span, of_call))
 
 
-def tell_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
+def trace_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
     """Ends the trace of a batch, if it has one."""
     trace = batch.trace
     if trace is None:

@@ -14,10 +14,10 @@ from heapq import nsmallest
 from dyorc.engine.actions import ParkReplica
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import fail
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.errors import DeadlineError, ScaledToZeroError
 
 
@@ -31,7 +31,11 @@ class Parking:
     """
 
     def __init__(
-        self, shared: Shared, pools: Mapping[str, Pool], replicas: dict[str, Replica], prefetch_ns: Callable[[Replica], int]
+        self,
+        shared: EngineContext,
+        pools: Mapping[str, ReplicaPool],
+        replicas: dict[str, Replica],
+        prefetch_ns: Callable[[Replica], int],
     ) -> None:
         self._turn = shared.turn
         self._wanted = shared.host.wanted
@@ -67,7 +71,7 @@ class Parking:
         """Nothing is wanted of a program any more."""
         self._wanted.pop(program, None)
 
-    def balance(self, pool: Pool) -> None:
+    def balance(self, pool: ReplicaPool) -> None:
         """Parks or drains surplus replicas, misplaced ones first, then idle ones; takes draining ones back if there are too few.
         Cost: looks at all replicas."""
         num_warm = pool.target.num_warm
@@ -106,15 +110,15 @@ class Parking:
         del self._replicas[replica.replica_id]
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
-    def is_refused(self, call: Call, pool: Pool) -> bool:
+    def is_refused(self, call: Call, pool: ReplicaPool) -> bool:
         """Returns whether a call cannot run because a person has taken all replicas of its program away."""
         return pool.target.is_off and _can_be_refused(call)
 
-    def refuse(self, call: Call, pool: Pool) -> None:
+    def refuse(self, call: Call, pool: ReplicaPool) -> None:
         """Fails such a call."""
         fail(self._turn, pool, call, ScaledToZeroError.of(pool.program.name))
 
-    def lateness(self, call: Call, pool: Pool) -> DeadlineError | None:
+    def lateness(self, call: Call, pool: ReplicaPool) -> DeadlineError | None:
         """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
         target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.standing.order.deadline_ns
         if pool.replicas or not target.lead_ns or target.ready_ns(now_ns) <= deadline_ns:
@@ -125,7 +129,7 @@ class Parking:
         return DeadlineError(f"the request's deadline cannot be met: {self.coldness(pool)}, {left_s:.3g} s were left")
 
     @staticmethod
-    def coldness(pool: Pool) -> str:
+    def coldness(pool: ReplicaPool) -> str:
         """Returns why a program's calls cannot run now, if that is because none of its replicas is ready."""
         name, lead_ns = pool.program.name, pool.target.lead_ns
         if pool.replicas:

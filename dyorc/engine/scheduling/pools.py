@@ -14,11 +14,11 @@ from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency,
 from dyorc.engine.scheduling.processors import delay_s
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.scheduling.returns import Returns
+from dyorc.engine.scheduling.returns import LoopRatio
 from dyorc.engine.scheduling.suspects import Suspects
-from dyorc.engine.scheduling.targets import Target
+from dyorc.engine.scheduling.targets import ReplicaTarget
 from dyorc.engine.seam import Load
-from dyorc.engine.statistics import Record
+from dyorc.engine.statistics import ModelRecord
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 
@@ -28,7 +28,7 @@ _STALE_NS = 1_000_000_000
 _NUM_LOOKED_AT = 64
 
 
-class Pool:
+class ReplicaPool:
     """A program with its queue and its replicas.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pool:
         num_starved: Batches that failed for want of memory since the last one that ran (`starving`).
     """
 
-    def __init__(self, program: Program, record: Record, config: EngineConfig) -> None:
+    def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
         self.program = program
         self.record = record
         self.queue = CallQueue(self.slot_price)
@@ -68,13 +68,13 @@ class Pool:
         self.link_ns = Average()
         self.lateness_ns = Average()
         self.sojourn_ns = Average()
-        self.returns = Returns()
+        self.returns = LoopRatio()
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []
         self.last_free_ns = 0
         self.held_until_ns = self.held_since_ns = 0
         self.num_when_held = 0
-        self.target = Target()
+        self.target = ReplicaTarget()
         self.replicas: dict[str, Replica] = {}
         self.draining: dict[str, Replica] = {}
         self.num_replicas_on: dict[str, int] = {}

@@ -7,7 +7,7 @@ from dyorc.engine.scheduling.latency import LatencyModel
 from dyorc.engine.scheduling.processors import Processor
 
 if TYPE_CHECKING:
-    from dyorc.engine.scheduling.pools import Pool
+    from dyorc.engine.scheduling.pools import ReplicaPool
 
 NEVER_NS = 2**62
 
@@ -25,7 +25,7 @@ class Replica:
 
     __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
 
-    def __init__(self, replica_id: str, node: str, pool: "Pool", processor: Processor | None = None) -> None:
+    def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
         self.node = node
         self.pool = pool

@@ -6,31 +6,31 @@ Guesses do not run again before they are certain, and never together with certai
 from collections.abc import Iterator, Mapping
 
 from dyorc.engine.actions import FormReason
-from dyorc.engine.events import ReplicaLeft, Warned
+from dyorc.engine.events import ReplicaLeft, SuspectsReported
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.suspects import Refusals
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import TimerKind
-from dyorc.engine.turn import Deferred, Failed, Turn, Unready
+from dyorc.engine.turn import CallDeferred, CallFailed, CallUnready, Turn
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
 
 
-def fail(turn: Turn, pool: Pool, call: Call, error: DyOrcError) -> None:
+def fail(turn: Turn, pool: ReplicaPool, call: Call, error: DyOrcError) -> None:
     """Counts a call that cannot run, and tells its task."""
     pool.record.failed(error.code, turn.now_ns - call.submitted_ns, turn.now_ns)
-    turn.ended.append(Failed(call, error))
+    turn.ended.append(CallFailed(call, error))
 
 
-class Retrying:
+class RetryPolicy:
     """Decides how each call of a failed batch goes on.
 
     Args:
         refusals: Inputs that are not run any more.
     """
 
-    def __init__(self, shared: Shared, refusals: Refusals) -> None:
+    def __init__(self, shared: EngineContext, refusals: Refusals) -> None:
         self._turn = shared.turn
         self._timers = shared.timers
         self._leases = shared.leases
@@ -42,7 +42,7 @@ class Retrying:
         """Returns whether any input of a call was lost."""
         return not self._leases.are_there(call.blocks)
 
-    def suspect(self, call: Call, pool: Pool) -> None:
+    def suspect(self, call: Call, pool: ReplicaPool) -> None:
         """Queues a call that may have ended its replica."""
         until_ns = pool.suspects.add(call, self._turn.now_ns)
         self._timers.set(until_ns, TimerKind.POOL, pool.program.name)
@@ -71,13 +71,13 @@ class Retrying:
                 fail(self._turn, pool, call, self._refusals.add(call, event.reason))
                 self._refuse_equal(pool)
             elif self.lacks_inputs(call):
-                self._turn.ended.append(Unready(call))
+                self._turn.ended.append(CallUnready(call))
             elif call.is_suspect:
                 self.suspect(call, pool)
             else:
                 pool.queue.add(call)
 
-    def warned(self, event: Warned, pools: Mapping[str, Pool]) -> None:
+    def warned(self, event: SuspectsReported, pools: Mapping[str, ReplicaPool]) -> None:
         """Learns which inputs may end this process, and sorts out the waiting calls. Cost: looks at all waiting calls."""
         self._refusals.heed(event)
         for name, pool in pools.items():
@@ -88,17 +88,17 @@ class Retrying:
                 self.suspect(call, pool)
             self._turn.touched[name] = None
 
-    def is_another_tried(self, pool: Pool, pools: Mapping[str, Pool]) -> bool:
+    def is_another_tried(self, pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> bool:
         """Returns whether a suspect call of another program is at work in the process that a suspect of this one could end: if it
         ended, nobody would know of which."""
         return self._refusals.are_shared and any(other.has_suspect_at_work for other in pools.values() if other is not pool)
 
-    def touch_suspects(self, pools: Mapping[str, Pool]) -> None:
+    def touch_suspects(self, pools: Mapping[str, ReplicaPool]) -> None:
         """A suspect call has come back: one of another program may have waited for that."""
         if self._refusals.are_shared:
             self._turn.touched.update((name, None) for name, pool in pools.items() if pool.suspects.waiting)
 
-    def harmless(self, call: Call, pool: Pool) -> None:
+    def harmless(self, call: Call, pool: ReplicaPool) -> None:
         """Notes that a suspect call has run; equal ones that never lost a replica themselves need not wait any longer."""
         self._refusals.clear(call)
         for other in pool.suspects.take_out(lambda other: not other.num_attempts and not self._refusals.is_suspect(other)):
@@ -106,7 +106,7 @@ class Retrying:
             other.is_suspect = False
             pool.queue.add(other)
 
-    def _refuse_equal(self, pool: Pool) -> None:
+    def _refuse_equal(self, pool: ReplicaPool) -> None:
         """Fails the waiting calls whose inputs are refused now. Cost: looks at all waiting calls."""
         for queue in (pool.queue, pool.suspects):
             for call in queue.take_out(lambda call: self._refusals.check(call) is not None):
@@ -127,7 +127,7 @@ class Retrying:
                 text = f"the inputs of a call of program {pool.program.name!r} could not be read in {call.num_losses} attempts"
                 fail(self._turn, pool, call, ReplicaLostError(text))
             else:
-                self._turn.ended.append(Unready(call))
+                self._turn.ended.append(CallUnready(call))
 
     def no_memory(self, batch: Batch, error: CapacityError) -> None:
         """Halves a batch whose results had no room, and tries again, a few times: smaller ones need less.
@@ -180,10 +180,10 @@ class Retrying:
         for call in self._certain(batch):
             fail(self._turn, batch.replica.pool, call, error)
 
-    def _retry(self, calls: list[Call], pool: Pool) -> None:
+    def _retry(self, calls: list[Call], pool: ReplicaPool) -> None:
         """Queues calls together again, except those whose inputs were lost meanwhile."""
         part = [call for call in calls if not self.lacks_inputs(call)]
-        self._turn.ended.extend([Unready(call) for call in calls if call not in part])
+        self._turn.ended.extend([CallUnready(call) for call in calls if call not in part])
         if part:
             pool.queue.add_retry(part)
 
@@ -193,6 +193,6 @@ class Retrying:
             if call.state is not CallState.RUNNING:
                 continue
             if call.is_guess:
-                self._turn.ended.append(Deferred(call))
+                self._turn.ended.append(CallDeferred(call))
             else:
                 yield call

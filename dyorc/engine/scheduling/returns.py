@@ -9,7 +9,7 @@ from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.latency import Average
 
 
-class Returns:
+class LoopRatio:
     """Counts calls of a program whose requests have just had a call of it back."""
 
     __slots__ = ("_at_ns", "_num_ended", "_num_followed", "_ratio", "_requests")

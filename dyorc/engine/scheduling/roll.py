@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dyorc.authoring.program import Program
 from dyorc.engine.events import ReplicaLeft
 from dyorc.engine.scheduling.parking import Parking
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.retrying import fail
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.errors import NotDeployedError
 
 
-class Roll:
+class ProgramRegistry:
     """Calls programs up, and strikes them off.
 
     Args:
@@ -19,7 +19,9 @@ class Roll:
         lose: Takes back what a replica has, because it is gone.
     """
 
-    def __init__(self, shared: Shared, pools: dict[str, Pool], parking: Parking, lose: Callable[[ReplicaLeft], None]) -> None:
+    def __init__(
+        self, shared: EngineContext, pools: dict[str, ReplicaPool], parking: Parking, lose: Callable[[ReplicaLeft], None]
+    ) -> None:
         self._turn = shared.turn
         self._timers = shared.timers
         self._config = shared.config
@@ -30,7 +32,7 @@ class Roll:
 
     def add(self, program: Program) -> None:
         """Takes calls of another program from now on."""
-        self._pools[program.name] = Pool(program, self._statistics.of_program(program.name), self._config)
+        self._pools[program.name] = ReplicaPool(program, self._statistics.of_program(program.name), self._config)
         self._parking.added(program.name)
 
     def remove(self, name: str) -> None:

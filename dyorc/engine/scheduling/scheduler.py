@@ -21,31 +21,31 @@ from dyorc.engine.events import (
     ReplicaLeaving,
     ReplicaLeft,
     ReplicasWanted,
+    SuspectsReported,
     TensorsLost,
-    Warned,
     WorkflowRemoved,
 )
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.standing import Order
+from dyorc.engine.model.standing import QueueOrder
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.bets import Bets
-from dyorc.engine.scheduling.foresight import Foresight
-from dyorc.engine.scheduling.ledger import count, learn, tell_ended
+from dyorc.engine.scheduling.bets import SpeculationPolicy
+from dyorc.engine.scheduling.foresight import GuessAppraiser
+from dyorc.engine.scheduling.ledger import count, learn, trace_ended
 from dyorc.engine.scheduling.parking import Parking
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replicas import Replica
-from dyorc.engine.scheduling.retrying import Retrying, fail
-from dyorc.engine.scheduling.roll import Roll
-from dyorc.engine.scheduling.sending import NS_PER_S, Sending
-from dyorc.engine.scheduling.staging import Staging
+from dyorc.engine.scheduling.retrying import RetryPolicy, fail
+from dyorc.engine.scheduling.roll import ProgramRegistry
+from dyorc.engine.scheduling.sending import NS_PER_S, BatchSender
+from dyorc.engine.scheduling.staging import InputStaging
 from dyorc.engine.scheduling.starving import note_failure, note_success
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.seam import Load, ReplicaEvent
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import Timer, TimerKind
-from dyorc.engine.turn import Done, Late, Unready
+from dyorc.engine.turn import CallDone, CallLate, CallUnready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
 from dyorc.tensor import BlockId, blocks_of
 
@@ -57,7 +57,7 @@ class Scheduler:
         programs: What is deployed, by name.
     """
 
-    def __init__(self, shared: Shared, programs: Mapping[str, Program]) -> None:
+    def __init__(self, shared: EngineContext, programs: Mapping[str, Program]) -> None:
         config, statistics = shared.config, shared.host.statistics
         self._config = config
         self._turn = shared.turn
@@ -65,17 +65,19 @@ class Scheduler:
         self._leases = shared.leases
         self._caution = shared.host.caution
         self._refusals = Refusals(shared)
-        self._retrying = Retrying(shared, self._refusals)
-        self.staging = Staging(shared.turn)
-        self.pools = {name: Pool(program, statistics.of_program(name), config) for name, program in programs.items()}
-        self._foresight = Foresight(self.pools)
+        self._retrying = RetryPolicy(shared, self._refusals)
+        self.staging = InputStaging(shared.turn)
+        self.pools = {name: ReplicaPool(program, statistics.of_program(name), config) for name, program in programs.items()}
+        self._foresight = GuessAppraiser(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        self._sending = Sending(shared, self.pools, self.batches, self._retrying)
+        self._sending = BatchSender(shared, self.pools, self.batches, self._retrying)
         self._parking = Parking(shared, self.pools, self.replicas, self._sending.prefetch_ns)
-        self._roll = Roll(shared, self.pools, self._parking, self._replica_left)
+        self._roll = ProgramRegistry(shared, self.pools, self._parking, self._replica_left)
         self.processors: dict[str, Processor] = {}
-        self._former = BatchFormer(shared, Bets(shared.speculator, self._foresight, config.speculation.margin), self.batches)
+        self._former = BatchFormer(
+            shared, SpeculationPolicy(shared.speculator, self._foresight, config.speculation.margin), self.batches
+        )
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what happened to a replica or a batch."""
@@ -98,7 +100,7 @@ class Scheduler:
                 self._load_failed(event)
             case ReplicasWanted():
                 self._parking.want(event)
-            case Warned():
+            case SuspectsReported():
                 self._retrying.warned(event, self.pools)
             case ProgramAdded(program=program):
                 self._roll.add(program)
@@ -164,7 +166,7 @@ class Scheduler:
             trace.num_waiting = pool.queue.size
         if call.is_guess:
             order = call.standing.order
-            call.order = Order(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
+            call.order = QueueOrder(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
             pool.guesses.add(call)
             self._turn.touched[call.callee.name] = None
         else:
@@ -172,7 +174,7 @@ class Scheduler:
             call.order = call.standing.order
             self._enqueue(call, pool)
 
-    def _enqueue(self, call: Call, pool: Pool) -> None:
+    def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
         if pool.load_error is not None and not pool.replicas:
             call.wait()
             fail(self._turn, pool, call, pool.load_error)
@@ -187,7 +189,7 @@ class Scheduler:
             return
         if not pool.replicas and (lateness := self._parking.lateness(call, pool)) is not None:
             call.wait()
-            self._turn.ended.append(Late(call, lateness))
+            self._turn.ended.append(CallLate(call, lateness))
             return
         if call.is_suspect or (self._caution.is_warned and self._refusals.is_suspect(call)):
             call.is_suspect = True
@@ -276,7 +278,7 @@ class Scheduler:
             self._leave_core(replica)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
-            tell_ended(batch, "lost", self._turn.now_ns)
+            trace_ended(batch, "lost", self._turn.now_ns)
             self._retrying.replica_lost(batch, event, was_running=position == 0)
         replica.batches.clear()
         self._parking.balance(pool)
@@ -295,7 +297,7 @@ class Scheduler:
             for queue in (pool.queue, pool.suspects, pool.guesses):
                 for call in queue.take_out(self._retrying.lacks_inputs):
                     call.wait()
-                    self._turn.ended.append(Unready(call))
+                    self._turn.ended.append(CallUnready(call))
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
         """Forgets released blocks."""
@@ -306,7 +308,7 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
-        tell_ended(batch, "lost", self._turn.now_ns)
+        trace_ended(batch, "lost", self._turn.now_ns)
         self.lose(event.blocks)
         self._retrying.inputs_lost(batch)
 
@@ -314,8 +316,8 @@ class Scheduler:
         """Handles a batch that never reached its replica: its calls wait again, and nothing counts against them."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is not None:
-            tell_ended(batch, "lost", self._turn.now_ns)
-            self._turn.ended.extend([Unready(call) for call in batch.calls if call.state is CallState.RUNNING])
+            trace_ended(batch, "lost", self._turn.now_ns)
+            self._turn.ended.extend([CallUnready(call) for call in batch.calls if call.state is CallState.RUNNING])
 
     def _load_failed(self, event: LoadFailed) -> None:
         """Handles a replica that could not load its program. After a few such failures in a row, waiting calls fail with the
@@ -342,11 +344,11 @@ class Scheduler:
         pool = batch.replica.pool
         if len(event.outputs) != len(batch.calls):
             self._refuse(event)
-            tell_ended(batch, "failed", self._turn.now_ns)
+            trace_ended(batch, "failed", self._turn.now_ns)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
             self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
             return
-        tell_ended(batch, "done", self._turn.now_ns, event)
+        trace_ended(batch, "done", self._turn.now_ns, event)
         if pool.num_starved:
             note_success(self._turn, pool)
         learn(batch, event.execute_s, self._turn.now_ns)
@@ -355,7 +357,7 @@ class Scheduler:
             self._retrying.harmless(batch.calls[0], pool)
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
-            ended.append(Done(call, outputs))
+            ended.append(CallDone(call, outputs))
 
     def _refuse(self, event: BatchDone) -> None:
         """Discards a result that nobody waits for any more."""
@@ -366,7 +368,7 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
-        tell_ended(batch, "failed", self._turn.now_ns)
+        trace_ended(batch, "failed", self._turn.now_ns)
         pool = batch.replica.pool
         note_failure(self._turn, pool, batch, event)
         if event.is_capacity:

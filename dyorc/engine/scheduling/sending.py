@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 
 from dyorc.engine.actions import DispatchBatch, FormReason
-from dyorc.engine.scheduling.batches import Batch, Formed
+from dyorc.engine.scheduling.batches import Batch, FormedBatch
 from dyorc.engine.scheduling.holding import foresee
-from dyorc.engine.scheduling.ledger import tell_sent
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.ledger import trace_sent
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.scheduling.retrying import Retrying
-from dyorc.engine.shared import Shared
+from dyorc.engine.scheduling.retrying import RetryPolicy
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import TimerKind
 
 NS_PER_S = 1_000_000_000
 
 
-class Sending:
+class BatchSender:
     """Used by the scheduler.
 
     Args:
@@ -24,7 +24,9 @@ class Sending:
         retrying: Knows how long the results of a batch may wait for room.
     """
 
-    def __init__(self, shared: Shared, pools: Mapping[str, Pool], batches: dict[int, Batch], retrying: Retrying) -> None:
+    def __init__(
+        self, shared: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+    ) -> None:
         self._config = shared.config
         self._turn = shared.turn
         self._timers = shared.timers
@@ -36,7 +38,7 @@ class Sending:
         self._batches = batches
         self._retrying = retrying
 
-    def send(self, pool: Pool, formed: Formed) -> None:
+    def send(self, pool: ReplicaPool, formed: FormedBatch) -> None:
         """Sends calls as one batch."""
         replica, calls = formed.replica, formed.calls
         duration_s = replica.latency.predict(len(calls))
@@ -82,7 +84,7 @@ class Sending:
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
         if recorded := [call for call in batch.calls if call.trace is not None]:
-            tell_sent(batch, recorded, now_ns)
+            trace_sent(batch, recorded, now_ns)
         if batch.expected_ns is not None:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from dyorc.engine.actions import StageTensors
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.turn import Turn
 from dyorc.tensor import BlockId, TensorRef
 
 
-class Staging:
+class InputStaging:
     """Stages each row of a block once per replica."""
 
     def __init__(self, turn: Turn) -> None:
@@ -23,7 +23,7 @@ class Staging:
     def __len__(self) -> int:
         return len(self._staged)
 
-    def stage(self, call: Call, pool: Pool) -> None:
+    def stage(self, call: Call, pool: ReplicaPool) -> None:
         """Stages the inputs of a certain call that waits in its queue."""
         if len(pool.num_replicas_on) != 1:
             return

@@ -3,7 +3,7 @@
 from dyorc.engine.actions import ProgramStarved
 from dyorc.engine.events import BatchFailed
 from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import Pool
+from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.turn import Turn
 
 _MIN_FAILURES = 3
@@ -13,7 +13,7 @@ _ERRORS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "To
 _TORCH_ON_CPU = "can't allocate memory"
 
 
-def note_failure(turn: Turn, pool: Pool, batch: Batch, event: BatchFailed) -> None:
+def note_failure(turn: Turn, pool: ReplicaPool, batch: Batch, event: BatchFailed) -> None:
     """Notes a batch that failed, and says so if the program has not had memory for anything lately."""
     is_last = len(batch.calls) == 1 or not pool.program.options.is_repeatable
     if not is_last or not (event.is_capacity or event.error_type in _ERRORS or _TORCH_ON_CPU in event.message):
@@ -23,7 +23,7 @@ def note_failure(turn: Turn, pool: Pool, batch: Batch, event: BatchFailed) -> No
         turn.actions.append(ProgramStarved(pool.program.name, f"{event.error_type}: {event.message}"))
 
 
-def note_success(turn: Turn, pool: Pool) -> None:
+def note_success(turn: Turn, pool: ReplicaPool) -> None:
     """Notes that a batch ran, after some had failed for want of memory."""
     if pool.num_starved >= _MIN_FAILURES:
         turn.actions.append(ProgramStarved(pool.program.name, ""))

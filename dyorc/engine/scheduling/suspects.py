@@ -2,18 +2,18 @@
 
 A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for any reason.
 Calls in the same batch are suspect as well, until they have run without harm; so are calls with inputs that another process was
-running when it ended (`Warned`). A suspect call that ends another replica is
+running when it ended (`SuspectsReported`). A suspect call that ends another replica is
 refused, and so, for a while, are all other requests with the same inputs to the same program.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from dyorc.engine.events import Warned
+from dyorc.engine.events import SuspectsReported
 from dyorc.engine.known_inputs import Key, KnownInputs
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.errors import SuspectInputError
 
 V = TypeVar("V")
@@ -87,7 +87,7 @@ class Refusals:
     An engine that takes over from another keeps refusing the inputs that the other refused.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: EngineContext) -> None:
         self._turn = shared.turn
         self._max_kept = shared.config.max_refused_inputs
         self._keep_s = shared.config.refuse_inputs_s
@@ -105,7 +105,7 @@ class Refusals:
         """Whether other processes have ended of inputs: then this one may, with all programs that it runs."""
         return self._caution.is_warned
 
-    def heed(self, warning: Warned) -> None:
+    def heed(self, warning: SuspectsReported) -> None:
         """Takes in what has ended another process."""
         now_ns, caution = self._turn.now_ns, self._caution
         caution.is_warned = True

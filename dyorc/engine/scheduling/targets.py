@@ -3,7 +3,7 @@
 from dyorc.engine.events import ReplicasWanted
 
 
-class Target:
+class ReplicaTarget:
     """What the engine was told to expect of a program's replicas.
 
     Attributes:

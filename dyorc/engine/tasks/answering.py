@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.events import AnswerTaken, RequestArrived
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.cells import Argument, Future
 from dyorc.engine.model.journal import Entry
 from dyorc.engine.model.requests import Request, Task, TaskState
-from dyorc.engine.model.standing import Order, Standing
+from dyorc.engine.model.standing import QueueOrder, RequestContext
 from dyorc.engine.model.streams import Stream
 from dyorc.engine.model.walks import dismantle, is_effect, live_effects
-from dyorc.engine.shared import Shared
-from dyorc.engine.tasks.needs import Needs
-from dyorc.engine.tasks.parts import Parts
+from dyorc.engine.shared import EngineContext
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.parts import PartSender
 from dyorc.engine.tasks.paths import open_path
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.withdrawal import Withdrawals
@@ -22,7 +22,7 @@ from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalErr
 from dyorc.tensor import blocks_of
 
 
-class Answering:
+class RequestLifecycle:
     """Takes requests in, answers them, and forgets them once all their work is done.
 
     Attributes:
@@ -30,7 +30,9 @@ class Answering:
         deadlines: The timers of unanswered requests.
     """
 
-    def __init__(self, shared: Shared, needs: Needs, parts: Parts, recovery: Recovery, withdrawals: Withdrawals) -> None:
+    def __init__(
+        self, shared: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, withdrawals: Withdrawals
+    ) -> None:
         self._shared = shared
         self._turn = shared.turn
         self._leases = shared.leases
@@ -54,15 +56,17 @@ class Answering:
         """Takes a request in. Nothing runs yet."""
         self._num_arrived += 1
         workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
-        order = Order.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
+        order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
         speculator = self._shared.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
-        standing = Standing(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
+        standing = RequestContext(
+            order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round
+        )
         request = Request(event.request_id, standing, now_ns)
         request.standing.identity, request.standing.number = event.identity, event.request_id
         request.standing.story = event.story
         request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
-        arguments = tuple([Argument(Cell.ready(tensor), 0) for tensor in event.inputs])
+        arguments = tuple([Argument(Future.ready(tensor), 0) for tensor in event.inputs])
         for tensor, argument in zip(event.inputs, arguments, strict=True):
             if tensor.block:
                 request.has_stored = True

@@ -6,21 +6,21 @@ coroutine is run again from its start, with everything in the journal answered a
 """
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import CellState, Outcome
+from dyorc.engine.model.cells import FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.paths import Path, open_path
-from dyorc.engine.tasks.telling import decided, followed
+from dyorc.engine.tasks.paths import ExecutionPath, open_path
+from dyorc.engine.tasks.telling import trace_guesses, trace_outcome
 from dyorc.engine.tasks.withdrawal import Withdrawals
 
 
 class Branching:
     """Follows and cuts off the branches of all tasks."""
 
-    def __init__(self, shared: Shared, dispatcher: Dispatcher, fetches: Fetches, withdrawals: Withdrawals) -> None:
+    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, fetches: Fetches, withdrawals: Withdrawals) -> None:
         self._turn = shared.turn
         self._host = shared.host
         self._dispatcher = dispatcher
@@ -31,19 +31,19 @@ class Branching:
     def watch(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
         cell = point.decision.ref.cell
-        if cell.state is CellState.PENDING:
+        if cell.state is FutureState.PENDING:
             cell.add_waiter(point)
         else:
             self._fetches.fetch(point, cell)
 
-    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+    def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision; other paths follow other outcomes that pay."""
         outcomes = self._speculator.follow(point, len(path.assumed))
         if not outcomes:
             return None
         task = point.segment.task
         if (story := task.request.standing.story) is not None:
-            followed(story, point, outcomes, self._turn.now_ns)
+            trace_guesses(story, point, outcomes, self._turn.now_ns)
         for other in outcomes[1:]:
             open_path(self._turn, task, {**path.assumed, point: other})
         return (outcomes[0],)
@@ -54,7 +54,7 @@ class Branching:
         if point.is_dropped or task.state is not TaskState.ACTIVE:
             return
         cell = point.decision.ref.cell
-        if cell.state is CellState.READY and not cell.is_at_hand:
+        if cell.state is FutureState.READY and not cell.is_at_hand:
             self._fetches.fetch(point, cell)
             return
         branches = dict(point.branches)
@@ -63,7 +63,7 @@ class Branching:
         is_held = self._sort_paths(point)
         gains_s = self._settle_branches(point, branches) if branches else {}
         if (story := task.request.standing.story) is not None:
-            decided(story, point, gains_s, self._turn.now_ns)
+            trace_outcome(story, point, gains_s, self._turn.now_ns)
         if not is_held:
             task.request.standing.record.num_replays += 1
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
@@ -139,7 +139,7 @@ class Branching:
                 self._turn.ready.append(call)
         return 0.0 if call.bet is None else self._speculator.win(call)
 
-    def give_up(self, path: Path) -> None:
+    def give_up(self, path: ExecutionPath) -> None:
         """Takes back what a path rests on. Its first open decision, or the last of those that led to its task, starts another
         path once it is taken."""
         point, outcome = next(iter(path.assumed.items())) if path.assumed else next(path.segment.open_points())

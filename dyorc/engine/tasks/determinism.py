@@ -8,9 +8,9 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.cells import Argument, Outcome
-from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Task
-from dyorc.engine.tasks.paths import Path
+from dyorc.engine.tasks.paths import ExecutionPath
 from dyorc.engine.tasks.stops import Raised, Returned
 from dyorc.errors import DyOrcError, InternalError, WorkflowError
 
@@ -36,7 +36,7 @@ class DeterminismChecks:
 
 def replay(task: Task) -> DyOrcError | None:
     """Runs a task that has returned again from its start. Returns an error if it takes another course, or awaits too little."""
-    path = Path(task)
+    path = ExecutionPath(task)
     made: list[Decision] = []
     token = decisions_made.set(made)
     try:
@@ -67,11 +67,11 @@ class _ClosedJournal:
     """The guide of a replay: everything has to be in the journal."""
 
     def make_entry(
-        self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+        self, path: ExecutionPath, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         raise InternalError("a replay asked for a call that its closed journal should have refused")
 
-    def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         raise InternalError("a replay came to a part that its closed journal should have refused")
 
     def reached(self, point: BranchPoint) -> None:
@@ -80,5 +80,5 @@ class _ClosedJournal:
     def taken(self, point: BranchPoint) -> None:
         pass
 
-    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+    def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         return None

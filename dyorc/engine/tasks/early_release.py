@@ -29,9 +29,9 @@ after they have doubled.
 from functools import partial
 from sys import getrefcount
 
-from dyorc.engine.leases import Leases
+from dyorc.engine.leases import BlockLeases
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.cells import Future
 from dyorc.engine.model.journal import Segment
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.walks import dismantle
@@ -46,7 +46,7 @@ _OWN_REFERENCES = 2
 class EarlyRelease:
     """Lets tensors go."""
 
-    def __init__(self, turn: Turn, leases: Leases) -> None:
+    def __init__(self, turn: Turn, leases: BlockLeases) -> None:
         self._turn = turn
         self._leases = leases
 
@@ -77,7 +77,7 @@ class EarlyRelease:
         self._turn.releasable.clear()
 
     @staticmethod
-    def _is_unneeded(cell: Cell, root: Task) -> bool:
+    def _is_unneeded(cell: Future, root: Task) -> bool:
         if getrefcount(cell.hold) > _OWN_REFERENCES:
             return False
         producer = cell.producer
@@ -91,7 +91,7 @@ class EarlyRelease:
         return bool(task.paths) and all(cell in point.unheld for path in task.paths for point in path.assumed)
 
     @staticmethod
-    def unheld(request: Request) -> set[Cell]:
+    def unheld(request: Request) -> set[Future]:
         """Returns the cells of a request that no run holds now."""
         return {cell for cell in request.pinned if getrefcount(cell.hold) <= _OWN_REFERENCES}
 

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable
 
-from dyorc.engine.leases import Leases
+from dyorc.engine.leases import BlockLeases
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Cell
-from dyorc.engine.model.journal import Part
+from dyorc.engine.model.cells import Argument, Future
+from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.requests import Request
 from dyorc.engine.model.restorations import Restoration, RestorationWaiter
 from dyorc.engine.turn import Turn
 from dyorc.tensor import blocks_of
 
 
-class Needs:
+class TensorNeeds:
     """Has lost tensors restored for those who need to read them: one restoration per cell, however many wait for it."""
 
-    def __init__(self, turn: Turn, leases: Leases) -> None:
+    def __init__(self, turn: Turn, leases: BlockLeases) -> None:
         self._turn = turn
         self._leases = leases
 
@@ -23,7 +23,7 @@ class Needs:
         """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
         return self._await_arguments(call.segment.task.request, call.arguments, call)
 
-    def await_part(self, part: Part) -> bool:
+    def await_part(self, part: StreamPart) -> bool:
         """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
         return self._await_arguments(part.segment.task.request, part.arguments, part)
 
@@ -31,15 +31,15 @@ class Needs:
         """Makes the restoration of a task's cell wait for lost tensors of the task's result. Returns whether any is lost."""
         return self._await_arguments(restoration.request, result, restoration)
 
-    def await_cell(self, request: Request, cell: Cell, waiter: Cell | Request) -> bool:
+    def await_cell(self, request: Request, cell: Future, waiter: Future | Request) -> bool:
         """Has a cell restored, if it is lost, before a waiter reads it. Returns whether it is lost."""
         if self._leases.are_there(blocks_of(cell.tensors)):
             return False
         self._need(request, cell, waiter)
         return True
 
-    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | Part | Restoration) -> bool:
-        missing: dict[Cell, None] = {}
+    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
+        missing: dict[Future, None] = {}
         for argument in arguments:
             cell = argument.cell
             if self._leases.are_there(blocks_of((cell.tensors[argument.field],))):
@@ -51,7 +51,7 @@ class Needs:
             self._need(request, cell, waiter)
         return bool(missing)
 
-    def _need(self, request: Request, cell: Cell, waiter: RestorationWaiter) -> None:
+    def _need(self, request: Request, cell: Future, waiter: RestorationWaiter) -> None:
         restoration = request.restoring.get(cell)
         if restoration is None:
             restoration = request.restoring[cell] = Restoration(request, cell)

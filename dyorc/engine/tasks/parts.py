@@ -17,24 +17,24 @@ from collections.abc import Sequence
 
 from dyorc.engine.actions import AnswerPart
 from dyorc.engine.events import PartTaken
-from dyorc.engine.model.cells import Argument, CellState
-from dyorc.engine.model.journal import Part
+from dyorc.engine.model.cells import Argument, FutureState
+from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.requests import Request, Task
 from dyorc.engine.model.streams import Stream
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.endings import Endings
-from dyorc.engine.tasks.needs import Needs
-from dyorc.engine.tasks.paths import Path
-from dyorc.engine.tasks.telling import sent
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.paths import ExecutionPath
+from dyorc.engine.tasks.telling import trace_part
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 from dyorc.tensor import BlockId, blocks_of
 
 
-class Parts:
+class PartSender:
     """Sends the parts of all requests."""
 
-    def __init__(self, shared: Shared, needs: Needs, release: EarlyRelease, endings: Endings) -> None:
+    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: Endings) -> None:
         self._config = shared.config
         self._turn = shared.turn
         self._leases = shared.leases
@@ -44,7 +44,7 @@ class Parts:
 
     # From the workflow
 
-    def make(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+    def make(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a journal; None if the run has to wait until others were taken.
 
         Raises:
@@ -56,7 +56,7 @@ class Parts:
             raise WorkflowLimitError(f"the request yielded more than {self._config.max_calls_per_request} parts")
         if stream is None or not self._has_room(stream, index):
             return None
-        part = Part(segment, index, arguments)
+        part = StreamPart(segment, index, arguments)
         if segment.is_certain:
             self._turn.runnable.append(part)
         return part
@@ -76,7 +76,7 @@ class Parts:
 
     # To the consumer
 
-    def wake(self, part: Part) -> None:
+    def wake(self, part: StreamPart) -> None:
         """Sends what can be sent, now that a part is new, was taken, or has what it waited for."""
         request = part.segment.task.request
         if part.is_lost and not part.num_awaited and request.stream is not None:
@@ -90,7 +90,7 @@ class Parts:
             return
         while stream.front is not None:
             part = stream.front.end
-            if not isinstance(part, Part):
+            if not isinstance(part, StreamPart):
                 following = stream.front.next_taken()
                 if following is None:
                     break
@@ -110,12 +110,12 @@ class Parts:
         else:
             self._endings.settled(root, ())
 
-    def _is_ready(self, part: Part) -> bool:
+    def _is_ready(self, part: StreamPart) -> bool:
         """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
         if part.num_awaited:
             return False
         for argument in part.arguments:
-            if argument.cell.state is CellState.PENDING:
+            if argument.cell.state is FutureState.PENDING:
                 argument.cell.add_waiter(part)
         if part.num_awaited:
             return False
@@ -125,14 +125,14 @@ class Parts:
             self.fail(part, error)
         return error is None
 
-    def _send(self, request: Request, part: Part) -> bool:
+    def _send(self, request: Request, part: StreamPart) -> bool:
         """Sends a part, unless its lost tensors have to be made again first."""
         if request.has_stored and self._needs.await_part(part):
             return False
         part.is_lost = False
         part.num_sent += 1
         if part.num_sent == 1 and (story := request.standing.story) is not None:
-            sent(story, part.index, self._turn.now_ns)
+            trace_part(story, part.index, self._turn.now_ns)
         tensors = tuple([argument.resolve() for argument in part.arguments])
         if request.has_stored:
             self._release_blocks(part)
@@ -141,12 +141,12 @@ class Parts:
         self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
         return True
 
-    def _release_blocks(self, part: Part) -> None:
+    def _release_blocks(self, part: StreamPart) -> None:
         """Releases the tensors of a part: nobody will read them any more."""
         self._leases.release(part.blocks)
         part.blocks = ()
 
-    def fail(self, part: Part, error: DyOrcError) -> None:
+    def fail(self, part: StreamPart, error: DyOrcError) -> None:
         """Gives up a part that cannot be computed: the request needs nothing more, and fails once earlier parts were taken."""
         request = part.segment.task.request
         stream, root = request.stream, request.root
@@ -190,7 +190,7 @@ class Parts:
         self._resume(stream, root)
         self._turn.runnable.append(part)
 
-    def _lose(self, request: Request, stream: Stream, part: Part, lost: Sequence[BlockId]) -> None:
+    def _lose(self, request: Request, stream: Stream, part: StreamPart, lost: Sequence[BlockId]) -> None:
         """Has a part that could not be read made again, together with other lost ones that wait to be taken: one by one, they
         would need the same values again and again, since those are released when a part is taken.
         """
@@ -218,7 +218,7 @@ class Parts:
             self._release_blocks(part)
 
 
-def _misfit(part: Part) -> WorkflowError | None:
+def _misfit(part: StreamPart) -> WorkflowError | None:
     """Returns what is wrong with the tensors of a part."""
     workflow = part.segment.task.callee
     sizes: dict[str, tuple[int, str]] = {}

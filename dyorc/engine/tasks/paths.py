@@ -13,19 +13,19 @@ from typing import Any, Protocol
 
 from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
-from dyorc.authoring.decisions import Decision, Gather, Site
+from dyorc.authoring.decisions import Decision, DecisionSite, Gather
 from dyorc.authoring.exact import Exact, plain, same_statics
 from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, look
+from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.engine.model.journal import BranchPoint, Entry, Part, last_line
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart, last_line
 from dyorc.engine.model.requests import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
-from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Stop, Undecided
+from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
     DyOrcError,
@@ -43,19 +43,19 @@ _NO_LOOP = "no running event loop"
 """What asyncio says when it is used without a loop, as under `dyorc.run`."""
 
 
-_WAITS = (Blocked, Undecided, Crowded)
+_WAITS = (Blocked, Undecided, StreamFull)
 
 
 class Guide(Protocol):
     """Asked by a path when it reaches something new."""
 
     def make_entry(
-        self, path: "Path", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+        self, path: "ExecutionPath", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         """Returns the entry for a new call or task. May refuse by raising `WorkflowError`."""
         ...
 
-    def make_part(self, path: "Path", arguments: tuple[Argument, ...]) -> Part | None:
+    def make_part(self, path: "ExecutionPath", arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
@@ -67,12 +67,12 @@ class Guide(Protocol):
         """Writes down that it was taken at once."""
         ...
 
-    def guess(self, path: "Path", point: BranchPoint) -> tuple[Outcome] | None:
+    def guess(self, path: "ExecutionPath", point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome to assume at an open decision, in a tuple, since it may be None; None to wait."""
         ...
 
 
-class Path:
+class ExecutionPath:
     """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
 
     Args:
@@ -103,7 +103,7 @@ class Path:
         self._cursor = 0
         self._wanted: Any = None
         self._refusal: WorkflowError | None = None
-        self._visits: dict[Site, int] = {}
+        self._visits: dict[DecisionSite, int] = {}
         self._recent: tuple[Outcome, ...] = ()
         self.segment = task.journal
         self.assumed: dict[BranchPoint, Outcome] = dict(assumed)
@@ -187,15 +187,15 @@ class Path:
             _forget_frames(error)
             return Raised(wrapped)
 
-    def _reply(self, wanted: Any) -> Blocked | Undecided | Crowded | DyOrcError | tuple[Any]:
+    def _reply(self, wanted: Any) -> Blocked | Undecided | StreamFull | DyOrcError | tuple[Any]:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
                 return self._decide(wanted)
             case Ref():
-                return self._values((wanted,)) or self._failure((wanted,)) or (look(wanted),)
+                return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
             case Gather(refs=refs):
-                return self._values(refs) or self._failure(refs) or ([look(ref) for ref in refs],)
+                return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
             case _:
@@ -205,15 +205,15 @@ class Path:
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
         """Returns what has to happen before the values of `refs` can be read."""
-        pending = [ref.cell for ref in refs if ref.cell.state is CellState.PENDING]
+        pending = [ref.cell for ref in refs if ref.cell.state is FutureState.PENDING]
         if pending:
             return Blocked(pending)
-        unfetched = [ref.cell for ref in refs if ref.cell.state is CellState.READY and not ref.cell.is_at_hand]
+        unfetched = [ref.cell for ref in refs if ref.cell.state is FutureState.READY and not ref.cell.is_at_hand]
         return Blocked((), unfetched) if unfetched else None
 
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
-        return next((ref.cell.error for ref in refs if ref.cell.state is CellState.FAILED), None)
+        return next((ref.cell.error for ref in refs if ref.cell.state is FutureState.FAILED), None)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
@@ -238,7 +238,7 @@ class Path:
         is_recorded = self.segment.task.request.standing.story is not None
         if is_recorded:
             self._guide.reached(point)
-        if cell.is_at_hand or cell.state is CellState.FAILED:
+        if cell.is_at_hand or cell.state is FutureState.FAILED:
             point.take()
             if is_recorded:
                 self._guide.taken(point)
@@ -260,7 +260,7 @@ class Path:
             outcome = type(plain(outcome)).__name__  # no other request has this very object
         self._recent = (*self._recent[-1:], outcome)
 
-    def _yield(self, value: Any) -> Crowded | tuple[Any]:
+    def _yield(self, value: Any) -> StreamFull | tuple[Any]:
         """Adds a part and goes on behind it: nothing waits for its tensors."""
         arguments = self._as_result(value, "yielded")
         part = self.segment.end
@@ -269,9 +269,9 @@ class Path:
             part = self._guide.make_part(self, arguments)
             if part is None:
                 self.awaits_room = True
-                return Crowded()
+                return StreamFull()
             self.segment.end = part
-        elif not is_at_end or not isinstance(part, Part) or not part.same_as(arguments):
+        elif not is_at_end or not isinstance(part, StreamPart) or not part.same_as(arguments):
             raise self.nondeterministic(f"part {self.num_parts} of its answer")
         self.segment = part.following
         self._cursor = 0
@@ -363,7 +363,7 @@ class Path:
             before = f"a call of {segment.entries[self._cursor].callee.name!r}"
         elif isinstance(segment.end, BranchPoint):
             before = f"a decision by dyorc.{segment.end.decision.kind.value}"
-        elif isinstance(segment.end, Part):
+        elif isinstance(segment.end, StreamPart):
             before = f"another part {segment.end.index}"
         else:
             before = "its end" if self._workflow.is_streaming else "another result"
@@ -390,7 +390,7 @@ class Path:
         """Returns the last line of the user's file that an exception passed through, else where the coroutine stands."""
         code = self._workflow.function.__code__
         line = last_line(error, code)
-        return str(Site(code, line)) if line else self._current_line()
+        return str(DecisionSite(code, line)) if line else self._current_line()
 
     def _current_line(self) -> str:
         """Returns where the coroutine stands, as deep as the user's file goes."""
@@ -402,7 +402,7 @@ class Path:
             deepest = deepest.cr_await
         frame = deepest.cr_frame
         line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
-        return str(Site(deepest.cr_code, line))
+        return str(DecisionSite(deepest.cr_code, line))
 
 
 def _running_line(file: str, code: CodeType) -> str:
@@ -413,7 +413,7 @@ def _running_line(file: str, code: CodeType) -> str:
     frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] (the nearest frame of Python, if this is compiled)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
-    return str(Site(code, code.co_firstlineno) if frame is None else Site(frame.f_code, frame.f_lineno))
+    return str(DecisionSite(code, code.co_firstlineno) if frame is None else DecisionSite(frame.f_code, frame.f_lineno))
 
 
 _TRACEBACK, _CAUSE, _CONTEXT = (BaseException.__dict__[name] for name in ("__traceback__", "__cause__", "__context__"))
@@ -434,7 +434,7 @@ def _forget_frames(error: BaseException) -> None:
 
 def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
     """Starts a run of a task: its first, or another under given outcomes of open decisions."""
-    path = Path(task, assumed)
+    path = ExecutionPath(task, assumed)
     task.paths.append(path)
     turn.runnable.append(path)
 
@@ -465,7 +465,7 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
         array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
         if goes_on and array.flags.writeable and (array is value or array.base is not None):
             array = array.copy()  # what `await` returns is read-only
-        return Argument(Cell.ready(inline(array)), 0)
+        return Argument(Future.ready(inline(array)), 0)
     if value.field is None:
         raise WorkflowError(
             f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "

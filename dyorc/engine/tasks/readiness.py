@@ -1,12 +1,12 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import CellState
+from dyorc.engine.model.cells import FutureState
 from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import Shared
-from dyorc.engine.tasks.needs import Needs
+from dyorc.engine.shared import EngineContext
+from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.tasks.telling import asked, ended, has_inputs
+from dyorc.engine.tasks.telling import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 from dyorc.tensor import TensorRef, blocks_of
 
@@ -14,7 +14,7 @@ from dyorc.tensor import TensorRef, blocks_of
 class Readiness:
     """Hands over calls whose inputs are there, and takes their results."""
 
-    def __init__(self, shared: Shared, dispatcher: Dispatcher, needs: Needs, recovery: Recovery) -> None:
+    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
         self._turn = shared.turn
         self._leases = shared.leases
         self._host = shared.host
@@ -34,12 +34,12 @@ class Readiness:
         elif (observer := self._host.observer) is not None:
             observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
         if (story := call.standing.story) is not None:
-            asked(story, call, self._turn.now_ns)
+            trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
-            if argument.cell.state is CellState.PENDING:
+            if argument.cell.state is FutureState.PENDING:
                 argument.cell.dependents.append(call)
                 call.num_awaited += 1
-        if not call.num_awaited or any(argument.cell.state is CellState.FAILED for argument in call.arguments):
+        if not call.num_awaited or any(argument.cell.state is FutureState.FAILED for argument in call.arguments):
             self.make_ready(call)
 
     def make_ready(self, call: Call) -> None:
@@ -49,7 +49,7 @@ class Readiness:
         if not call.call_id:
             self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
             if (story := call.standing.story) is not None:
-                asked(story, call, self._turn.now_ns)
+                trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
             if argument.cell.error is not None:
                 self.failed(call, argument.cell.error)
@@ -63,7 +63,7 @@ class Readiness:
             self.failed(call, _refusal(call, error))
             return
         if call.trace is not None:
-            has_inputs(call, call.trace)
+            trace_inputs(call, call.trace)
         if not call.segment.task.request.has_stored or self._has_inputs(call):
             self._dispatcher.submit(call)
 
@@ -104,7 +104,7 @@ class Readiness:
             return
         call.settle()
         if (story := call.standing.story) is not None and call.trace is not None:
-            ended(story, call.trace, None, self._turn.now_ns)
+            trace_end(story, call.trace, None, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.call_done(call.restores, outputs)
             return
@@ -122,7 +122,7 @@ class Readiness:
             return
         call.settle()
         if (story := call.standing.story) is not None and call.trace is not None:
-            ended(story, call.trace, error, self._turn.now_ns)
+            trace_end(story, call.trace, error, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.fail(call.restores, error)
             return

@@ -19,16 +19,16 @@ Restorations start and end one by one, in the turn's order, so that a long chain
 """
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Cell
-from dyorc.engine.model.journal import Part
+from dyorc.engine.model.cells import Future
+from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.requests import Request, Task
 from dyorc.engine.model.restorations import Restoration, RestorationWaiter
 from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import Shared
+from dyorc.engine.shared import EngineContext
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.needs import Needs
-from dyorc.engine.tasks.telling import abandoned, noted
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.telling import trace_abandoned, trace_note
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
 from dyorc.tensor import TensorRef, blocks_of
 
@@ -36,7 +36,9 @@ from dyorc.tensor import TensorRef, blocks_of
 class Recovery:
     """Restores lost tensors."""
 
-    def __init__(self, shared: Shared, dispatcher: Dispatcher, needs: Needs, fetches: Fetches, release: EarlyRelease) -> None:
+    def __init__(
+        self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
+    ) -> None:
         self._max_attempts = shared.config.max_attempts
         self._turn = shared.turn
         self._leases = shared.leases
@@ -86,7 +88,7 @@ class Recovery:
         call.restores = restoration
         call.cell.producer = None  # its result goes into another cell; this reference would only make a cycle
         if (story := restoration.request.standing.story) is not None:
-            noted(story, "lost", name, self._turn.now_ns)
+            trace_note(story, "lost", name, self._turn.now_ns)
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
@@ -95,7 +97,7 @@ class Recovery:
         self._leases.pin_new(request.pinned, cell, blocks_of(outputs))
         cell.refill(outputs)
         if (story := request.standing.story) is not None and restoration.call is not None:
-            noted(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
+            trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
         self._finish(restoration)
 
     def _finish(self, restoration: Restoration) -> None:
@@ -155,10 +157,10 @@ class Recovery:
     def _is_waiting(self, waiter: RestorationWaiter) -> bool:
         if isinstance(waiter, Call):
             return waiter.state is CallState.WAITING
-        if isinstance(waiter, Part):
+        if isinstance(waiter, StreamPart):
             stream = waiter.segment.task.request.stream
             return stream is not None and stream.is_due(waiter)
-        return self._fetches.is_awaited(waiter) if isinstance(waiter, Cell) else True
+        return self._fetches.is_awaited(waiter) if isinstance(waiter, Future) else True
 
     def forget(self, request: Request) -> None:
         """Stops everything for a request that has ended."""
@@ -172,8 +174,8 @@ class Recovery:
             self._dispatcher.withdraw(call)
             call.withdraw()
             if call.trace is not None:
-                abandoned(call.trace, self._turn.now_ns, is_wrong=False)
+                trace_abandoned(call.trace, self._turn.now_ns, is_wrong=False)
         for waiter in restoration.waiters:
-            if isinstance(waiter, Cell):
+            if isinstance(waiter, Future):
                 self._fetches.forget(waiter)
         restoration.waiters = []

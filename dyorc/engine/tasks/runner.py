@@ -11,28 +11,28 @@ from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Cell, CellState, Outcome, Waiter
+from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, Waiter
 from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.engine.model.journal import BranchPoint, Entry, Part
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.restorations import Needer
 from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import Shared
-from dyorc.engine.tasks.answering import Answering
+from dyorc.engine.shared import EngineContext
+from dyorc.engine.tasks.answering import RequestLifecycle
 from dyorc.engine.tasks.branching import Branching
 from dyorc.engine.tasks.determinism import DeterminismChecks
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.endings import Endings
 from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.needs import Needs
-from dyorc.engine.tasks.parts import Parts
-from dyorc.engine.tasks.paths import Path, open_path
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.parts import PartSender
+from dyorc.engine.tasks.paths import ExecutionPath, open_path
 from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.tasks.stops import Blocked, Crowded, End, Raised, Returned, Undecided
-from dyorc.engine.tasks.telling import reached, taken_at_once, waits
+from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
+from dyorc.engine.tasks.telling import trace_decision, trace_immediate_outcome, trace_wait
 from dyorc.engine.tasks.withdrawal import Withdrawals
-from dyorc.engine.turn import Deferred, Done, Failed, Late, Unready
+from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallUnready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
 
@@ -49,7 +49,7 @@ class TaskRunner:
         twins: Programs that deployed ones of the same name stand for.
     """
 
-    def __init__(self, shared: Shared, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
+    def __init__(self, shared: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
         turn, leases, config = shared.turn, shared.leases, shared.config
         self._config = config
         self._turn = turn
@@ -60,15 +60,15 @@ class TaskRunner:
         self._watch = shared.host.watch
         self._release = EarlyRelease(turn, leases)
         self._determinism = DeterminismChecks(config.max_determinism_checks)
-        needs = Needs(turn, leases)
+        needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
         self._withdrawals = Withdrawals(turn, dispatcher, shared.speculator, self._release)
         self._endings = Endings(turn, self._withdrawals)
         self._branching = Branching(shared, dispatcher, self.fetches, self._withdrawals)
         self._recovery = Recovery(shared, dispatcher, needs, self.fetches, self._release)
         self._calls = Readiness(shared, dispatcher, needs, self._recovery)
-        self._parts = Parts(shared, needs, self._release, self._endings)
-        self.answering = Answering(shared, needs, self._parts, self._recovery, self._withdrawals)
+        self._parts = PartSender(shared, needs, self._release, self._endings)
+        self.answering = RequestLifecycle(shared, needs, self._parts, self._recovery, self._withdrawals)
 
     @property
     def requests(self) -> Mapping[int, Request]:
@@ -87,7 +87,7 @@ class TaskRunner:
         while True:
             if turn.ended:
                 end = turn.ended.popleft()
-                if isinstance(end, Done):
+                if isinstance(end, CallDone):
                     self._calls.done(end.call, end.outputs)
                 else:
                     self._take_bad_end(end)
@@ -110,16 +110,16 @@ class TaskRunner:
             else:
                 return
 
-    def _take_bad_end(self, end: Failed | Late | Deferred | Unready) -> None:
+    def _take_bad_end(self, end: CallFailed | CallLate | CallDeferred | CallUnready) -> None:
         """Handles a call that the scheduler cannot run, or cannot run yet."""
         match end:
-            case Failed(call, error):
+            case CallFailed(call, error):
                 self._calls.failed(call, error)
-            case Late(call, error):
+            case CallLate(call, error):
                 self.answering.cancel(call.segment.task.request.request_id, error)
-            case Deferred(call):
+            case CallDeferred(call):
                 self._calls.deferred(call)
-            case Unready(call):
+            case CallUnready(call):
                 self._calls.unready(call)
 
     def _tell_restored(self, needer: Needer, error: DyOrcError | None) -> None:
@@ -127,17 +127,17 @@ class TaskRunner:
         match needer:
             case Call():
                 self._calls.input_restored(needer, error)
-            case Cell():
+            case Future():
                 self.fetches.restored(needer, error)
-            case Part():
+            case StreamPart():
                 self._turn.tell(needer)
                 if error is not None:
                     self._parts.fail(needer, error)
             case Request():
                 self.answering.restored(needer, error)
 
-    def _tell_dependents(self, cell: Cell) -> None:
-        has_failed = cell.state is CellState.FAILED
+    def _tell_dependents(self, cell: Future) -> None:
+        has_failed = cell.state is FutureState.FAILED
         dependents, cell.dependents = cell.dependents, []
         for dependent in dependents:
             if isinstance(dependent, Call):
@@ -168,13 +168,13 @@ class TaskRunner:
         try:
             if watch is not None:
                 watch.begin(request.standing.record.name)
-            if isinstance(waiter, Path):
+            if isinstance(waiter, ExecutionPath):
                 self._step(waiter)
             elif isinstance(waiter, Task):
                 self._complete(waiter)
             elif isinstance(waiter, BranchPoint):
                 self._decide(waiter)
-            elif isinstance(waiter, Part):
+            elif isinstance(waiter, StreamPart):
                 self._parts.wake(waiter)
             if watch is not None:
                 watch.end()
@@ -184,7 +184,7 @@ class TaskRunner:
 
     # What paths ask
 
-    def guess(self, path: Path, point: BranchPoint) -> tuple[Outcome] | None:
+    def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision."""
         guess = self._branching.guess(path, point)
         request = point.segment.task.request
@@ -195,19 +195,19 @@ class TaskRunner:
     def reached(self, point: BranchPoint) -> None:
         """Writes down that a decision of a recorded request was reached."""
         if (story := point.segment.task.request.standing.story) is not None:
-            reached(story, point, self._turn.now_ns)
+            trace_decision(story, point, self._turn.now_ns)
 
     def taken(self, point: BranchPoint) -> None:
         """Writes down that it was taken at once, since its value was at hand."""
         if (story := point.segment.task.request.standing.story) is not None:
-            taken_at_once(story, point, self._turn.now_ns)
+            trace_immediate_outcome(story, point, self._turn.now_ns)
 
-    def make_part(self, path: Path, arguments: tuple[Argument, ...]) -> Part | None:
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
         return self._parts.make(path, arguments)
 
     def make_entry(
-        self, path: Path, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+        self, path: ExecutionPath, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
     ) -> Entry:
         """Returns an entry for a call or task that is new to a journal.
 
@@ -241,7 +241,7 @@ class TaskRunner:
 
     # Steps
 
-    def _step(self, path: Path) -> None:
+    def _step(self, path: ExecutionPath) -> None:
         if path.is_closed:
             return
         task = path.segment.task
@@ -256,7 +256,7 @@ class TaskRunner:
                     cell.add_waiter(path)
                 for cell in unfetched:
                     self.fetches.fetch(path, cell)
-            case Undecided() | Crowded():
+            case Undecided() | StreamFull():
                 pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
             case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
@@ -265,7 +265,7 @@ class TaskRunner:
                 if not path.assumed:
                     self._finish(task, stop)
 
-    def _issue(self, path: Path) -> None:
+    def _issue(self, path: ExecutionPath) -> None:
         """Starts what a run newly asked for."""
         opened = path.opened
         if opened:
@@ -285,7 +285,7 @@ class TaskRunner:
         path.issued.clear()
         if opened and (story := path.segment.task.request.standing.story) is not None:
             for point in opened:
-                waits(story, point)
+                trace_wait(story, point)
 
     def _finish(self, task: Task, end: End) -> None:
         """Ends a task whose coroutine has ended for certain, not under a guess."""
@@ -297,7 +297,7 @@ class TaskRunner:
         elif isinstance(end, Returned):
             self._endings.returned(task, end.result)
             for argument in end.result:
-                if argument.cell.state is CellState.PENDING:
+                if argument.cell.state is FutureState.PENDING:
                     argument.cell.add_waiter(task)
             if not task.num_awaited:
                 self._complete(task)

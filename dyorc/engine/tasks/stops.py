@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dyorc.engine.model.cells import Argument, Cell
+from dyorc.engine.model.cells import Argument, Future
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.errors import DyOrcError
 
@@ -13,8 +13,8 @@ from dyorc.errors import DyOrcError
 class Blocked:
     """It needs these cells: to settle or, if they are ready, to be read."""
 
-    pending: Sequence[Cell]
-    unfetched: Sequence[Cell] = ()
+    pending: Sequence[Future]
+    unfetched: Sequence[Future] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
+class StreamFull:
     """It waits until parts that were sent are taken."""
 
 
@@ -44,4 +44,4 @@ class Raised:
 
 
 End: TypeAlias = Returned | Raised
-Stop: TypeAlias = Blocked | Undecided | Crowded | End
+Stop: TypeAlias = Blocked | Undecided | StreamFull | End

@@ -1,14 +1,14 @@
 """Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
 
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Cell, Outcome
+from dyorc.engine.model.cells import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task
-from dyorc.engine.story import CallTrace, DecisionTrace, Note, PartTrace, Story
+from dyorc.engine.story import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError
 
 
-def asked(story: Story, call: Call, now_ns: int) -> None:
+def trace_call(story: RequestTrace, call: Call, now_ns: int) -> None:
     """Begins the trace of a call that has just got its number."""
     segment = call.segment
     decision, branch = _place(segment)
@@ -19,7 +19,7 @@ def asked(story: Story, call: Call, now_ns: int) -> None:
     story.calls.append(trace)
 
 
-def has_inputs(call: Call, trace: CallTrace) -> None:
+def trace_inputs(call: Call, trace: CallTrace) -> None:
     """Finds out behind which calls the inputs of a call are, now that all are there."""
     for argument in call.arguments:
         if isinstance(argument.cell.producer, Task):
@@ -27,12 +27,12 @@ def has_inputs(call: Call, trace: CallTrace) -> None:
             return
 
 
-def ended(story: Story, trace: CallTrace, error: DyOrcError | None, now_ns: int) -> None:
+def trace_end(story: RequestTrace, trace: CallTrace, error: DyOrcError | None, now_ns: int) -> None:
     """Ends the trace of a call that is done, or has failed."""
     story.ended(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
 
 
-def abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
+def trace_abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
     """Notes that nobody needs a call any more; with `is_wrong`, because it was a wrong guess."""
     if not trace.ended_ns:
         trace.ended_ns = now_ns
@@ -41,7 +41,7 @@ def abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
         trace.outcome = "squashed"
 
 
-def reached(story: Story, point: BranchPoint, now_ns: int) -> None:
+def trace_decision(story: RequestTrace, point: BranchPoint, now_ns: int) -> None:
     """Begins the trace of a decision that no path has reached before."""
     decision, branch = _place(point.segment)
     point.number = len(story.decisions)
@@ -49,12 +49,12 @@ def reached(story: Story, point: BranchPoint, now_ns: int) -> None:
     story.decisions.append(DecisionTrace(str(point.decision.site), now_ns, (), decision, branch, depth=depth))
 
 
-def waits(story: Story, point: BranchPoint) -> None:
+def trace_wait(story: RequestTrace, point: BranchPoint) -> None:
     """Notes which calls an open decision waits for, now that they have numbers."""
     story.decisions[point.number].sources = _behind(point.decision.ref.cell)
 
 
-def taken_at_once(story: Story, point: BranchPoint, now_ns: int) -> None:
+def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int) -> None:
     """Ends the trace of a decision whose value was at hand, so that nobody waited for it."""
     trace = story.decisions[point.number]
     trace.sources = _behind(point.decision.ref.cell)
@@ -62,13 +62,13 @@ def taken_at_once(story: Story, point: BranchPoint, now_ns: int) -> None:
     trace.outcome = _shown(point)
 
 
-def followed(story: Story, point: BranchPoint, outcomes: list[Outcome], now_ns: int) -> None:
+def trace_guesses(story: RequestTrace, point: BranchPoint, outcomes: list[Outcome], now_ns: int) -> None:
     """Notes which outcomes of an open decision are guessed."""
     shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
     story.followed(story.decisions[point.number], shown, now_ns)
 
 
-def decided(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
+def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
     """Ends the trace of a decision that was open."""
     trace = story.decisions[point.number]
     trace.sources = trace.sources or _behind(point.decision.ref.cell)
@@ -76,14 +76,14 @@ def decided(story: Story, point: BranchPoint, gains_s: dict[Outcome, float], now
     story.decided(trace, _shown(point), gains_ms, now_ns)
 
 
-def sent(story: Story, index: int, now_ns: int) -> None:
+def trace_part(story: RequestTrace, index: int, now_ns: int) -> None:
     """Notes that a part of the answer was sent for the first time."""
     story.sent(PartTrace(index, now_ns))
 
 
-def noted(story: Story, event: str, program: str, now_ns: int) -> None:
+def trace_note(story: RequestTrace, event: str, program: str, now_ns: int) -> None:
     """Notes something else."""
-    story.note(Note(now_ns, event, program))
+    story.note(TraceNote(now_ns, event, program))
 
 
 def _shown(point: BranchPoint) -> str:
@@ -107,7 +107,7 @@ def _sources(call: Call) -> tuple[int, ...]:
     return tuple(dict.fromkeys([number for argument in arguments for number in _behind(argument.cell)]))
 
 
-def _behind(cell: Cell) -> tuple[int, ...]:
+def _behind(cell: Future) -> tuple[int, ...]:
     """Returns the numbers of the calls that made a value; none yet if it is the result of a workflow that has not ended."""
     producer = cell.producer
     if producer is None:

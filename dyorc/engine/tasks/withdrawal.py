@@ -7,7 +7,7 @@ from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
 from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.telling import abandoned
+from dyorc.engine.tasks.telling import trace_abandoned
 from dyorc.engine.turn import Turn
 
 
@@ -60,7 +60,7 @@ class Withdrawals:
                 if entry.bet is not None:
                     cost_s += self._speculator.lose(entry)
                 if entry.trace is not None:
-                    abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
+                    trace_abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
             if request.has_stored:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dyorc.scaling.counts import NOTHING, Count
-from dyorc.scaling.forecast.experts import NUM_EXPERTS, Experts
-from dyorc.scaling.forecast.history import FACTOR, LENGTH, NUM_WIDTHS, History
+from dyorc.scaling.forecast.experts import NUM_EXPERTS, ForecastExperts
+from dyorc.scaling.forecast.history import FACTOR, LENGTH, NUM_WIDTHS, ArrivalHistory
 from dyorc.scaling.forecast.mixture import HORIZONS, Mixture
 from dyorc.scaling.forecast.season import detect
 
@@ -42,8 +42,8 @@ class ArrivalForecast:
         self._bin_ns = int(bin_s * 1e9)
         self._end_ns = now_ns + self._bin_ns
         self._num_new = 0
-        self._history = History()
-        self._experts = Experts()
+        self._history = ArrivalHistory()
+        self._experts = ForecastExperts()
         self._mixture = Mixture(NUM_EXPERTS)
         self._season_bins = season_s / bin_s if season_s else None
         self._period = self._season_bins
@@ -113,7 +113,7 @@ class ArrivalForecast:
                 self._history.add(0)
         else:
             num_bins = min(num_bins, _MAX_BINS)
-            self._history = History.from_state(self._history.to_state(), num_bins)
+            self._history = ArrivalHistory.from_state(self._history.to_state(), num_bins)
             self._experts.restore(self._experts.to_state(), num_bins)
         self._mixture.forget()
         self._foresee()
@@ -146,7 +146,7 @@ class ArrivalForecast:
         if state.get("bin_s") != bin_s:
             return forecast
         num_away = min(int(max(away_s, 0.0) / bin_s), _MAX_BINS)
-        forecast._history = History.from_state(state["history"], num_away)
+        forecast._history = ArrivalHistory.from_state(state["history"], num_away)
         forecast._experts.restore(state["experts"], num_away)
         forecast._mixture.restore(state["mixture"])
         forecast._period = forecast._season_bins or state["period"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyorc.scaling.forecast import season
-from dyorc.scaling.forecast.history import History
+from dyorc.scaling.forecast.history import ArrivalHistory
 
 _HALF_LIVES = (4.0, 20.0, 120.0, 600.0)
 """Of the levels, in bins."""
@@ -20,7 +20,7 @@ _MAX_RATIO = 3.0
 NUM_EXPERTS = len(_HALF_LIVES) + 3
 
 
-class Experts:
+class ForecastExperts:
     """Foresee the number of arrivals from now on; `Mixture` weighs them."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Experts:
         self._slope = _DAMPING * self._slope + turn * (self._level - before - _DAMPING * self._slope)
         self._num_seen += 1
 
-    def foresee(self, horizons: NDArray[np.float64], history: History, period: float | None) -> NDArray[np.float64]:
+    def foresee(self, horizons: NDArray[np.float64], history: ArrivalHistory, period: float | None) -> NDArray[np.float64]:
         """Returns what each expert expects within each horizon, in bins from now: an array [horizon, expert].
 
         The last two know the season; without one, they repeat a level.
@@ -58,7 +58,7 @@ class Experts:
         return expected
 
     def _foresee_season(
-        self, expected: NDArray[np.float64], horizons: NDArray[np.float64], history: History, period: float
+        self, expected: NDArray[np.float64], horizons: NDArray[np.float64], history: ArrivalHistory, period: float
     ) -> None:
         counts = season.ahead(history, period, horizons)
         if counts is not None:

@@ -71,7 +71,7 @@ class _Ring:
         return reached[:-1] - reached[-1]
 
 
-class History:
+class ArrivalHistory:
     """Counts of the past, at several widths.
 
     Cost: constant for each bin; 80 kB.
@@ -98,7 +98,7 @@ class History:
         return [[round(value, 3) for value in ring.values.tolist()] for ring in self.rings]
 
     @classmethod
-    def from_state(cls, state: Sequence[Sequence[float]], num_away: int) -> "History":
+    def from_state(cls, state: Sequence[Sequence[float]], num_away: int) -> "ArrivalHistory":
         """Returns what was exported, `num_away` bins later."""
         history = cls()
         for ring, values in zip(history.rings, state, strict=False):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.scaling.forecast.history import History
+from dyorc.scaling.forecast.history import ArrivalHistory
 
 _MIN_LAG = 8
 """Bins of a period at least; a finer one is seen at a finer width."""
@@ -29,7 +29,7 @@ class Season:
     strength: float
 
 
-def detect(history: History) -> Season | None:
+def detect(history: ArrivalHistory) -> Season | None:
     """Returns the clearest period in the history, if there is one.
 
     Cost: a few Fourier transforms of 2048 numbers, 0.3 ms in all.
@@ -75,21 +75,21 @@ def _vertex(three: NDArray[np.float64]) -> float:
     return float(np.clip(0.5 * (three[0] - three[2]) / bend, -1, 1)) if bend < 0 else 0.0
 
 
-def ahead(history: History, period: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def ahead(history: ArrivalHistory, period: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Returns how many came at this phase in the last cycles, on average, over each length from now; all in fine bins."""
     cycles, rests = np.divmod(lengths, period)
     counts = _average(history, period, 0.0, np.append(rests, period))
     return None if counts is None else cycles * counts[-1] + counts[:-1]
 
 
-def compared(history: History, period: float, length: float) -> float:
+def compared(history: ArrivalHistory, period: float, length: float) -> float:
     """Returns how many have come in the last bins for each one that came at this phase before; about 1 if that is not known."""
     came = history.since(length, np.array([length]))
     usual = _average(history, period, length, np.array([length]))
     return 1.0 if came is None or usual is None else float((came[0] + 1) / (usual[0] + 1))
 
 
-def _average(history: History, period: float, ago: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def _average(history: ArrivalHistory, period: float, ago: float, lengths: NDArray[np.float64]) -> NDArray[np.float64] | None:
     weight, total = 0.0, np.zeros(len(lengths))
     for cycle, part in enumerate(_CYCLE_WEIGHTS, 1):
         counts = history.since(cycle * period + ago, lengths)

@@ -17,8 +17,8 @@ from dyorc.gateway.metrics import read_start
 from dyorc.gateway.readiness import require_ready
 from dyorc.leadership.leadership import Leadership
 from dyorc.leadership.leadership_thread import LeadershipThread
-from dyorc.off_loop import OffLoop
-from dyorc.ports import bound
+from dyorc.off_loop import ThreadOffload
+from dyorc.ports import bind
 from dyorc.protocol import media_types
 from dyorc.protocol.routes import LIVE, METRICS, READY
 from dyorc.status import StatusBoard
@@ -90,15 +90,15 @@ async def operations(duty: LeaderRole, settings: Settings) -> AsyncGenerator[str
         update={"host": host, "port": port, "allow_open": True, "tls_certificate_file": "", "tls_client_roots_file": ""}
     )
     async with contextlib.AsyncExitStack() as stack:
-        off_loop = stack.enter_context(contextlib.closing(OffLoop("dyorc-metrics")))
+        off_loop = stack.enter_context(contextlib.closing(ThreadOffload("dyorc-metrics")))
         watch = await stack.enter_async_context(LoopWatch())
         app = _app(duty, (read_own, read_start, watch.measure, duty.measure), off_loop)
-        server = await stack.enter_async_context(HttpServer(app, config, None, listener=bound(host, port)))
+        server = await stack.enter_async_context(HttpServer(app, config, None, listener=bind(host, port)))
         _log.info("operations", url=server.url)
         yield server.url
 
 
-def _app(duty: LeaderRole, sources: Sequence[Source], off_loop: OffLoop) -> Starlette:
+def _app(duty: LeaderRole, sources: Sequence[Source], off_loop: ThreadOffload) -> Starlette:
     async def live(_: Request) -> Response:
         return _json({"live": True})
 

@@ -11,7 +11,7 @@ from dyorc.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dyorc.simulation.scaling.loop import Limits
-    from dyorc.simulation.scaling.results import Result
+    from dyorc.simulation.scaling.results import ScalingResult
 
 
 def scaling_command(
@@ -49,7 +49,7 @@ def scaling_command(
     print(f"limits: {limits}\n{table(list(comparison.results.values()))}")
 
 
-def table(results: "Sequence[Result]") -> str:
+def table(results: "Sequence[ScalingResult]") -> str:
     """Returns results as text, a line for each policy."""
     lines = [("policy", "p50 ms", "p99 ms", "cold misses", "misses", "warm s", "parked s", "turns")]
     for one in results:

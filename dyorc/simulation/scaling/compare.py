@@ -9,12 +9,12 @@ from dyorc.errors import InvalidInputError
 from dyorc.scaling.model import Bounds
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
-from dyorc.simulation.scaling.loop import Limits, Scaler
+from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies import keda, knative, ray_serve
 from dyorc.simulation.scaling.policies.fixed import Fixed
 from dyorc.simulation.scaling.policies.oracle import foreknow
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
-from dyorc.simulation.scaling.results import Result, Standard, judge
+from dyorc.simulation.scaling.results import ScalingResult, Standard, judge
 from dyorc.simulation.scaling.watch import BIN_NS
 
 ORACLE = "oracle"
@@ -39,7 +39,7 @@ class Course:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PolicyComparison:
     """What policies made of one trace.
 
     Attributes:
@@ -48,7 +48,7 @@ class Comparison:
         demand: How many replicas are busy on average when every one is warm, in each bin of ten seconds.
     """
 
-    results: dict[str, Result]
+    results: dict[str, ScalingResult]
     courses: dict[str, Course]
     slo_s: dict[str, float]
     least_s: float | None
@@ -63,7 +63,9 @@ class Comparison:
         }
 
 
-def compare(scene: Scene, policies: Sequence[str] = POLICIES, *, slo_s: float | None = None, num_fixed: int = 2) -> Comparison:
+def compare(
+    scene: Scene, policies: Sequence[str] = POLICIES, *, slo_s: float | None = None, num_fixed: int = 2
+) -> PolicyComparison:
     """Replays the trace under each policy.
 
     Args:
@@ -89,7 +91,7 @@ def compare(scene: Scene, policies: Sequence[str] = POLICIES, *, slo_s: float | 
         else:
             found[name] = replay(scene, scaler(name))
     num_bins = scene.span_ns // BIN_NS + 1
-    return Comparison(
+    return PolicyComparison(
         results={name: judge(name, scene, one, standard) for name, one in found.items()},
         courses={name: Course.of(one, num_bins) for name, one in found.items()},
         slo_s={name: round(limit_ns / _NS_PER_S, 3) for name, limit_ns in standard.slo_ns.items()},
@@ -98,28 +100,28 @@ def compare(scene: Scene, policies: Sequence[str] = POLICIES, *, slo_s: float | 
     )
 
 
-def scaler(name: str) -> Scaler:
+def scaler(name: str) -> SimulatedScaler:
     """Makes a policy that needs to know nothing in advance."""
     match name:
         case "reactive":
-            return Scaler(policy=ray_serve.RayServe(), interval_s=ray_serve.INTERVAL_S)
+            return SimulatedScaler(policy=ray_serve.RayServe(), interval_s=ray_serve.INTERVAL_S)
         case "reactive0":
             options = ray_serve.RayServeOptions(upscale_delay_s=0.0, downscale_delay_s=0.0)
-            return Scaler(policy=ray_serve.RayServe(options), interval_s=ray_serve.INTERVAL_S)
+            return SimulatedScaler(policy=ray_serve.RayServe(options), interval_s=ray_serve.INTERVAL_S)
         case "keda":
-            return Scaler(policy=keda.Keda(), interval_s=keda.INTERVAL_S)
+            return SimulatedScaler(policy=keda.Keda(), interval_s=keda.INTERVAL_S)
         case "knative":
-            return Scaler(policy=knative.Knative(), interval_s=knative.SAMPLE_S)
+            return SimulatedScaler(policy=knative.Knative(), interval_s=knative.SAMPLE_S)
         case "predictive":
             config, traffic = ScalingConfig(), Traffic()
             policy = PredictivePolicy(config, traffic)
-            return Scaler(policy=policy, interval_s=config.interval_s, observer=traffic, urgency=traffic)
+            return SimulatedScaler(policy=policy, interval_s=config.interval_s, observer=traffic, urgency=traffic)
         case _:
             raise InvalidInputError(f"{name!r} is no policy that scales")
 
 
-def _fixed(scene: Scene, num_replicas: int) -> tuple[Scene, Scaler]:
+def _fixed(scene: Scene, num_replicas: int) -> tuple[Scene, SimulatedScaler]:
     """Returns the scene with a number of replicas that never changes."""
     bounds = Bounds(min_warm=num_replicas, max_replicas=num_replicas)
     limits = Limits(times=scene.limits.times, bounds=bounds, num_first=num_replicas)
-    return replace(scene, limits=limits), Scaler(policy=Fixed(num_replicas), interval_s=60.0)
+    return replace(scene, limits=limits), SimulatedScaler(policy=Fixed(num_replicas), interval_s=60.0)

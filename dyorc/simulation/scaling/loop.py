@@ -25,7 +25,7 @@ class Urgency(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaler:
+class SimulatedScaler:
     """A policy, and when it is asked.
 
     Attributes:
@@ -63,7 +63,7 @@ class ScalingLoop:
     """
 
     def __init__(
-        self, scaler: Scaler, engine: Engine, deployments: Sequence[Deployment], limits: Limits, timeline: Timeline
+        self, scaler: SimulatedScaler, engine: Engine, deployments: Sequence[Deployment], limits: Limits, timeline: Timeline
     ) -> None:
         self.programs: dict[str, Replicas] = {}
         self._scaler = scaler

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dyorc.errors import DefinitionError
-from dyorc.simulation.scaling.compare import ORACLE, POLICIES, Comparison
+from dyorc.simulation.scaling.compare import ORACLE, POLICIES, PolicyComparison
 from dyorc.simulation.scaling.watch import BIN_NS
 
 _BIN_MIN = BIN_NS / 60e9
@@ -14,7 +14,7 @@ _SHOWN_OVER_TIME = ("reactive", "reactive0", "predictive", ORACLE)
 """More lines would hide each other."""
 
 
-def draw_picture(comparisons: Mapping[str, Comparison], path: Path) -> None:
+def draw_picture(comparisons: Mapping[str, PolicyComparison], path: Path) -> None:
     """Draws comparisons into a file, each by its trace's name in a row of its own.
 
     On the left are warm replicas over time (starting ones included) above the demand; on the right, misses caused by cold starts
@@ -38,7 +38,7 @@ def draw_picture(comparisons: Mapping[str, Comparison], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _draw_courses(panel: Any, name: str, comparison: Comparison) -> None:
+def _draw_courses(panel: Any, name: str, comparison: PolicyComparison) -> None:
     minutes = [at * _BIN_MIN for at in range(len(comparison.demand))]
     panel.fill_between(minutes, comparison.demand, color="0.85", step="mid", label="demand")
     for policy, course in comparison.courses.items():
@@ -48,7 +48,7 @@ def _draw_courses(panel: Any, name: str, comparison: Comparison) -> None:
     panel.grid(visible=True, alpha=0.3)
 
 
-def _draw_misses(panel: Any, comparison: Comparison) -> None:
+def _draw_misses(panel: Any, comparison: PolicyComparison) -> None:
     for policy, result in comparison.results.items():
         panel.plot(result.warm_s / 3600, result.cold_misses, "o", color=_COLORS[policy], label=policy)
     panel.set_yscale("symlog", linthresh=1)

@@ -11,9 +11,9 @@ from dyorc.errors import InvalidInputError
 from dyorc.request_traces import TracedRequest
 from dyorc.simulation.draws import request_value
 from dyorc.simulation.plain import tensor_of
-from dyorc.simulation.scaling.loop import Limits, Scaler, ScalingLoop
+from dyorc.simulation.scaling.loop import Limits, ScalingLoop, SimulatedScaler
 from dyorc.simulation.scaling.states import Timeline
-from dyorc.simulation.scaling.watch import Calls, Watch
+from dyorc.simulation.scaling.watch import Calls, ReplicaWatch
 from dyorc.simulation.workload import Deployment, Workload
 from dyorc.simulation.workloads import WORKLOADS
 from dyorc.simulation.workloads.slow import SLOW
@@ -68,18 +68,18 @@ class Scene:
 class Replay:
     """What became of a trace under a policy."""
 
-    watch: Watch
+    watch: ReplicaWatch
     calls: Calls
     timeline: Timeline
     num_turns: int
     deployments: Sequence[Deployment]
 
 
-def replay(scene: Scene, scaler: Scaler) -> Replay:
+def replay(scene: Scene, scaler: SimulatedScaler) -> Replay:
     """Runs the trace to its end. The same scene and policy give the same replay."""
     workloads = scene.workloads()
     deployments = [deployment for workload in workloads.values() for deployment in workload.deployments]
-    calls, watch, timeline = Calls(scaler.observer), Watch(), Timeline(scene.from_ns, scene.span_ns)
+    calls, watch, timeline = Calls(scaler.observer), ReplicaWatch(), Timeline(scene.from_ns, scene.span_ns)
     config = EngineConfig(max_requests=2**31, request_timeout_s=1e7)
     engine = Engine(config, [deployment.program for deployment in deployments], host=Host(observer=calls))
     loop = ScalingLoop(scaler, engine, deployments, scene.limits, timeline)

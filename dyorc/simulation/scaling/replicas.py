@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dyorc.engine.events import Event, ReplicaLeft, ReplicasWanted
 from dyorc.errors import InternalError
-from dyorc.scaling.model import Bounds, ReplicaCounts, Wish
+from dyorc.scaling.model import Bounds, DesiredReplicas, ReplicaCounts
 from dyorc.simulation.scaling.states import StartTimes, State, Timeline
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Replicas:
             self._join(self._start(State.WARMING, 0.0))
         self.events.append(ReplicasWanted(self.program, num_warm, self._times.cold_to_warm_s))
 
-    def want(self, wish: Wish) -> None:
+    def want(self, wish: DesiredReplicas) -> None:
         """Sets how many there should be from now on.
 
         Raises:

@@ -59,7 +59,7 @@ def missed(scene: Scene, found: Replay, slo_ns: Mapping[str, int]) -> set[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class ScalingResult:
     """One policy on one trace; times of replicas are sums over all programs, starts and loads included.
 
     Attributes:
@@ -87,13 +87,13 @@ class Result:
         return asdict(self)
 
 
-def judge(name: str, scene: Scene, found: Replay, standard: Standard) -> Result:
+def judge(name: str, scene: Scene, found: Replay, standard: Standard) -> ScalingResult:
     """Returns how a policy did."""
     requests = measured(scene, found)
     latencies_ms = np.asarray([found.watch.latencies_ns[request_id] for request_id in requests]) / 1e6
     misses = missed(scene, found, standard.slo_ns)
     p50_ms, p99_ms = np.percentile(latencies_ms, (50, 99))
-    return Result(
+    return ScalingResult(
         policy=name,
         requests=len(requests),
         p50_ms=round(float(p50_ms), 1),

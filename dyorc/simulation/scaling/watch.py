@@ -11,7 +11,7 @@ BIN_NS = 10_000_000_000
 """Width of the bins in which demand is counted."""
 
 
-class Watch:
+class ReplicaWatch:
     """Sees what happens in a world.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Reads what an engine has counted of workflows and programs."""
 
-from dyorc.engine.statistics import Record, Statistics
+from dyorc.engine.statistics import EngineStatistics, ModelRecord
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import Metric
@@ -11,7 +11,7 @@ OK = "ok"
 """The outcome of requests and calls that did not fail."""
 
 
-def read_statistics(statistics: Statistics, readings: Readings) -> None:
+def read_statistics(statistics: EngineStatistics, readings: Readings) -> None:
     """Adds what was counted of workflows and programs."""
     for name, record in statistics.workflows.items():
         _read_workflow(name, record, readings)
@@ -19,7 +19,7 @@ def read_statistics(statistics: Statistics, readings: Readings) -> None:
         _read_program(name, record, readings)
 
 
-def _read_workflow(name: str, record: Record, readings: Readings) -> None:
+def _read_workflow(name: str, record: ModelRecord, readings: Readings) -> None:
     totals = record.totals(0)
     _read_outcomes(catalogue.REQUESTS, name, record, totals, readings)
     readings.add_histogram(catalogue.REQUEST_DURATION, record.latency, name, scale=_S_PER_NS)
@@ -37,7 +37,7 @@ def _read_workflow(name: str, record: Record, readings: Readings) -> None:
     readings.add(catalogue.WORKFLOW_WASTED, guesses.wasted_s, name)
 
 
-def _read_program(name: str, record: Record, readings: Readings) -> None:
+def _read_program(name: str, record: ModelRecord, readings: Readings) -> None:
     totals = record.totals(0)
     _read_outcomes(catalogue.CALLS, name, record, totals, readings)
     readings.add_histogram(catalogue.CALL_QUEUE, record.waits, name, scale=_S_PER_NS)
@@ -63,7 +63,7 @@ def _read_program(name: str, record: Record, readings: Readings) -> None:
     readings.add(catalogue.HELD_TIME, holds.held_ns * _S_PER_NS, name)
 
 
-def _read_outcomes(metric: Metric, name: str, record: Record, totals: ModelStatistics, readings: Readings) -> None:
+def _read_outcomes(metric: Metric, name: str, record: ModelRecord, totals: ModelStatistics, readings: Readings) -> None:
     readings.add(metric, totals.success.count, name, OK)
     for code, number in record.failures.items():
         readings.add(metric, number, name, code)

@@ -6,7 +6,7 @@ A batch belongs to several requests, but is one span: below the call that is fir
 
 from collections.abc import Iterator, Sequence
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, Story, span_of_call
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, RequestTrace, span_of_call
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.tracing.spans import Attributes, Happening, Kind, Span, Value
 from dyorc.trace_context import TraceContext
@@ -75,7 +75,7 @@ def _notes(record: RequestRecord) -> list[Happening]:
     return [Happening(f"result {note.event}", note.at_ns, {"dyorc.program": note.program}) for note in record.story.notes]
 
 
-def _steps(story: Story, root: TraceContext, ended_ns: int) -> Iterator[Span]:
+def _steps(story: RequestTrace, root: TraceContext, ended_ns: int) -> Iterator[Span]:
     for call in story.calls:
         yield from _call(call, story.decisions, root, ended_ns)
     for index, decision in enumerate(story.decisions):

@@ -7,12 +7,12 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.authoring.overrides import overridden, override
+from dyorc.authoring.overrides import override, override_programs
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
-from dyorc.launcher.plans import Plans
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink
+from dyorc.launcher.plans import ReplicaSpecs
+from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 
 
 def _program(**options: Any) -> Program:
@@ -26,7 +26,7 @@ def _program(**options: Any) -> Program:
 def test_options_are_replaced_in_the_very_program_and_come_back() -> None:
     program = _program(max_batch_size=8, ray_actor_options={"num_cpus": 2, "resources": {"a": 1}})
     declared = program.options
-    with overridden([program], {"large": {"max_batch_size": 16, "num_gpus": 0.5}}):
+    with override_programs([program], {"large": {"max_batch_size": 16, "num_gpus": 0.5}}):
         assert program.options.max_batch_size == 16
         assert program.options.ray_actor_options == {"num_cpus": 2, "resources": {"a": 1}, "num_gpus": 0.5}
     assert program.options is declared
@@ -42,25 +42,25 @@ def test_a_number_of_replicas_replaces_autoscaling_and_the_other_way() -> None:
 
 def test_an_unknown_program_is_refused_with_the_names() -> None:
     with pytest.raises(DefinitionError, match=r"a program 'larg'; the programs are \['large'\]"):  # noqa: SIM117
-        with overridden([_program()], {"larg": {"max_batch_size": 16}}):
+        with override_programs([_program()], {"larg": {"max_batch_size": 16}}):
             pass
 
 
 def test_an_error_leaves_all_programs_as_they_were() -> None:
     good, bad = _program(), _program(batched=True).with_options(name="bad")
     with pytest.raises(DefinitionError, match=r"'bad', as set from outside its code: execution_timeout_s is -1"):  # noqa: SIM117
-        with overridden([good, bad], {"large": {"max_batch_size": 16}, "bad": {"execution_timeout_s": -1}}):
+        with override_programs([good, bad], {"large": {"max_batch_size": 16}, "bad": {"execution_timeout_s": -1}}):
             pass
     assert good.options.max_batch_size == 32
 
 
 def test_a_replica_is_told_of_them() -> None:
     program = override(_program(), {"execution_timeout_s": 5.0, "ray_actor_options": {"resources": {"a": 1}}})
-    place = Source(folder="", target="flow.py:large", program="large")
-    plans = Plans({program: place}, DeploymentConfig(), ForkPlace(folder=""), "node", 1.0)
-    told = Assignment(
+    place = ProgramSource(folder="", target="flow.py:large", program="large")
+    plans = ReplicaSpecs({program: place}, DeploymentConfig(), ForkServerSpec(folder=""), "node", 1.0)
+    told = ReplicaAssignment(
         source=plans.source(program), identity=Identity(replica_id="", program="large", node=""), num_threads=1, graceful_s=1.0,
         uplink=Uplink(address="", link=LinkConfig(), transport=TransportConfig()),
     )  # fmt: skip
-    overrides = Assignment.from_json(told.to_json()).source.overrides
+    overrides = ReplicaAssignment.from_json(told.to_json()).source.overrides
     assert override(_program(), overrides).options == program.options

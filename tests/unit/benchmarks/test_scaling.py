@@ -3,12 +3,12 @@
 import pytest
 
 from benchmarks.focused.scaling import judged
-from dyorc.simulation.scaling.compare import Comparison
-from dyorc.simulation.scaling.results import Result
+from dyorc.simulation.scaling.compare import PolicyComparison
+from dyorc.simulation.scaling.results import ScalingResult
 
 
-def result(policy: str, cold_misses: int, warm_s: float, parked_s: float = 0.0) -> Result:
-    return Result(
+def result(policy: str, cold_misses: int, warm_s: float, parked_s: float = 0.0) -> ScalingResult:
+    return ScalingResult(
         policy=policy,
         requests=1000,
         p50_ms=1.0,
@@ -41,7 +41,7 @@ def test_the_goal(cold_misses: int, warm_s: float, parked_s: float, is_free_met:
         result("reactive0", 100, 1000.0),
         result("oracle", 0, 500.0),
     ]
-    found = judged(Comparison(results={one.policy: one for one in results}, courses={}, slo_s={}, least_s=1.0, demand=[]))
+    found = judged(PolicyComparison(results={one.policy: one for one in results}, courses={}, slo_s={}, least_s=1.0, demand=[]))
 
     assert found["beside"]["reactive"]["is_met"] == {"parked_free": is_free_met, "parked_full": is_full_met}
     assert found["cost_over_oracle"]["parked_full"] == pytest.approx((warm_s + parked_s) / 500)

@@ -52,9 +52,9 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.shared import Host
-from dyorc.engine.story import Story
+from dyorc.engine.story import RequestTrace
 from dyorc.errors import DyOrcError
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
 from dyorc.terms import Terms
 from dyorc.transport.codec import Rows
@@ -109,7 +109,7 @@ class World:
         self.num_parts: Counter[int] = Counter()
         """Parts that were sent, by request."""
         self.staged: list[StageTensors] = []
-        self.stories: dict[int, Story] = {}
+        self.stories: dict[int, RequestTrace] = {}
         self.replaced: list[str] = []
         self.failed_effects: list[EffectFailed] = []
         self.starved: list[tuple[str, str]] = []
@@ -120,7 +120,7 @@ class World:
         self._nodes: dict[str, str] = {}
         self._num_joined = 0
         self._num_blocks = 0
-        self._executors = {program.name: Executor.load(program) for program in self.programs}
+        self._executors = {program.name: ProgramExecutor.load(program) for program in self.programs}
 
     # Events
 
@@ -135,7 +135,7 @@ class World:
 
     def add(self, program: Program) -> None:
         """Deploys another program."""
-        self._executors.setdefault(program.name, Executor.load(program))
+        self._executors.setdefault(program.name, ProgramExecutor.load(program))
         self.tell(ProgramAdded(program))
 
     def want(self, program: Program, num_warm: int, lead_s: float = 0.0, misplaced: tuple[str, ...] = ()) -> None:
@@ -179,7 +179,7 @@ class World:
         terms = Terms(deadline_ns=deadline_ns, priority=priority, tenant=tenant, weight=weight)
         story = None
         if explain:
-            story = self.stories[request_id] = Story(request_id, self.now_ns)
+            story = self.stories[request_id] = RequestTrace(request_id, self.now_ns)
         return RequestArrived(request_id, workflow, inputs, parameters, terms, identity, story)
 
     def submit(self, workflow: Workflow, *values: Any, **options: Any) -> int:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dyorc.engine.guessing.comparison import Comparison
+from dyorc.engine.guessing.comparison import SpeculationTrial
 from dyorc.engine.model.rounds import Round
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import double
@@ -21,7 +21,7 @@ class Traffic:
     """
 
     def __init__(self, *, with_guesses_ms: float, without_ms: float, noise: float = 0.0) -> None:
-        self.comparison = Comparison()
+        self.comparison = SpeculationTrial()
         self.times_ms = {True: with_guesses_ms, False: without_ms}
         self.noise = noise
         self.guessed: list[bool] = []
@@ -76,7 +76,7 @@ def test_a_machine_that_becomes_slower_decides_nothing() -> None:
 
 
 def test_where_nothing_is_guessed_nothing_is_compared() -> None:
-    comparison = Comparison()
+    comparison = SpeculationTrial()
     for at in range(1000):
         of_round = comparison.admit(at * 25 * _MS)
         assert of_round.is_guessing
@@ -85,7 +85,7 @@ def test_where_nothing_is_guessed_nothing_is_compared() -> None:
 
 
 def test_requests_that_never_end_do_not_pile_up() -> None:
-    comparison = Comparison()
+    comparison = SpeculationTrial()
     rounds: list[Round] = []
     for at in range(20_000):
         rounds.append(comparison.admit(at * 25 * _MS))

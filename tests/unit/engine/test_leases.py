@@ -6,7 +6,7 @@ import pytest
 import dyorc
 from dyorc.engine.actions import DispatchBatch, ReleaseTensors, StageTensors
 from dyorc.engine.events import AnswerTaken, BatchDone, ReplicaJoined, ReplicaLeft
-from dyorc.engine.leases import Leases
+from dyorc.engine.leases import BlockLeases
 from dyorc.errors import DeadlineError
 from tests.unit.engine.driver import World
 from tests.unit.engine.leasing_world import NO_GUESSES, world_with
@@ -16,7 +16,7 @@ from tests.unit.engine.programs import Vector, add_one, cascade, double, increme
 
 
 def test_a_block_is_released_once_its_last_lease_has_ended() -> None:
-    leases = Leases()
+    leases = BlockLeases()
     leases.holder_joined("a")
     leases.acquire_new([("a", 1), ("a", 1)])
     leases.release([("a", 1)])
@@ -30,7 +30,7 @@ def test_a_block_is_released_once_its_last_lease_has_ended() -> None:
 
 
 def test_a_row_that_is_dropped_before_its_neighbour_is_taken_does_not_release_their_block() -> None:
-    leases = Leases()
+    leases = BlockLeases()
     leases.holder_joined("a")
     leases.discard([("a", 1)])
     leases.acquire_new([("a", 1)])
@@ -40,7 +40,7 @@ def test_a_row_that_is_dropped_before_its_neighbour_is_taken_does_not_release_th
 
 
 def test_a_holder_that_left_has_nothing_to_release() -> None:
-    leases = Leases()
+    leases = BlockLeases()
     leases.holder_joined("a")
     leases.acquire_new([("a", 1), ("", 2)])
     leases.discard([("a", 3)])
@@ -55,7 +55,7 @@ def test_a_holder_that_left_has_nothing_to_release() -> None:
 
 
 def test_a_lost_block_cannot_be_read_and_is_released_all_the_same() -> None:
-    leases = Leases()
+    leases = BlockLeases()
     leases.holder_joined("a")
     leases.acquire_new([("a", 1), ("", 1)])
     assert leases.lose([("a", 1), ("", 1), ("b", 9)])

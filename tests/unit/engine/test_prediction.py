@@ -5,27 +5,27 @@ from collections.abc import Hashable, Iterable, Sequence
 import pytest
 
 import dyorc
-from dyorc.authoring.decisions import Decision, DecisionKind, Site
+from dyorc.authoring.decisions import Decision, DecisionKind, DecisionSite
 from dyorc.authoring.exact import exact, plain
 from dyorc.authoring.ref import Ref
 from dyorc.engine.guessing.prediction import HistoryPredictor
-from dyorc.engine.model.cells import Cell
+from dyorc.engine.model.cells import Future
 from dyorc.engine.model.journal import Context
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, is_large
 
-SITE = Site(add_one.declared.__class__.of.__code__, 1)
+SITE = DecisionSite(add_one.declared.__class__.of.__code__, 1)
 
 
-def decision(kind: DecisionKind = DecisionKind.WHEN, likely: Hashable = None, site: Site = SITE) -> Decision:
-    return Decision(kind, Ref(Cell(), add_one.signature.outputs), bool, site, likely)
+def decision(kind: DecisionKind = DecisionKind.WHEN, likely: Hashable = None, site: DecisionSite = SITE) -> Decision:
+    return Decision(kind, Ref(Future(), add_one.signature.outputs), bool, site, likely)
 
 
 WHEN = decision()
 CHOOSE = decision(DecisionKind.CHOOSE)
 
 
-def context(turn: int = 0, *recent: Hashable, site: Site = SITE) -> Context:
+def context(turn: int = 0, *recent: Hashable, site: DecisionSite = SITE) -> Context:
     return (site, turn, recent)
 
 
@@ -106,7 +106,7 @@ def test_an_unseen_history_is_predicted_like_its_site() -> None:
 
 
 def test_sites_do_not_learn_from_each_other() -> None:
-    other = Site(SITE.code, 2)
+    other = DecisionSite(SITE.code, 2)
     assert seen([True] * 100).predict(decision(site=other), context(site=other)) == {True: 0.5, False: 0.5}
 
 

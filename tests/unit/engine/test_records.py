@@ -5,7 +5,7 @@ import pytest
 from dyorc.config import EngineConfig
 from dyorc.engine.histogram import DURATION_BOUNDS_NS, Histogram
 from dyorc.engine.shared import Host
-from dyorc.engine.statistics import Record
+from dyorc.engine.statistics import ModelRecord
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, double, increment
 from tests.unit.engine.speculative_world import BAD, GOOD, Says, counts, guarded, world_with
@@ -95,7 +95,7 @@ def test_a_batch_that_nobody_held_is_no_hold() -> None:
     assert world.engine.scheduler.pools[double.name].record.holds.num == 0
 
 
-def guesses_of(record: Record) -> tuple[int, int, int]:
+def guesses_of(record: ModelRecord) -> tuple[int, int, int]:
     guesses = record.guesses
     return guesses.num_made, guesses.num_committed, guesses.num_squashed
 

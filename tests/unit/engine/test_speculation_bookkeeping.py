@@ -6,7 +6,7 @@ import pytest
 
 import dyorc
 from dyorc.engine.model.calls import CallState
-from dyorc.engine.scheduling.foresight import Foresight
+from dyorc.engine.scheduling.foresight import GuessAppraiser
 from tests.unit.engine.programs import Vector, add, add_one, check, double, scale
 from tests.unit.engine.speculative_world import BAD, GOOD, guarded, is_good, world_with
 
@@ -21,14 +21,14 @@ async def guarded_by_a_lattice(x: Vector) -> Vector:
 
 def test_the_expected_time_of_a_value_is_found_without_walking_every_path_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     num_looks = 0
-    original = Foresight.expected_ns
+    original = GuessAppraiser.expected_ns
 
     def counting(*args: Any) -> int:
         nonlocal num_looks
         num_looks += 1
         return original(*args)
 
-    monkeypatch.setattr(Foresight, "expected_ns", counting)
+    monkeypatch.setattr(GuessAppraiser, "expected_ns", counting)
     world = world_with(programs=[check, double, add_one])
     world.submit(guarded_by_a_lattice, GOOD)
     assert num_looks < 1000

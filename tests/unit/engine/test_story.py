@@ -7,7 +7,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.events import BatchDone
-from dyorc.engine.story import Move, Story, StoryReader, as_text
+from dyorc.engine.story import Move, RequestTrace, TraceReader, as_text
 from tests.unit.engine.driver import World
 
 Vector = Float[np.ndarray, "2"]
@@ -54,7 +54,7 @@ def experienced_world() -> World:
     return world
 
 
-def story_of(world: World, x: list[float]) -> Story:
+def story_of(world: World, x: list[float]) -> RequestTrace:
     """Runs a request to its end and returns its story."""
     event = world.arrival(guarded, x, explain=True)
     world.tell(event)
@@ -171,7 +171,7 @@ def test_a_request_that_fails_has_a_story() -> None:
 def test_a_story_is_read_while_it_goes_on() -> None:
     world = experienced_world()
     request = world.submit(guarded, [1, 1], explain=True)
-    reader = StoryReader(world.stories[request])
+    reader = TraceReader(world.stories[request])
     steps = reader.news()
     assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched"]
     assert reader.news() == []

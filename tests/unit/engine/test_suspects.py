@@ -8,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.events import Danger, ReplicaLeft, Warned
+from dyorc.engine.events import ReplicaLeft, SuspectInput, SuspectsReported
 from dyorc.engine.invariants.walks import scheduler_of
 from dyorc.engine.shared import Host
 from dyorc.errors import EffectLostError, SuspectInputError
@@ -308,14 +308,14 @@ def test_a_suspect_that_is_cancelled_leaves_room_for_the_next() -> None:
 
 def warned(
     world: World, suspects: Sequence[Hashable] = (), refused: Sequence[Hashable] = (), *, names_inputs: bool = False
-) -> Warned:
+) -> SuspectsReported:
     """Returns what a cell is told when another has ended."""
 
-    def dangers(identities: Sequence[Hashable]) -> list[Danger]:
+    def dangers(identities: Sequence[Hashable]) -> list[SuspectInput]:
         until_ns = world.now_ns + 600 * 10**9
-        return [Danger("add_one", identity, "its cell was ended by SIGSEGV", until_ns) for identity in identities]
+        return [SuspectInput("add_one", identity, "its cell was ended by SIGSEGV", until_ns) for identity in identities]
 
-    return Warned(dangers(suspects), dangers(refused), world.now_ns + 600 * 10**9 if names_inputs else 0)
+    return SuspectsReported(dangers(suspects), dangers(refused), world.now_ns + 600 * 10**9 if names_inputs else 0)
 
 
 def test_what_ended_another_process_runs_alone_until_it_has_run_without_harm() -> None:
@@ -354,7 +354,7 @@ def test_suspects_of_two_programs_do_not_run_at_once_in_one_process() -> None:
     for program in (add_one, double):
         world.join(program)
     until_ns = world.now_ns + 600 * 10**9
-    world.tell(Warned([Danger(name, 5, "", until_ns) for name in ("add_one", "double")]))
+    world.tell(SuspectsReported([SuspectInput(name, 5, "", until_ns) for name in ("add_one", "double")]))
     world.tell(world.arrival(increment, [1, 0], identity=5), world.arrival(double_alone, [1, 0], identity=5))
     assert [batch.action.is_suspect for batch in world.in_flight.values()] == [True]
     world.finish()

@@ -9,7 +9,7 @@ import pytest
 from dyorc.config import ScalingConfig
 from dyorc.errors import InvalidInputError, StoreError, UnknownModelError
 from dyorc.orchestrator.scaler import Scaler
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, Speed, Wish
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts, Speed
 from tests.deadlines import wait_until_async
 
 COLD = ProgramLoad(
@@ -27,14 +27,14 @@ class Works:
     """What is scaled: wishes come true at once."""
 
     programs: dict[str, ProgramLoad] = field(default_factory=lambda: {"large": COLD})
-    wishes: list[Wish] = field(default_factory=list[Wish])
+    wishes: list[DesiredReplicas] = field(default_factory=list[DesiredReplicas])
     orders: list[bool] = field(default_factory=list[bool])
 
     def loads(self) -> Sequence[ProgramLoad]:
         """Returns all programs."""
         return list(self.programs.values())
 
-    def want(self, wish: Wish, *, is_order: bool) -> None:
+    def want(self, wish: DesiredReplicas, *, is_order: bool) -> None:
         """Makes it true."""
         self.wishes.append(wish)
         self.orders.append(is_order)

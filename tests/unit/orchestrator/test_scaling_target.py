@@ -6,7 +6,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.engine.seam import Load
 from dyorc.orchestrator.scaling_target import ScalingTarget
-from dyorc.scaling.model import Wish
+from dyorc.scaling.model import DesiredReplicas
 from dyorc.status import ReplicaState, ReplicaStatus, StatusBoard
 
 
@@ -23,7 +23,7 @@ def test_those_beyond_what_may_stay_on_a_device_are_named() -> None:
         ("d", ReplicaState.READY, "1"), ("e", ReplicaState.PARKING, "1"),
     ):  # fmt: skip
         status.enter("double", ReplicaStatus(name, 1, "n", state, device=device))
-    works.want(Wish("double", 2, 1, "", {"n/0": 1, "n/1": 1}))
-    works.want(Wish("double", 2, 1, "", {"n/1": 0}))
-    works.want(Wish("double", 3, 1, ""))
+    works.want(DesiredReplicas("double", 2, 1, "", {"n/0": 1, "n/1": 1}))
+    works.want(DesiredReplicas("double", 2, 1, "", {"n/1": 0}))
+    works.want(DesiredReplicas("double", 3, 1, ""))
     assert asked == [("double", 2, 1, 0.0, ["b"]), ("double", 2, 1, 0.0, ["d"]), ("double", 3, 1, 0.0, [])]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, Policy, ProgramLoad, ReplicaCounts, Speed, Wish
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, Policy, ProgramLoad, ReplicaCounts, Speed
 from dyorc.scaling.traffic import Traffic
 
 NS = 1_000_000_000
@@ -63,7 +63,7 @@ class World:
     def __init__(self, kinds: dict[str, Kind], traffic: Traffic, policy: Policy, interval_s: float = 0.5) -> None:
         self.programs = {name: _Program(kind) for name, kind in kinds.items()}
         self.took_s: dict[int, float] = {}
-        self.changes: list[tuple[float, Wish]] = []
+        self.changes: list[tuple[float, DesiredReplicas]] = []
         self.held_s = dict.fromkeys(kinds, 0.0)
         self._traffic, self._policy = traffic, policy
         self._interval_ns = int(interval_s * NS)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from dyorc.simulation.results import Result
+from dyorc.simulation.results import SimulationResult
 from dyorc.simulation.simulate import simulate
 
 NUM_REQUESTS = 3000
 
 
-def run(workload: str, policy: str, load: float) -> Result:
+def run(workload: str, policy: str, load: float) -> SimulationResult:
     return simulate(workload, policy, load=load, num_requests=NUM_REQUESTS)
 
 

@@ -14,7 +14,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.simulation.policies import POLICIES
 from dyorc.simulation.results import ProgramResult
 from dyorc.simulation.saturation import saturation_rps, visits_per_request
-from dyorc.simulation.simulate import Setting, simulate
+from dyorc.simulation.simulate import SimulationSetting, simulate
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import WORKLOADS, workload
 from dyorc.simulation.workloads.guard import guard
@@ -37,7 +37,7 @@ def test_timer_batching_is_as_bad_as_it_was_measured(policy: str, mean_batch_siz
         policy,
         rate_rps=333,
         num_requests=300,
-        setting=Setting(arrivals=Constant(), link_s=0, warmup_ratio=0),
+        setting=SimulationSetting(arrivals=Constant(), link_s=0, warmup_ratio=0),
     )
 
     assert result.mean_batch_size == pytest.approx(mean_batch_size, rel=0.08)
@@ -75,7 +75,7 @@ def test_saturation_is_that_of_the_busiest_program() -> None:
 
 
 def test_greedy_wastes_nothing_and_sums_add_up() -> None:
-    result = simulate("cascade", "greedy", load=0.5, num_requests=1000, setting=Setting(warmup_ratio=0))
+    result = simulate("cascade", "greedy", load=0.5, num_requests=1000, setting=SimulationSetting(warmup_ratio=0))
 
     assert result.wasted_ratio == 0
     small, large = result.programs["small"], result.programs["large"]
@@ -96,7 +96,7 @@ def _bases_ms(programs: Mapping[str, ProgramResult]) -> float:
 
 
 def test_warm_up_is_left_out() -> None:
-    everything = Setting(warmup_ratio=0)
+    everything = SimulationSetting(warmup_ratio=0)
     whole = simulate("guard", "greedy", load=0.5, num_requests=600, setting=everything)
     part = simulate("guard", "greedy", load=0.5, num_requests=600, setting=replace(everything, warmup_ratio=0.5))
 
@@ -181,4 +181,4 @@ def test_every_workload_has_its_name_and_programs(name: str) -> None:
 
 
 def test_poisson_is_the_default() -> None:
-    assert isinstance(Setting().arrivals, Poisson)
+    assert isinstance(SimulationSetting().arrivals, Poisson)

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from dyorc.errors import InternalError, InvalidInputError
 from dyorc.request_traces import TracedRequest, write_trace
-from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts, Wish
+from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
 from dyorc.simulation.cli import app
 from dyorc.simulation.scaling.compare import compare, scaler
-from dyorc.simulation.scaling.loop import Limits, Scaler
+from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies.keda import Keda
 from dyorc.simulation.scaling.policies.knative import Knative
 from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOptions
@@ -28,9 +28,9 @@ class Script:
     def __init__(self, *steps: tuple[float, int, int]) -> None:
         self._steps = steps
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         warm, parked = [step[1:] for step in self._steps if step[0] * 1e9 <= now_ns][-1]
-        return [Wish(load.program, warm, parked, "as written") for load in loads]
+        return [DesiredReplicas(load.program, warm, parked, "as written") for load in loads]
 
 
 def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, int], num_first: int = 0) -> Replay:
@@ -41,7 +41,7 @@ def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, in
         TracedRequest(100, "read", 0.5),
     ]
     scene = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
-    return replay(scene, Scaler(policy=Script(*steps), interval_s=0.5))
+    return replay(scene, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
 
 
 def latency_s(found: Replay, request_id: int) -> float:

@@ -13,7 +13,7 @@ from dyorc.engine.model.requests import Task
 from dyorc.errors import InternalError
 from dyorc.simulation.draws import draw, request_value, value_of
 from dyorc.simulation.ledger import Ledger
-from dyorc.simulation.oracle import Oracle
+from dyorc.simulation.oracle import OraclePredictor
 from dyorc.simulation.plain import evaluate, tensor_of
 from dyorc.simulation.policies import POLICIES, policy
 from dyorc.simulation.workload import Number
@@ -116,7 +116,7 @@ def test_the_oracle_knows_first_outcomes(name: str) -> None:
         assert root is not None
         point = first_decision(root)
         assert not point.is_resolved
-        told = Oracle().outcome(point.decision)
+        told = OraclePredictor().outcome(point.decision)
         assert told is not None
         if name == "task":
             assert told == (evaluate(inner, [value]).answer < 0.5,)
@@ -138,4 +138,4 @@ def test_the_oracle_knows_nothing_of_a_missing_value() -> None:
     root = engine.tasks.requests[1].root
     assert root is not None
 
-    assert Oracle().value(next(root.entries()).cell) is None
+    assert OraclePredictor().value(next(root.entries()).cell) is None

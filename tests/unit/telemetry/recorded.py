@@ -1,6 +1,6 @@
 """Records of requests, made by hand: two requests whose calls ran in one batch."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, Story
+from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.trace_context import TraceContext
 
@@ -38,7 +38,7 @@ def call_in(*batches: BatchTrace, call_id: int = 1, outcome: str = "done") -> Ca
 def record_of(
     *calls: CallTrace, number: int = 1, span: TraceContext | None = None, caller: TraceContext | None = None, outcome: str = "ok"
 ) -> RequestRecord:
-    story = Story(number, 104 * MS, span)
+    story = RequestTrace(number, 104 * MS, span)
     story.calls.extend(calls)
     origin = Origin(request_id=f"r{number}", transport="http", trace=caller, span=span, arrived_ns=100 * MS, read_ns=103 * MS)
     return RequestRecord(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from dyorc.engine.story import BatchTrace, CallTrace, Story
+from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 
 _START_NS = 5_000_000_000_000
@@ -41,7 +41,7 @@ def record(ended: float, calls: Sequence[CallTrace] = (), **others: Any) -> Requ
     origin: dict[str, Any] = {"request_id": "r1", "transport": "http", "arrived_ns": ns(0), "read_ns": ns(1)}
     given: dict[str, Any] = {"number": 1, "workflow": "classify", "tenant": "", "outcome": "ok"}
     origin |= {name: others.pop(name) for name in list(others) if name in Origin.__struct_fields__}
-    story = Story(1, ns(2))
+    story = RequestTrace(1, ns(2))
     story.calls.extend(calls)
     story.decisions.extend(others.pop("decisions", ()))
     story.parts.extend(others.pop("parts", ()))

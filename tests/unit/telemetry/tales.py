@@ -1,6 +1,6 @@
 """Stories made by hand."""
 
-from dyorc.engine.story import CallTrace, DecisionTrace, Story
+from dyorc.engine.story import CallTrace, DecisionTrace, RequestTrace
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.tours import Edge, Node
 
@@ -13,7 +13,7 @@ class Tale:
     """
 
     def __init__(self, *, is_answered: bool = True) -> None:
-        self.story = Story(1, 0)
+        self.story = RequestTrace(1, 0)
         self.story.is_answered = is_answered
         self._num_calls = 0
 

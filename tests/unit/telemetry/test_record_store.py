@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dyorc.config import RecordsConfig
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, Story
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
 from dyorc.telemetry.record_store import Query, RecordStore
@@ -205,7 +205,7 @@ def _cascade(number: int, batches: list[list[BatchTrace]], decided: bool) -> Req
         found.batches = [shared[number % len(shared)]]
         calls.append(found)
     origin = Origin(request_id=f"{number:032x}", transport="http", arrived_ns=base + 4, read_ns=base + 5)
-    story = Story(number + 1_000_000, base + 6)
+    story = RequestTrace(number + 1_000_000, base + 6)
     story.calls.extend(calls)
     if decided:
         reached = DecisionTrace("app.py:7", base + 7, [number + 10_000], decided_ns=base + 8, outcome="no")

@@ -1,6 +1,6 @@
 """A record's spans: a tree with the request at its root, in which each batch is shown once, with links to all of its requests."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, Note, PartTrace, span_of_call
+from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, TraceNote, span_of_call
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Kind, Span
 from dyorc.trace_context import TraceContext, new_trace
@@ -146,7 +146,7 @@ def test_parts_and_what_was_computed_again_are_shown() -> None:
     record = record_of(span=ROOT)
     assert record.story is not None
     record.story.parts.append(PartTrace(0, 130 * MS, 135 * MS))
-    record.story.notes.append(Note(140 * MS, "lost", "small"))
+    record.story.notes.append(TraceNote(140 * MS, "lost", "small"))
     spans = spans_of(record, ROOT)
     part = named(spans, "part of the answer")
     assert (part.parent, part.started_ns, part.ended_ns) == (ROOT, 130 * MS, 135 * MS)

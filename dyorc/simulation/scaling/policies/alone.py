@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.steadying import within_bounds
 
 
-class Known(Protocol):
+class KnownLoad(Protocol):
     """What a rule knows of one program. `target` is how many replicas it wants now."""
 
     target: int
 
 
-K = TypeVar("K", bound=Known)
+K = TypeVar("K", bound=KnownLoad)
 
 
 def decide_alone(
@@ -21,14 +21,14 @@ def decide_alone(
     programs: dict[str, K],
     new: Callable[[int], K],
     rule: Callable[[K, ProgramLoad], tuple[int, str]],
-) -> list[Wish]:
+) -> list[DesiredReplicas]:
     """Returns a wish for each program whose target changes.
 
     Args:
         programs: What is known of each; filled with `new` of its warm replicas.
         rule: Returns a program's target, whatever its bounds are, and why.
     """
-    wishes: list[Wish] = []
+    wishes: list[DesiredReplicas] = []
     for load in loads:
         known = programs.get(load.program)
         if known is None:
@@ -37,5 +37,5 @@ def decide_alone(
         target = within_bounds(target, load.bounds)
         if target != known.target:
             known.target = target
-            wishes.append(Wish(load.program, target, 0, reason))
+            wishes.append(DesiredReplicas(load.program, target, 0, reason))
     return wishes

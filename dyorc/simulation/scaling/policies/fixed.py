@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 
 
 class Fixed:
@@ -11,10 +11,10 @@ class Fixed:
     def __init__(self, num_replicas: int) -> None:
         self._num_replicas = num_replicas
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         """Returns a wish for each program that has another number."""
         return [
-            Wish(load.program, self._num_replicas, 0, "fixed")
+            DesiredReplicas(load.program, self._num_replicas, 0, "fixed")
             for load in loads
             if load.counts.num_processes != self._num_replicas
         ]

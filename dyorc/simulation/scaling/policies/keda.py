@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dyorc.scaling.model import ProgramLoad, Wish
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.simulation.scaling.policies.alone import decide_alone
 
 INTERVAL_S = 15.0
@@ -40,7 +40,7 @@ class Keda:
         self._target = target
         self._programs: dict[str, _Program] = {}
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         """Returns a wish for each program whose target changes."""
         return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
 

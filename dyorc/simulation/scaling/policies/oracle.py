@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.scaling.model import ProgramLoad, Wish
-from dyorc.simulation.scaling.loop import Limits, Scaler
+from dyorc.scaling.model import DesiredReplicas, ProgramLoad
+from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.results import Standard, missed
 
@@ -28,16 +28,16 @@ Need = NDArray[np.int64]
 """Replicas that a program needs, for each cell of `INTERVAL_S`."""
 
 
-class Oracle:
+class OraclePolicy:
     """Wishes what the plan says."""
 
     def __init__(self, plan: Mapping[str, Need]) -> None:
         self._plan = plan
 
-    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[Wish]:
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
         """Returns a wish for each program."""
         cell = round(now_ns / 1e9 / INTERVAL_S)
-        return [Wish(load.program, self._now(load.program, cell), 0, "foreknown") for load in loads]
+        return [DesiredReplicas(load.program, self._now(load.program, cell), 0, "foreknown") for load in loads]
 
     def _now(self, program: str, cell: int) -> int:
         plan = self._plan[program]
@@ -67,7 +67,7 @@ def foreknow(scene: Scene, warm: Replay, standard: Standard) -> Foreknown:
     found = None
     for _ in range(_MAX_ROUNDS):
         plan = {program: _planned(need, scene.limits) for program, need in needs.items()}
-        found = replay(scene, Scaler(policy=Oracle(plan), interval_s=INTERVAL_S))
+        found = replay(scene, SimulatedScaler(policy=OraclePolicy(plan), interval_s=INTERVAL_S))
         late = missed(scene, found, standard.slo_ns) & standard.met
         if not late:
             break

@@ -142,8 +142,8 @@ random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a
 
 reproduce: $(VENV)/.dev ## What papers on planners published, beside what comes out here (an hour), and docs/planners.md
 	$(PIP_INSTALL) 'torch-geometric==2.8.*'  # a peer of graph networks
-	$(BIN)/dyorc reproduce all --output benchmarks/results/planners
-	$(BIN)/python -m dyorc.offline.reproduce.page benchmarks/results/planners docs/planners.md
+	$(BIN)/python -m benchmarks.papers all --output benchmarks/results/planners
+	$(BIN)/python -m benchmarks.papers.page benchmarks/results/planners docs/planners.md
 
 train-tag: $(VENV)/.dev ## Train the network that guides the planner tag's search, on random clusters (five minutes); the same seed makes the same weights
 	$(BIN)/python -m dyorc.offline.planners.tag.training

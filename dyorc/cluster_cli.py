@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from dyorc.offline.cluster import Link
@@ -55,11 +55,11 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A cluster f
     cluster, console = load_cluster(file), Console(soft_wrap=True, highlight=False)
     console.print(f"{cluster.name}: {cluster.num_ranks} ranks, digest {cluster.digest[:12]}")
     numbers = [Column(name, justify="right") for name in ("Tflop/s", "GB of memory", "GB/s to memory")]
-    devices = WholeTable("rank", "device", "machine", *numbers)
+    devices = StackedTable("rank", "device", "machine", *numbers)
     for rank, device in enumerate(cluster.devices):
         figures = [device.flops_per_s / 1e12, device.memory_bytes / 1e9, device.memory_bytes_per_s / 1e9]
         devices.add_row(str(rank), device.name, device.machine, *(f"{figure:.4g}" for figure in figures))
-    links = WholeTable("link", Column("GB/s", justify="right"), Column("us", justify="right"))
+    links = StackedTable("link", Column("GB/s", justify="right"), Column("us", justify="right"))
     for link in cluster.links:
         links.add_row(
             f"inside {link.source}" if link.source == link.target else f"{link.source} - {link.target}", *_figures(link)

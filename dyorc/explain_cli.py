@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 _NUM_LISTED = 20
 _BAR_WIDTH = 60
@@ -62,7 +62,7 @@ def _printable(value: Any) -> Any:
 
 
 def _listed(requests: list[dict[str, Any]]) -> Table:
-    table = WholeTable("request", "workflow", Column("ms", justify="right"), "arrived", "outcome", "mostly")
+    table = StackedTable("request", "workflow", Column("ms", justify="right"), "arrived", "outcome", "mostly")
     for one in requests:
         duration, at = f"{one['duration_ms']:.1f}", _time_of_day(one["arrived_s"])
         table.add_row(*map(Text, (one["request_id"], one["workflow"], duration, at, one["outcome"], one["cause"])))
@@ -192,7 +192,7 @@ def _decisions(found: dict[str, Any]) -> list[Text]:
 
 def _batches(found: dict[str, Any]) -> Table:
     numbers = [Column(name, justify="right") for name in ("sent", "began", "ended", "gather", "infer", "publish")]
-    table = WholeTable("batch", "replica", "calls", *numbers, "why, and for whom else")
+    table = StackedTable("batch", "replica", "calls", *numbers, "why, and for whom else")
     for name, one in sorted(found["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
         times = [one["sent_ms"], one["started_ms"], one["ended_ms"], one["gather_ms"], one["infer_ms"], one["publish_ms"]]
         size = f"{one['size']}, {one['num_guesses']} guessed" if one["num_guesses"] else str(one["size"])

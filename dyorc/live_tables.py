@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 Snapshot = Mapping[str, Any]
 
@@ -51,9 +51,9 @@ def _headline(now: Snapshot) -> Text:
     return line
 
 
-def _workflows(now: Snapshot) -> WholeTable:
+def _workflows(now: Snapshot) -> StackedTable:
     numbers = [Column(name, justify="right") for name in ("requests/s", "failed/s", "p50 ms", "p99 ms", "in flight", "answered")]
-    table = WholeTable("workflow", *numbers)
+    table = StackedTable("workflow", *numbers)
     for name, one in now["workflows"].items():
         times = (_ms(one["p50_ms"]), _ms(one["p99_ms"]))
         failed = Text(f"{one['failed_per_s']:.1f}", style="red" if one["failed_per_s"] else "")
@@ -63,12 +63,12 @@ def _workflows(now: Snapshot) -> WholeTable:
     return table
 
 
-def _programs(now: Snapshot, before: Snapshot | None) -> WholeTable:
+def _programs(now: Snapshot, before: Snapshot | None) -> StackedTable:
     counts = ("warm", "parked", "wanted", "queued", "running", "calls/s")
     numbers = [Column(name, justify="right") for name in counts]
     batches = Column("batch: mean/most", justify="right")
     guesses = Column("guesses: right/wrong/made", justify="right")
-    table = WholeTable("program", "state", *numbers, batches, "T(n) ms", guesses)
+    table = StackedTable("program", "state", *numbers, batches, "T(n) ms", guesses)
     for name, one in now["programs"].items():
         earlier = None if before is None else before["programs"].get(name)
         states = [replica["state"] for replica in one["replicas"]]

@@ -32,13 +32,13 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.errors import InternalError
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.tensor import TensorRef
 from dyorc.terms import Terms
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the previous one was read."""
-_executors: WeakKeyDictionary[Program, Executor] = WeakKeyDictionary()
+_executors: WeakKeyDictionary[Program, ProgramExecutor] = WeakKeyDictionary()
 _loading = threading.RLock()  # a program may run another one while it loads
 
 
@@ -132,10 +132,10 @@ def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
     return BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
 
 
-def _executor(program: Program) -> Executor:
+def _executor(program: Program) -> ProgramExecutor:
     with _loading:
         if program not in _executors:
-            _executors[program] = Executor.load(program)
+            _executors[program] = ProgramExecutor.load(program)
         return _executors[program]
 
 

@@ -10,7 +10,7 @@ from rich.table import Column
 
 from dyorc.errors import PlanError
 from dyorc.planned_module import captured_of_plan, program_of_plan
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from dyorc.offline.planners.crossover.merge import MergedJobs
@@ -53,7 +53,7 @@ def show_merged(path: Path) -> None:
 
     merged = read_merged(path)
     _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")
-    grid = WholeTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
+    grid = StackedTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
     for number, job in enumerate(merged.jobs):
         for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):
             times = [f"{time_s * 1e3:,.4g}" for time_s in (phase.seconds, start * merged.unit_s)]

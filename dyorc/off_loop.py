@@ -16,7 +16,7 @@ INLINE_BYTES = 2**20
 _NUM_THREADS = 2
 
 
-class OffLoop:
+class ThreadOffload:
     """Runs functions on threads, until it is closed.
 
     Args:
@@ -42,11 +42,11 @@ class OffLoop:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await _ended(running)
+            await _wait_uninterrupted(running)
             raise
 
 
-async def _ended(running: "asyncio.Future[T]") -> None:
+async def _wait_uninterrupted(running: "asyncio.Future[T]") -> None:
     """Waits for a thread, however often the caller is cancelled."""
     while not running.done():
         try:

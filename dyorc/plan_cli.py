@@ -26,7 +26,7 @@ from dyorc.plan_printing import (
 )
 from dyorc.planned_module import capture_target, captured_of_plan, module_of, program_of_plan
 from dyorc.server_options import AsJson
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -276,7 +276,7 @@ def fuse(
     candidates = measure_candidates(
         candidates_of(loaded, program, where), _measure(program, model or loaded.target) if measure else None
     )
-    table = WholeTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
+    table = StackedTable("schedule", Column("simulated", justify="right"), Column("measured", justify="right"))
     for candidate in candidates:
         table.add_row(
             candidate.name,

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.errors import PlanError
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from dyorc.offline.cluster import Cluster
@@ -50,7 +50,9 @@ def print_plan(plan: "Plan", simulation: "Simulation | None") -> None:
         proof = "proved" if answers.is_proved else "not proved"
         _console.print(f"  answers: {answers.max_samples} samples at once, or fewer; {proof}")
     _print_meshes(plan)
-    steps = WholeTable("communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right"))
+    steps = StackedTable(
+        "communication", Column("steps", justify="right"), Column("bytes of the largest pieces", justify="right")
+    )
     for communication in summary_of(plan).communications:
         steps.add_row(communication.kind, f"{communication.num_steps:,}", f"{communication.num_bytes:,}")
     _console.print(steps, "")
@@ -82,7 +84,7 @@ def print_proof(program: "TensorProgram", plan: "Plan") -> None:
 
 
 def _print_meshes(plan: "Plan") -> None:
-    table = WholeTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
+    table = StackedTable("mesh", "axes", "ranks", Column("tensors", justify="right"))
     for mesh in plan.meshes.values():
         axes = " x ".join(f"{axis.name} {axis.size}{' (time)' if axis.is_time else ''}" for axis in mesh.axes)
         ranks = f"{mesh.ranks[0]} to {mesh.ranks[-1]}" if len(mesh.ranks) > 8 else ", ".join(map(str, mesh.ranks))
@@ -105,7 +107,7 @@ def print_repeated(plan: "Plan", cluster: "Cluster | None") -> None:
     if not operations:
         return
     columns = ["steps", "of the flops", "of the bytes", *(["ms"] if cluster else [])]
-    table = WholeTable("whole on every rank", *(Column(name, justify="right") for name in columns))
+    table = StackedTable("whole on every rank", *(Column(name, justify="right") for name in columns))
     for operation in fold_operations(operations, _MAX_REPEATED):
         row = [f"{operation.num_steps:,}", f"{operation.flops_share:.2%}", f"{operation.bytes_share:.2%}"]
         table.add_row(operation.op, *row, *([] if operation.seconds is None else [f"{operation.seconds * 1e3:.4g}"]))

@@ -4,7 +4,7 @@ import contextlib
 import socket
 
 
-def bound(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Returns a socket bound to an address.
 
     Args:
@@ -27,7 +27,7 @@ def bound(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     return found
 
 
-def reserved(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int) -> socket.socket:
     """Returns a socket that keeps a port for processes of this user that share it, until it is closed.
 
     It never listens, so no connection ever waits there. While it is bound, it must not have SO_REUSEPORT: another server with
@@ -40,7 +40,7 @@ def reserved(host: str, port: int) -> socket.socket:
     Raises:
         OSError: If the address is not available. The message names it.
     """
-    found = bound(host, port)
+    found = bind(host, port)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return found
@@ -57,5 +57,5 @@ def reserve_all(stack: contextlib.ExitStack, host: str, port: int, grpc_port: in
     Raises:
         OSError: If one is not available.
     """
-    http = port_of(stack.enter_context(reserved(host, port)))
-    return http, None if grpc_port is None else port_of(stack.enter_context(reserved(host, grpc_port)))
+    http = port_of(stack.enter_context(reserve(host, port)))
+    return http, None if grpc_port is None else port_of(stack.enter_context(reserve(host, grpc_port)))

@@ -15,7 +15,7 @@ from rich.table import Column
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -161,7 +161,7 @@ def _show(stages: Counter[str]) -> None:
     if not stages["requests"]:
         _console.print("No request came and ended meanwhile, or none is recorded (`telemetry.records`).")
         return
-    table = WholeTable("stage", Column("ms per request", justify="right"), Column("share", justify="right"))
+    table = StackedTable("stage", Column("ms per request", justify="right"), Column("share", justify="right"))
     for row in _rows(stages):
         table.add_row(*row)
     _console.print(f"{stages['requests']} requests:")

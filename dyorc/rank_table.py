@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.table import Column
 
 from dyorc.offline.plan.show import summary_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 if TYPE_CHECKING:
     from dyorc.offline.plan import Plan
@@ -18,11 +18,11 @@ _MAX_RUNS = 4
 """Of ranks in one row, how many runs are named."""
 
 
-def rank_table(plan: "Plan", simulation: "Simulation | None") -> WholeTable:
+def rank_table(plan: "Plan", simulation: "Simulation | None") -> StackedTable:
     """Returns the table; of a simulated plan, with the times and the memory of each rank."""
     names = ["ranks" if plan.num_ranks > _MAX_ROWS else "rank", "operations", "Gflop", "MB at the start"]
     names += ["peak MB", "computes ms", "communicates ms", "both ms"] if simulation else []
-    table = WholeTable(*(Column(name, justify="right") for name in names))
+    table = StackedTable(*(Column(name, justify="right") for name in names))
     ranks_of: dict[tuple[int | float, ...], list[int]] = {}
     for rank, figures in enumerate(_figures(plan, simulation)):
         ranks_of.setdefault(figures if plan.num_ranks > _MAX_ROWS else (rank, *figures), []).append(rank)

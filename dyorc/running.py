@@ -14,21 +14,21 @@ from dyorc.config import Settings
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import ModelRegistry
-from dyorc.replica.assignment import Source
+from dyorc.replica.assignment import ProgramSource
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.telemetry.tracing.starting import Traces
 
 if TYPE_CHECKING:
-    from dyorc.cells.notes import Notes
+    from dyorc.cells.notes import CrashNotes
     from dyorc.launcher.head_start import HeadStart
-    from dyorc.launcher.libraries import Imports
+    from dyorc.launcher.libraries import UserImports
     from dyorc.orchestrator.linked import MakeFleet
-    from dyorc.transport.network import Network
+    from dyorc.transport.network import NodeNetwork
 
 MACHINE = "local"
 """The name of this machine where there is no other."""
 
-Places = Mapping[Program, Source]
+Places = Mapping[Program, ProgramSource]
 """Programs with the places where replicas find them."""
 
 
@@ -48,7 +48,7 @@ class ServerRuntime:
     orchestrator: Orchestrator
     deploy: Callable[[], Awaitable[None]]
     complaints: Callable[[], Awaitable[Mapping[str, str]]]
-    add: Callable[[Program, Source], Awaitable[None]]
+    add: Callable[[Program, ProgramSource], Awaitable[None]]
     remove: Callable[[Program], Awaitable[None]]
     address: str = ""
 
@@ -58,7 +58,7 @@ async def in_process(
     repertoire: ModelRegistry,
     settings: Settings,
     num_cells: int = 1,
-    notes: "Notes | None" = None,
+    notes: "CrashNotes | None" = None,
     traces: Traces | None = None,
 ) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray.
@@ -81,7 +81,7 @@ async def in_process(
 
 @contextlib.asynccontextmanager
 async def for_gateways(
-    repertoire: ModelRegistry, settings: Settings, network: "Network | None", traces: Traces | None = None
+    repertoire: ModelRegistry, settings: Settings, network: "NodeNetwork | None", traces: Traces | None = None
 ) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray, for gateways in other processes.
 
@@ -104,7 +104,7 @@ async def on_ray(
     repertoire: ModelRegistry,
     places: Places,
     settings: Settings,
-    imports: "Imports",
+    imports: "UserImports",
     start: "HeadStart | None",
     traces: Traces | None = None,
     lead: LeaderTerm | None = None,

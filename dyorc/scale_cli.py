@@ -10,7 +10,7 @@ from rich.table import Column
 
 from dyorc.errors import ConfigurationError
 from dyorc.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 _NUM_SHOWN = 10
 """Last decisions that are shown."""
@@ -34,7 +34,7 @@ def scale(
         raise ConfigurationError(f"{number} and --warm {warm} are two numbers of replicas; give one")
     warm = number if warm is None else warm
     if program is not None and not auto and warm is None and parked is None:
-        raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
+        raise ConfigurationError(f"nothing to change for program {program!r}; pass --warm N, --parked N or --auto")
     if auto and (warm is not None or parked is not None):
         raise ConfigurationError("--auto leaves the numbers to the forecast; leave --warm and --parked out")
     if program is None and (auto or warm is not None or parked is not None):
@@ -51,7 +51,7 @@ def scale(
 
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
-    table = WholeTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
+    table = StackedTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
     for name, one in state["programs"].items():
         wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
         table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])

@@ -9,7 +9,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.offers import ModelKey
 from dyorc.telemetry.record import Origin, Recorder
 from dyorc.terms import Terms
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -26,5 +26,5 @@ class Submission(msgspec.Struct, frozen=True):
     statics: tuple[StaticValue, ...] = ()
     terms: Terms = Terms()
     origin: Origin | None = None
-    body: Body | None = None
+    body: ArenaBody | None = None
     recorder: Recorder | None = None

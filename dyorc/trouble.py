@@ -13,7 +13,7 @@ PAUSE_S = 30.0
 """Between two lines about the same trouble."""
 
 
-class Trouble:
+class LogThrottle:
     """One kind of trouble of one object.
 
     Args:

@@ -16,18 +16,18 @@ _elsewhere_s = 0.0
 """What the setting was when the first came."""
 
 
-def turns_at_most(turn_s: float) -> contextlib.AbstractContextManager[None]:
+def switch_interval_at_most(turn_s: float) -> contextlib.AbstractContextManager[None]:
     """Has threads take turns of this many seconds, or of what is shorter already: whoever waits gets the interpreter sooner."""
-    return _wish(_at_most, turn_s)
+    return _request(_at_most, turn_s)
 
 
-def turns_at_least(turn_s: float) -> contextlib.AbstractContextManager[None]:
+def switch_interval_at_least(turn_s: float) -> contextlib.AbstractContextManager[None]:
     """Has threads take turns of this many seconds, whatever others want: who has the interpreter keeps it that long."""
-    return _wish(_at_least, turn_s)
+    return _request(_at_least, turn_s)
 
 
 @contextlib.contextmanager
-def _wish(wishes: list[float], turn_s: float) -> Generator[None]:
+def _request(wishes: list[float], turn_s: float) -> Generator[None]:
     global _elsewhere_s
     with _lock:
         if not _at_most and not _at_least:

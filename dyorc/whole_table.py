@@ -13,7 +13,7 @@ _UNLIMITED = 10_000
 """The width of what no terminal shows, in columns."""
 
 
-class WholeTable(Table):
+class StackedTable(Table):
     """A table of rich whose cells are never cut. Its first column names the rows and stands in each of the tables.
 
     A pipe or a file gets one table, as wide as it has to be, since programs and other windows read that.
@@ -55,9 +55,9 @@ def _fitting(columns: list[Column], widths: list[int], room: int) -> Iterator[li
     yield group
 
 
-def _table_of(names: Column, columns: list[Column]) -> WholeTable:
+def _table_of(names: Column, columns: list[Column]) -> StackedTable:
     shown = [names, *columns]
-    table = WholeTable(*(Column(column.header, justify=column.justify, overflow="fold") for column in shown))
+    table = StackedTable(*(Column(column.header, justify=column.justify, overflow="fold") for column in shown))
     for cells in zip(*(column.cells for column in shown), strict=True):
         table.add_row(*cells)
     return table

@@ -1,7 +1,8 @@
-"""``python -m loadgen``: measures servers of tensor programs."""
+"""``dyorc load`` and ``python -m loadgen``: measures servers of tensor programs."""
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -86,9 +87,9 @@ app.command("report")(report_command)
 app.command("trace")(trace_command)
 
 
-def main() -> None:
-    """Runs the command."""
+def main(arguments: Sequence[str] | None = None, *, program: str | None = None) -> None:
+    """Runs the command, with the process's arguments and name unless others are given."""
     try:
-        app()
+        app(arguments, prog_name=program)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -7,15 +7,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import TransportConfig
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import TensorRef, blocks_of
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.codec import Frame, Rows
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import BatchReply, BatchRequest, decode, encode
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 NODE, FAR = "here", "there"
 ARENA_BYTES = 4 * 2**20
@@ -30,19 +30,19 @@ def over_the_wire(frames: Sequence[Frame]) -> list[Frame]:
 
 def exchange(
     folder: str, holder_id: str, node: str = NODE, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES
-) -> Exchange:
+) -> TensorExchange:
     """Makes a process's end of the tensor path, to be entered."""
     config = TransportConfig(arena_folder=folder, arena_bytes=arena_bytes, inline_limit_bytes=inline_limit_bytes)
-    return Exchange(holder_id, node, config)
+    return TensorExchange(holder_id, node, config)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPath:
     """Three processes, with only their memory simulated."""
 
-    producer: Exchange
-    orchestrator: Exchange
-    consumer: Exchange
+    producer: TensorExchange
+    orchestrator: TensorExchange
+    consumer: TensorExchange
     tensors: Tensors
     inbox: Inbox
 
@@ -113,11 +113,11 @@ class CopyingTier:
         self._folder = folder
         self.num_fetches = 0
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         """Returns whether a holder is on the other node."""
         return holder.node == FAR
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Copies bytes from the arena's file."""
         self.num_fetches += 1
         view = ArenaView(self._folder, holder.arena)

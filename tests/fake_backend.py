@@ -18,7 +18,7 @@ from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.terms import Terms
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 
 T = TypeVar("T")
 MakeParts: TypeAlias = Callable[[Workflow, Sequence[Array]], AsyncGenerator[list[list[Array]]]]
@@ -30,11 +30,11 @@ class NoRoom:
 
     inline_limit_bytes = 2**62
 
-    def body(self, num_bytes: int, align_at: int) -> Body:
+    def body(self, num_bytes: int, align_at: int) -> ArenaBody:
         """Refuses: nothing asks for it."""
         raise AssertionError(f"{num_bytes} bytes need no room")
 
-    def drop(self, body: Body) -> None:
+    def drop(self, body: ArenaBody) -> None:
         """Does nothing: there is no body."""
         raise AssertionError("there is no body")
 

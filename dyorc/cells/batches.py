@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.cells.results import Results
+from dyorc.cells.results import ProgramResults
 from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.engine.request_trace import Move
 from dyorc.errors import DyOrcError
-from dyorc.replica.executor import BatchError, BatchResult, Executor
+from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
@@ -66,7 +66,7 @@ class LocalBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class BatchOutcome:
     """A batch that ran.
 
     Attributes:
@@ -85,7 +85,7 @@ class Ran:
     overlap_s: float
 
 
-def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
+def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResults) -> BatchOutcome:
     """Runs a batch and copies its results."""
     num_waits, process_s, wall_s, cpu_s = _num_waits(), time.process_time(), time.perf_counter(), time.thread_time()
     result = executor.run(batch.columns, batch.statics, results.reserve, batch.span)
@@ -103,7 +103,7 @@ def run(batch: LocalBatch, executor: Executor, results: Results) -> Ran:
     overlap_s = max(0.0, process_s - wall_s)
     if wall_s > _MAX_UNEXPLAINED * cpu_s:
         wall_s -= min(wall_s - cpu_s, _others_s(_num_waits() - num_waits, wall_s, process_s - cpu_s))
-    return Ran(event, result, wall_s, cpu_s, overlap_s)
+    return BatchOutcome(event, result, wall_s, cpu_s, overlap_s)
 
 
 def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
@@ -126,8 +126,8 @@ def _num_waits() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
-def keep_when_there_is_room(
-    batch: LocalBatch, result: BatchResult, results: Results, wait: Callable[[float], object], max_wait_s: float
+def keep_when_room(
+    batch: LocalBatch, result: BatchResult, results: ProgramResults, wait: Callable[[float], object], max_wait_s: float
 ) -> BatchDone | BatchFailed:
     """Copies the results of a batch for which there was no room, as soon as there is.
 
@@ -152,7 +152,7 @@ def keep_when_there_is_room(
         batch.done()
 
 
-def _kept(batch: LocalBatch, result: BatchResult, results: Results) -> BatchDone | BatchFailed | None:
+def _kept(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> BatchDone | BatchFailed | None:
     """Returns the event of a batch that ran; None if there is no room for its results."""
     started_s = time.perf_counter()
     try:

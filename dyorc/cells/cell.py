@@ -4,16 +4,16 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
-from dyorc.cells.notes import Notes
+from dyorc.cells.notes import CrashNotes
 from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.transport.exchange import Exchange
-from dyorc.transport.network import Network
+from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.network import NodeNetwork
 
 _NODE = "cell"
 _INLINE_LIMIT_BYTES = 2**20
@@ -22,7 +22,7 @@ _INLINE_LIMIT_BYTES = 2**20
 
 @asynccontextmanager
 async def shared_cell(
-    repertoire: ModelRegistry, settings: Settings, node: str, network: Network | None, spans: ProgramSpans | None = None
+    repertoire: ModelRegistry, settings: Settings, node: str, network: NodeNetwork | None, spans: ProgramSpans | None = None
 ) -> AsyncGenerator[Orchestrator]:
     """Runs a cell whose requests come from gateways in other processes while entered: large tensors lie in shared memory.
 
@@ -34,7 +34,7 @@ async def shared_cell(
     Raises:
         TransportError: If no arena can be made, or other machines cannot be let in.
     """
-    tensors = Tensors(Exchange(OWN, node, settings.transport, network))
+    tensors = Tensors(TensorExchange(OWN, node, settings.transport, network))
     status = StatusBoard(repertoire.programs)
     site = CellSite(
         config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)),
@@ -52,7 +52,7 @@ async def cell(
     transport: TransportConfig,
     cells: CellsConfig,
     num_cells: int = 1,
-    notes: Notes | None = None,
+    notes: CrashNotes | None = None,
     spans: ProgramSpans | None = None,
 ) -> AsyncGenerator[Orchestrator]:
     """Runs an orchestrator while entered. No process but this one reads tensors.
@@ -67,7 +67,7 @@ async def cell(
     """
     if transport.inline_limit_bytes is None:
         transport = transport.model_copy(update={"inline_limit_bytes": _INLINE_LIMIT_BYTES})
-    tensors = Tensors(Exchange(OWN, _NODE, transport, is_alone=True))
+    tensors = Tensors(TensorExchange(OWN, _NODE, transport, is_alone=True))
     status = StatusBoard(repertoire.programs)
     num_cores = max(1, len(os.sched_getaffinity(0)) // num_cells)
     site = CellSite(config=cells, node=_NODE, num_cores=num_cores, room_wait_s=transport.arena_wait_s, notes=notes, spans=spans)

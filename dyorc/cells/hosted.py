@@ -9,18 +9,18 @@ from itertools import count
 import numpy as np
 import structlog
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.cells.batches import LocalBatch, Ran, keep_when_there_is_room, run
+from dyorc.cells.batches import BatchOutcome, LocalBatch, keep_when_room, run_batch
 from dyorc.cells.inline_rule import InlineRule
-from dyorc.cells.inputs import Inputs
-from dyorc.cells.loop_watch import LoopWatch
-from dyorc.cells.notes import Notes
+from dyorc.cells.inputs import ProgramInputs
+from dyorc.cells.loop_watch import BatchWatchdog
+from dyorc.cells.notes import CrashNotes
 from dyorc.cells.program_thread import ProgramThread
-from dyorc.cells.results import Results
+from dyorc.cells.results import ProgramResults
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
-from dyorc.orchestrator.tensors import Tensors
-from dyorc.replica.executor import Executor
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.status import StatusBoard
 from dyorc.tensor import blocks_of
 from dyorc.transport.outbox import Outbox
@@ -38,7 +38,7 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class FleetContext:
     """What the programs of a fleet share.
 
     Attributes:
@@ -61,11 +61,11 @@ class Surroundings:
     status: StatusBoard
     post: Callable[[Event], None]
     flush: Callable[[], None]
-    notes: Notes | None = None
-    watch: LoopWatch
+    notes: CrashNotes | None = None
+    watch: BatchWatchdog
 
 
-class Hosted:
+class HostedProgram:
     """Runs the batches of one program, on the event loop or on the program's thread, as `InlineRule` says.
 
     The engine knows a program on a thread as a replica that shares the machine's cores, and one on the loop as a replica on a
@@ -96,18 +96,24 @@ class Hosted:
     _numbers = count(1)
 
     def __init__(
-        self, program: Program, executor: Executor, thread: ProgramThread, surroundings: Surroundings, *, may_move: bool = True
+        self,
+        program: Program,
+        executor: ProgramExecutor,
+        thread: ProgramThread,
+        context: FleetContext,
+        *,
+        may_move: bool = True,
     ) -> None:
         executor.reuse_memory()  # its outputs are copied before the next batch
         self.program = program.name
         self._executor = executor
         self.thread = thread
-        tensors = surroundings.tensors
-        self.inputs = Inputs(tensors)
-        self._results = Results(surroundings.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
-        self._around = surroundings
+        tensors = context.tensors
+        self.inputs = ProgramInputs(tensors)
+        self._results = ProgramResults(context.node, Outbox(tensors.exchange.arena, tensors.inline_limit_bytes))
+        self._context = context
         may_move = may_move and program.options.thread == "auto" and program.options.is_repeatable
-        self._rule = InlineRule(surroundings.inline_limit_s, can_stretch=surroundings.num_cores > 0, may_move=may_move)
+        self._rule = InlineRule(context.inline_limit_s, can_stretch=context.num_cores > 0, may_move=may_move)
         self.replica_id = ""
         self.is_inline = False
         self._is_known_inline = False
@@ -127,35 +133,35 @@ class Hosted:
 
     def join(self) -> None:
         """Announces the program, under a new name."""
-        old, status = self.replica_id, self._around.status
+        old, status = self.replica_id, self._context.status
         self.replica_id = f"{self.program}-in-process-{next(self._numbers)}"
         status.joined(self.program, self.replica_id, os.getpid())
         if old:
             _log.info("program_moved", program=self.program, is_inline=self._is_known_inline)
             status.left(old)
-            self._around.post(ReplicaLeft(old, "it moves between the event loop and its thread"))
+            self._context.post(ReplicaLeft(old, "it moves between the event loop and its thread"))
         else:
-            _log.info("replica_joined", program=self.program, replica=self.replica_id, pid=os.getpid(), node=self._around.node)
+            _log.info("replica_joined", program=self.program, replica=self.replica_id, pid=os.getpid(), node=self._context.node)
         self.join_again()
 
     def join_again(self) -> None:
         """Announces the program under the name it has."""
-        node, num_cores = self._around.node, self._around.num_cores
+        node, num_cores = self._context.node, self._context.num_cores
         if self._is_known_inline:
             node, num_cores = node + LOOP, 1
-        self._around.post(ReplicaJoined(self.replica_id, self.program, node, num_cores))
+        self._context.post(ReplicaJoined(self.replica_id, self.program, node, num_cores))
 
     def drop(self) -> None:
         """Nothing runs, and nothing will: ends the thread, and lets go of the program."""
         self.thread.stop()
         self.inputs.close()
-        self._around.status.left(self.replica_id)
+        self._context.status.left(self.replica_id)
 
     def give_up(self) -> None:
         """A batch hangs: tells nothing any more, and lets the thread end if it can."""
         self.thread.give_up()
         self.inputs.close()
-        self._around.status.left(self.replica_id)
+        self._context.status.left(self.replica_id)
 
     # Batches
 
@@ -174,14 +180,14 @@ class Hosted:
         else:
             self._at_thread(batch, lambda: self._run_to_the_end(batch))
 
-    def _run(self, batch: LocalBatch) -> Ran:
+    def _run(self, batch: LocalBatch) -> BatchOutcome:
         """Runs a batch, here. What may end this process is noted while it runs."""
-        notes = self._around.notes
+        notes = self._context.notes
         if notes is None or not batch.inputs:
-            return run(batch, self._executor, self._results)
+            return run_batch(batch, self._executor, self._results)
         notes.begin(self.program, batch.inputs, is_suspect=batch.is_suspect)
         try:
-            return run(batch, self._executor, self._results)
+            return run_batch(batch, self._executor, self._results)
         finally:
             notes.end(self.program)
 
@@ -192,7 +198,7 @@ class Hosted:
         self._settle()
 
     def _run_inline(self, batch: LocalBatch, run_again: Callable[[], None]) -> None:
-        watch = self._around.watch
+        watch = self._context.watch
         watch.begin()
         try:
             ran = self.thread.run_here(partial(self._run, batch))
@@ -218,7 +224,7 @@ class Hosted:
         else:
             self._end(batch, ran.event)
 
-    def _give_to_thread(self, batch: LocalBatch, ran: Ran, reason: str = "") -> None:
+    def _give_to_thread(self, batch: LocalBatch, ran: BatchOutcome, reason: str = "") -> None:
         """Prepares for running a batch again, on the thread: what came of it on the loop is not used.
 
         Args:
@@ -246,20 +252,20 @@ class Hosted:
         if on_loop is not None and not _is_alike(on_loop, _arrays_of(event)):
             self._reasons[batch_id] = "its results on the event loop were others"
 
-    def _at_thread(self, batch: LocalBatch, job: Callable[[], tuple[Ran, BatchDone | BatchFailed]]) -> None:
+    def _at_thread(self, batch: LocalBatch, job: Callable[[], tuple[BatchOutcome, BatchDone | BatchFailed]]) -> None:
         self._num_at_thread += 1
         self.thread.submit(job, partial(self._came_back, batch))
 
-    def _run_to_the_end(self, batch: LocalBatch) -> tuple[Ran, BatchDone | BatchFailed]:
+    def _run_to_the_end(self, batch: LocalBatch) -> tuple[BatchOutcome, BatchDone | BatchFailed]:
         ran = self._run(batch)
         return self._keep(batch, ran) if ran.event is None else (ran, ran.event)
 
-    def _keep(self, batch: LocalBatch, ran: Ran) -> tuple[Ran, BatchDone | BatchFailed]:
+    def _keep(self, batch: LocalBatch, ran: BatchOutcome) -> tuple[BatchOutcome, BatchDone | BatchFailed]:
         assert ran.result is not None
-        wait, wait_s = self._around.wait_for_room, self._around.room_wait_s
-        return ran, keep_when_there_is_room(batch, ran.result, self._results, wait, wait_s)
+        wait, wait_s = self._context.wait_for_room, self._context.room_wait_s
+        return ran, keep_when_room(batch, ran.result, self._results, wait, wait_s)
 
-    def _came_back(self, batch: LocalBatch, ended: tuple[Ran, BatchDone | BatchFailed]) -> None:
+    def _came_back(self, batch: LocalBatch, ended: tuple[BatchOutcome, BatchDone | BatchFailed]) -> None:
         ran, event = ended
         self._num_at_thread -= 1
         self.num_on_thread += 1
@@ -272,13 +278,13 @@ class Hosted:
         if not self._rule.is_inline:
             self._rule.observe(batch.num_calls, ran.wall_s, ran.cpu_s, ran.overlap_s)
         self._end(batch, event)
-        self._around.flush()
+        self._context.flush()
 
     def _end(self, batch: LocalBatch, event: BatchDone | BatchFailed) -> None:
         """Reports a batch, unless an input was taken away while it was read: then its results are worthless."""
         lost = batch.lost
         if batch.stored and batch.inbox is None:
-            lost = self._around.tensors.lost_of(batch.stored)
+            lost = self._context.tensors.lost_of(batch.stored)
         if not lost:
             self.report(event)
             return
@@ -287,7 +293,7 @@ class Hosted:
         self.report(TensorsLost(batch.replica_id, batch.batch_id, lost))
 
     def _free(self, event: BatchDone) -> None:
-        self._around.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
+        self._context.tensors.free(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _settle(self) -> None:
         """Tells the engine what it may know now, and moves if it is time."""
@@ -298,7 +304,7 @@ class Hosted:
         if is_moving and self._num_held:
             return
         for event in self._withheld:
-            self._around.post(event)
+            self._context.post(event)
         self._withheld.clear()
         if is_moving:
             self._is_known_inline = self._rule.is_inline

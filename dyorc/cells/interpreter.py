@@ -4,13 +4,13 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from dyorc.turns import turns_at_most
+from dyorc.turns import switch_interval_at_most
 
 _NUM_THREADS = "DYORC_NUM_THREADS"
 
 
 @contextmanager
-def shared_with_programs(switch_interval_s: float) -> Generator[None]:
+def interpreter_settings(switch_interval_s: float) -> Generator[None]:
     """Lets the loop interrupt programs that compute in Python soon, and keeps torch from starting threads for each of them.
 
     If the environment says how many threads programs use, that holds. At the end, everything is as before.
@@ -19,7 +19,7 @@ def shared_with_programs(switch_interval_s: float) -> Generator[None]:
     if is_ours:
         os.environ[_NUM_THREADS] = "1"
     try:
-        with turns_at_most(switch_interval_s):
+        with switch_interval_at_most(switch_interval_s):
             yield
     finally:
         if is_ours:

@@ -10,20 +10,20 @@ from functools import partial
 
 import structlog
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
-from dyorc.cells.hosted import Hosted, Surroundings
-from dyorc.cells.interpreter import shared_with_programs
-from dyorc.cells.loop_watch import LoopWatch
-from dyorc.cells.notes import Notes
+from dyorc.cells.hosted import FleetContext, HostedProgram
+from dyorc.cells.interpreter import interpreter_settings
+from dyorc.cells.loop_watch import BatchWatchdog
+from dyorc.cells.notes import CrashNotes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
-from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.tensors import Tensors
-from dyorc.replica.executor import Executor
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.scaling.model import LeadTimes
@@ -32,7 +32,7 @@ from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.moves import Moves
+from dyorc.transport.moves import InputMoves
 from dyorc.user_code import has_thread_settings, keep_ours
 
 _log = structlog.get_logger("dyorc.cells")
@@ -60,7 +60,7 @@ class CellSite:
     num_cores: int
     is_alone: bool = True
     room_wait_s: float = 0.0
-    notes: Notes | None = None
+    notes: CrashNotes | None = None
     spans: ProgramSpans | None = None
 
 
@@ -75,7 +75,7 @@ class LocalFleet:
         DefinitionError: If a program has a plan.
     """
 
-    _around: Surroundings
+    _context: FleetContext
 
     def __init__(self, programs: Sequence[Program], site: CellSite, tensors: Tensors, status: StatusBoard) -> None:
         for program in programs:
@@ -84,8 +84,8 @@ class LocalFleet:
         self._site = site
         self._tensors = tensors
         self._status = status
-        self._hosted: dict[str, Hosted] = {}
-        self._due: list[tuple[Hosted, LocalBatch, Callable[[], None]]] = []
+        self._hosted: dict[str, HostedProgram] = {}
+        self._due: list[tuple[HostedProgram, LocalBatch, Callable[[], None]]] = []
         self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,13 +96,13 @@ class LocalFleet:
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
         """Loads the programs; some may be loading still while this is entered."""
-        watch = LoopWatch()
-        self._around = Surroundings(
+        watch = BatchWatchdog()
+        self._context = FleetContext(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
             room_wait_s=self._site.room_wait_s, wait_for_room=self._wait_for_room, tensors=self._tensors, status=self._status,
             post=post, flush=flush, notes=self._site.notes, watch=watch,
         )  # fmt: skip
-        with watch, shared_with_programs(self._site.config.switch_interval_s):
+        with watch, interpreter_settings(self._site.config.switch_interval_s):
             for program in self._programs.values():
                 self._begin(program)
             try:
@@ -197,23 +197,25 @@ class LocalFleet:
         executor, load_s, has_settings = loaded
         keep_ours()
         executor.trace_by(self._site.spans)
-        hosted = self._hosted[name] = Hosted(program, executor, thread, self._surroundings(program), may_move=not has_settings)
+        hosted = self._hosted[name] = HostedProgram(
+            program, executor, thread, self._context_of(program), may_move=not has_settings
+        )
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
-        self._around.flush()
+        self._context.flush()
         return True
 
-    def _surroundings(self, program: Program) -> Surroundings:
+    def _context_of(self, program: Program) -> FleetContext:
         """Returns what a program shares with the others: no cores if it waits for a device of its own."""
         has_device = bool(program.options.ray_actor_options.get("num_gpus"))
-        return replace(self._around, num_cores=0) if has_device else self._around
+        return replace(self._context, num_cores=0) if has_device else self._context
 
     def _failed(self, error: ProgramLoadError) -> None:
         reason = f"{error.error_type}: {error.message}"
         _log.warning("program_load_failed", program=error.program, error=reason)
         self._status.load_failed(error.program, reason)
-        self._around.post(LoadFailed(error.program, error.error_type, error.message, error.remote_traceback))
-        self._around.flush()
+        self._context.post(LoadFailed(error.program, error.error_type, error.message, error.remote_traceback))
+        self._context.flush()
 
     # What the engine wants
 
@@ -231,24 +233,24 @@ class LocalFleet:
         else:
             self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
 
-    async def _fetch(self, hosted: Hosted, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
+    async def _fetch(self, hosted: HostedProgram, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Brings inputs in from other nodes."""
         flat = [tensor for operands in action.operands for tensor in operands]
-        moves = Moves()
+        moves = InputMoves()
         fetching = self._tensors.fetch(flat, moves)
         await asyncio.wait([fetching])
         num_inputs = len(action.operands[0])
         self._run(hosted, action, stored, lambda: ([fetching.result()[at::num_inputs] for at in range(num_inputs)], None), moves)
         self.end_turn()
-        self._around.flush()
+        self._context.flush()
 
     def _run(
         self,
-        hosted: Hosted,
+        hosted: HostedProgram,
         action: DispatchBatch,
         stored: Sequence[TensorRef],
         gather: Callable[[], tuple[Sequence[Rows], Inbox | None]],
-        fetched: Moves | None = None,
+        fetched: InputMoves | None = None,
     ) -> None:
         started_s = time.perf_counter()
         try:
@@ -326,7 +328,7 @@ class LocalFleet:
             hosted.give_up()
             self._start_loading(self._programs[hosted.program])
 
-    def _take_out(self, replica_id: str) -> Hosted | None:
+    def _take_out(self, replica_id: str) -> HostedProgram | None:
         """Forgets a loaded program, and returns it; None if it has another name by now."""
         for name, hosted in self._hosted.items():
             if hosted.replica_id == replica_id:
@@ -365,7 +367,7 @@ def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 
-def _load(program: Program) -> tuple[Executor, float, bool] | ProgramLoadError:
+def _load(program: Program) -> tuple[ProgramExecutor, float, bool] | ProgramLoadError:
     """Returns a loaded program, how long that took in seconds, and whether it has settings for its thread."""
     started_s = time.monotonic()
     try:

@@ -40,7 +40,7 @@ class BatchInterrupted(BaseException):
     """Raised in a program that holds the event loop up. No `Exception`, so that a program's own code lets it through."""
 
 
-class LoopWatch:
+class BatchWatchdog:
     """Watches the batches on one event loop. Enter it in the loop's thread; in any but the main thread, it does nothing."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Notes(Protocol):
+class CrashNotes(Protocol):
     """Survives this process. Any thread, one batch of a program at a time."""
 
     def begin(self, program: str, inputs: Sequence[bytes], *, is_suspect: bool) -> None:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-class Interrupted(BaseException):
+class ThreadInterrupted(BaseException):
     """Raised in a thread that is given up. No `Exception`, so that a program's own code lets it through."""
 
 
@@ -75,12 +75,12 @@ class ProgramThread:
         """Stops it, and interrupts its job. Code inside a C function is interrupted when that returns, if ever."""
         self.stop()
         if self._thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Interrupted))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(ThreadInterrupted))
 
     def _main(self) -> None:
         try:
             self._work()
-        except (Interrupted, RuntimeError):
+        except (ThreadInterrupted, RuntimeError):
             if not self._is_over:  # else it was interrupted, or the loop has been closed meanwhile
                 raise
 

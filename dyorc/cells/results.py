@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dyorc.answering.tensor_exchange import OWN, stored_refs
 from dyorc.arrays import Array, dtype_of
 from dyorc.authoring.array_memory import Reserve
-from dyorc.orchestrator.tensors import OWN, stored_refs
 from dyorc.tensor import TensorRef
 from dyorc.transport.codec import Rows, StoredColumn, each_row
 from dyorc.transport.outbox import Outbox
@@ -19,7 +19,7 @@ _SHARED_BYTES = 4096
 """Up to this size, the tensors of a batch share one copy; then one that is kept keeps them all."""
 
 
-class Results:
+class ProgramResults:
     """Makes references to the results of one program. Any thread, one at a time.
 
     Args:

@@ -27,7 +27,7 @@ from dyorc.offers import ModelKey
 from dyorc.repertoire import ModelRegistry, ServedModel
 from dyorc.running import ServerRuntime
 from dyorc.status import ProgramState
-from dyorc.turns import turns_at_most
+from dyorc.turns import switch_interval_at_most
 
 _log = structlog.get_logger("dyorc.deploying")
 
@@ -157,7 +157,7 @@ class LoadedVersions:
             raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {'; '.join(waiting)}") from None
 
     def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
-        with turns_at_most(_TURN_S):
+        with switch_interval_at_most(_TURN_S):
             try:
                 found, importer = load(bundle, self._overrides)
             except DyOrcError as error:

@@ -17,7 +17,7 @@ from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.deploying.state import Version
 from dyorc.offers import FIRST_VERSION, ModelKey
 from dyorc.repertoire import ServedModel
-from dyorc.replica.assignment import Source
+from dyorc.replica.assignment import ProgramSource
 from dyorc.user_code import import_outside_of_loop, start_folder
 
 
@@ -72,10 +72,10 @@ class LoadedVersion:
         first, *others = self.parts
         return [replace(first, share=share), *others]
 
-    def source(self, program: Program) -> Source:
+    def source(self, program: Program) -> ProgramSource:
         """Returns where the replicas of one of its programs find it."""
         own = next(own for own, one in self.programs.items() if one is program)
-        return Source(
+        return ProgramSource(
             folder=start_folder(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
             served_as=program.name, code=self.codes[own],
         )  # fmt: skip

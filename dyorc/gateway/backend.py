@@ -13,7 +13,7 @@ from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 
 T = TypeVar("T")
 Started: TypeAlias = Callable[[asyncio.Future[Any]], None]
@@ -28,7 +28,7 @@ class BodyMemory(Protocol):
 
     inline_limit_bytes: int
 
-    def body(self, num_bytes: int, align_at: int) -> Body:
+    def body(self, num_bytes: int, align_at: int) -> ArenaBody:
         """Returns room for a request's body, placed so that its byte number `align_at` is aligned.
 
         Raises:
@@ -37,7 +37,7 @@ class BodyMemory(Protocol):
         """
         ...
 
-    def drop(self, body: Body) -> None:
+    def drop(self, body: ArenaBody) -> None:
         """Frees a body that holds no input; others are freed by the component that runs the request."""
         ...
 

@@ -26,7 +26,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.graph import WINDOW_S, Graphs
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.series import History, Span
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -177,7 +177,7 @@ class Live:
         return None if self._is_over else self._latest
 
     async def _tell_forever(self) -> None:
-        failing = Trouble(_log, "snapshot_failed", is_error=True)
+        failing = LogThrottle(_log, "snapshot_failed", is_error=True)
         while True:
             try:
                 await self._take()
@@ -237,7 +237,7 @@ class Live:
         return {"learned": self.graphs.of(workflow).as_values(), "requests_per_s": rate}
 
     async def _sample_forever(self) -> None:
-        failing = Trouble(_log, "sample_failed", is_error=True)
+        failing = LogThrottle(_log, "sample_failed", is_error=True)
         while True:
             await asyncio.sleep(self._until_next(0.0))
             try:

@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.errors import PayloadTooLargeError
 from dyorc.gateway.backend import BodyMemory
 from dyorc.gateway.client_memory import ClientMemory, Span
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 from dyorc.transport.outbox import offsets_of
 
 
@@ -33,7 +33,7 @@ class RequestMemory:
         self._clients = clients
         self._max_bytes = max_bytes
         self._spans: list[Span] = []
-        self.body: Body | None = None
+        self.body: ArenaBody | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -27,12 +27,12 @@ from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.siblings import NoPeers, Siblings
 from dyorc.gateway.tenants import Tenant
 from dyorc.gateway.whole import Whole
-from dyorc.off_loop import OffLoop
+from dyorc.off_loop import ThreadOffload
 from dyorc.receiver import Receiver
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin
 from dyorc.terms import Terms
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class InferenceService:
         self.siblings = siblings or NoPeers()
         self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
-        self.off_loop = OffLoop("dyorc-requests")
+        self.off_loop = ThreadOffload("dyorc-requests")
         self.origins = origins or Origins()
         self._recorder = self.origins.recorder
         self.whole = Whole(backend, self.clients, self.siblings, self.catalog.tallies)
@@ -162,7 +162,7 @@ class InferenceService:
         *,
         timeout_s: float | None,
         origin: Origin | None,
-        body: Body | None,
+        body: ArenaBody | None,
     ) -> int:
         """Runs a request of a model that does not stream, for a receiver; `Backend.submit` says how.
 

@@ -8,7 +8,7 @@ import structlog
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -34,7 +34,7 @@ class Tls:
     def __init__(self, config: GatewayConfig) -> None:
         self._certificate_file = config.tls_certificate_file
         self._key_file = config.tls_key_file
-        self._broken = Trouble(_log, "tls_certificate_broken", is_error=True)
+        self._broken = LogThrottle(_log, "tls_certificate_broken", is_error=True)
         self._state = self._look()
         self.context = self._load(_new_context())
         if config.tls_client_roots_file:

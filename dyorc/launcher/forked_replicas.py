@@ -9,10 +9,10 @@ import structlog
 
 from dyorc.authoring.program import Program
 from dyorc.errors import TransportError
-from dyorc.launcher.plans import Plans
+from dyorc.launcher.plans import ReplicaSpecs
 from dyorc.replica.assignment import Uplink
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import Holder
+from dyorc.replica.holder import ReplicaHandle
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -40,12 +40,14 @@ class ForkedReplicas:
         clock: Returns the time in seconds.
     """
 
-    def __init__(self, client: ForkClient, plans: Plans, graceful_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: ForkClient, plans: ReplicaSpecs, graceful_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._plans = plans
         self._graceful_s = graceful_s
         self._clock = clock
-        self._held: dict[Holder, _Held] = {}
+        self._held: dict[ReplicaHandle, _Held] = {}
         self._complete_since_s: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_replaced = 0
@@ -98,7 +100,7 @@ class ForkedReplicas:
             if now_s - since_s >= _ADOPTION_TIMEOUT_S:
                 self._let_go(holder)
 
-    def _held_of(self, program: str) -> list[Holder]:
+    def _held_of(self, program: str) -> list[ReplicaHandle]:
         return [holder for holder, held in self._held.items() if held.program == program]
 
     async def close(self) -> None:
@@ -114,15 +116,15 @@ class ForkedReplicas:
         # One that has begun to end hears nobody any more; the fork server ends after it, and kills it if it takes too long.
         self._client.close(self._graceful_s + _FORK_SERVER_END_S)
 
-    def _hold(self, program: str, holder: Holder, replace: Callable[[], None]) -> None:
+    def _hold(self, program: str, holder: ReplicaHandle, replace: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self._held[holder] = _Held(program, self._clock())
         holder.line.connection.setblocking(False)
         loop.add_reader(holder.line.fileno(), self._hear, holder, replace)
 
-    def _hear(self, holder: Holder, replace: Callable[[], None]) -> None:
+    def _hear(self, holder: ReplicaHandle, replace: Callable[[], None]) -> None:
         """Lets go of a process that a Serve replica has adopted, or that cannot load its program; replaces one that has died."""
-        messages = holder.line.take_in()
+        messages = holder.line.receive_ready()
         if messages is None:
             self._let_go(holder)
             replace()
@@ -140,7 +142,7 @@ class ForkedReplicas:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _let_go(self, holder: Holder) -> None:
+    def _let_go(self, holder: ReplicaHandle) -> None:
         if holder in self._held:
             del self._held[holder]
             asyncio.get_running_loop().remove_reader(holder.line.fileno())

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.launcher.ray_home import RayHome
-from dyorc.replica.assignment import ForkPlace
+from dyorc.replica.assignment import ForkServerSpec
 from dyorc.replica.fork_client import ForkClient
 
 
@@ -26,7 +26,7 @@ class HeadStart:
 
     def __enter__(self) -> Self:
         self.home.__enter__()
-        self.place = ForkPlace(folder=f"{self.home.folder}/forks", home=self.home.folder)
+        self.place = ForkServerSpec(folder=f"{self.home.folder}/forks", home=self.home.folder)
         self.forks = ForkClient(self.place)
         try:
             self.forks.open()

@@ -13,7 +13,7 @@ import structlog
 
 from dyorc.authoring.planned import head_of
 from dyorc.authoring.program import Program
-from dyorc.replica.assignment import Source, Uplink
+from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.version import version
 
 _log = structlog.get_logger("dyorc.launcher")
@@ -22,7 +22,7 @@ _PLAN_CHARACTERS = 16
 _ENDING = "STOPPING"
 
 
-class Lasting:
+class PersistentApplications:
     """The applications of a group.
 
     Args:
@@ -43,7 +43,7 @@ class Lasting:
         """Returns the name of a program's application."""
         return f"{self._prefix}{program}"
 
-    def plan(self, program: Program, source: Source) -> str:
+    def plan(self, program: Program, source: ProgramSource) -> str:
         """Returns what stands for a program's replicas."""
         options = sorted(program.options.ray_actor_options.items())
         code = source.code or repr((source.target, self._code))  # versions that share a program may have other targets

@@ -13,7 +13,7 @@ _APART = ("dyorc", "numpy", "ray", "torch")
 
 
 @dataclass(frozen=True, slots=True)
-class Imports:
+class UserImports:
     """What the user's modules have imported.
 
     Attributes:
@@ -27,7 +27,7 @@ class Imports:
     code: str = ""
 
     @classmethod
-    def since(cls, before: Collection[str], targets: Sequence[str]) -> "Imports":
+    def since(cls, before: Collection[str], targets: Sequence[str]) -> "UserImports":
         """Returns what has been imported.
 
         Args:

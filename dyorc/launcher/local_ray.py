@@ -15,12 +15,12 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.launcher.forked_replicas import ForkedReplicas
 from dyorc.launcher.head_start import HeadStart
-from dyorc.launcher.libraries import Imports
-from dyorc.launcher.plans import Plans, libraries_of_plans
+from dyorc.launcher.libraries import UserImports
+from dyorc.launcher.plans import ReplicaSpecs, libraries_of_plans
 from dyorc.launcher.processes import end_children_with, end_replica_process
 from dyorc.launcher.serve_replicas import ServeReplicas
-from dyorc.launcher.starting import start
-from dyorc.replica.assignment import Source, Uplink
+from dyorc.launcher.starting import start_with_retry
+from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
@@ -47,8 +47,8 @@ class LocalRay:
     def __init__(
         self,
         start: HeadStart,
-        imports: Imports,
-        programs: Mapping[Program, Source],
+        imports: UserImports,
+        programs: Mapping[Program, ProgramSource],
         settings: Settings,
         spans: Destination | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class LocalRay:
         self._deployment = deployment
         self._arena_folder = settings.transport.arena_folder
         self.network = None
-        self._plans = Plans(programs, deployment, start.place, NODE, settings.link.kill_after_s)
+        self._plans = ReplicaSpecs(programs, deployment, start.place, NODE, settings.link.kill_after_s)
         self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
         uplink = Uplink(
             address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs, spans=spans
@@ -84,8 +84,8 @@ class LocalRay:
         """
         await self.replicas.prepare_all(address)
         # Two steps: if the server is stopped meanwhile, it waits for one of them only.
-        await start("Ray", self._start, self._take_back)
-        await start("Ray Serve", self._start_serve, lambda: None)
+        await start_with_retry("Ray", self._start, self._take_back)
+        await start_with_retry("Ray Serve", self._start_serve, lambda: None)
         await self.replicas.deploy()
         _log.info("replicas_handed_over", programs=len(self._plans.programs))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
-from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 
 _MAX_UNANSWERED = 3
 """So many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
@@ -22,7 +22,7 @@ _OF_EACH = ("num_cpus", "num_gpus", "memory")
 """Options of Ray of which a group takes as much for each of its processes."""
 
 
-class Plans:
+class ReplicaSpecs:
     """Plans for the replicas of all programs.
 
     Args:
@@ -38,9 +38,9 @@ class Plans:
 
     def __init__(
         self,
-        programs: Mapping[Program, Source],
+        programs: Mapping[Program, ProgramSource],
         config: DeploymentConfig,
-        place: ForkPlace,
+        place: ForkServerSpec,
         node: str | None,
         stopped_timeout_s: float,
     ) -> None:
@@ -52,7 +52,7 @@ class Plans:
         self._node = node
         self._stopped_timeout_s = stopped_timeout_s
 
-    def source(self, program: Program) -> Source:
+    def source(self, program: Program) -> ProgramSource:
         """Returns where a program is found."""
         return replace(self.programs[program], overrides=program.overrides)
 
@@ -73,12 +73,12 @@ class Plans:
         """Returns whether a replica is the same wherever Ray puts it on this machine, so that it can be forked before that."""
         return self._node is not None and set(program.options.ray_actor_options) <= {"num_cpus"}
 
-    def assignment(self, program: Program, uplink: Uplink) -> Assignment:
+    def assignment(self, program: Program, uplink: Uplink) -> ReplicaAssignment:
         """Returns what a replica on this machine is told. Only for programs that are known."""
         identity = Identity(
             replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=os.cpu_count() or 0
         )
-        return Assignment(
+        return ReplicaAssignment(
             source=self.source(program), identity=identity, uplink=uplink, num_threads=self._num_threads(program),
             graceful_s=self._config.graceful_shutdown_timeout_s, environment=self._environment(program),
         )  # fmt: skip
@@ -93,15 +93,15 @@ class Plans:
         Args:
             num_devices: Of the whole cluster.
         """
-        options = _of_all_processes(program)
-        if not _takes_turns(program):
+        options = _reserved_options(program)
+        if not _shares_device(program):
             return options
         free = num_devices - sum(
             one.options.num_gpus * one.options.num_processes * max(one.options.bounds.max_replicas, 1)
             for one in self.programs
-            if not _takes_turns(one)
+            if not _shares_device(one)
         )
-        num_sharing = sum(one.options.bounds.max_replicas for one in self.programs if _takes_turns(one))
+        num_sharing = sum(one.options.bounds.max_replicas for one in self.programs if _shares_device(one))
         if free <= 0:
             return options
         part = 1 / math.ceil(num_sharing / int(free)) if free >= 1 else free / num_sharing
@@ -129,7 +129,7 @@ class Plans:
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
         return max(1, int(program.options.num_cpus * share))
 
-    def _place_of(self, program: Program) -> ForkPlace:
+    def _place_of(self, program: Program) -> ForkServerSpec:
         """Returns the fork server for a program; programs with an environment of their own need their own."""
         environment = program.options.ray_actor_options.get("runtime_env")
         if not environment:
@@ -143,11 +143,11 @@ def libraries_of_plans(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def check_plan(program: Program) -> None:
-    """Refuses a program that cannot be served by its plan. See `Plans`."""
+    """Refuses a program that cannot be served by its plan. See `ReplicaSpecs`."""
     program.options.check_plan(f"program {program.name!r}")
 
 
-def _takes_turns(program: Program) -> bool:
+def _shares_device(program: Program) -> bool:
     """Returns whether a program can share a device with others by turns."""
     return program.options.bounds.min_warm == 0 and 0 < program.options.num_gpus <= 1 and program.options.plan is None
 
@@ -157,7 +157,7 @@ def _num_cpus(program: Program) -> float:
     return program.options.num_cpus * program.options.num_processes
 
 
-def _of_all_processes(program: Program) -> Mapping[str, Any]:
+def _reserved_options(program: Program) -> Mapping[str, Any]:
     """Returns what Ray reserves for a replica: for all processes of a group on one node, since one actor keeps them."""
     options, num = program.options.ray_actor_options, program.options.num_processes
     if num == 1:

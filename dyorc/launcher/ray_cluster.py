@@ -14,20 +14,20 @@ from typing import Self
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError, DefinitionError
-from dyorc.launcher.lasting import Lasting
-from dyorc.launcher.libraries import Imports
-from dyorc.launcher.plans import Plans, libraries_of_plans
+from dyorc.launcher.lasting import PersistentApplications
+from dyorc.launcher.libraries import UserImports
+from dyorc.launcher.plans import ReplicaSpecs, libraries_of_plans
 from dyorc.launcher.processes import end_replica_process
 from dyorc.launcher.ray_connection import connect, disconnect
 from dyorc.launcher.serve_replicas import ServeReplicas
-from dyorc.launcher.starting import start
+from dyorc.launcher.starting import start_with_retry
 from dyorc.leadership.leader import LeaderTerm
-from dyorc.replica.assignment import ForkPlace, Group, Source, Uplink
+from dyorc.replica.assignment import ForkServerSpec, OrchestratorGroup, ProgramSource, Uplink
 from dyorc.store.sqlite import default_path
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.keys_file import read_keys
-from dyorc.transport.network import Network, Secrets
+from dyorc.transport.network import ClusterSecrets, NodeNetwork
 
 
 class RayCluster:
@@ -46,8 +46,8 @@ class RayCluster:
 
     def __init__(
         self,
-        imports: Imports,
-        programs: Mapping[Program, Source],
+        imports: UserImports,
+        programs: Mapping[Program, ProgramSource],
         settings: Settings,
         spans: Destination | None = None,
         lead: LeaderTerm | None = None,
@@ -57,21 +57,21 @@ class RayCluster:
             raise DefinitionError("replicas on a Ray cluster need to find this machine: set DYORC_LINK__HOST to its address")
         self._settings = settings
         self._is_lasting = lead is not None
-        self.network = Network(host=link.host, secrets=_keys(settings, is_needed=self._is_lasting))
+        self.network = NodeNetwork(host=link.host, secrets=_keys(settings, is_needed=self._is_lasting))
         name = secrets.token_hex(4) if lead is None else lead.group
-        place = ForkPlace(folder=f"dyorc-forks-{name}", modules=(*imports.libraries, *libraries_of_plans(programs)))
-        plans = Plans(programs, deployment, place, None, link.kill_after_s)
+        place = ForkServerSpec(folder=f"dyorc-forks-{name}", modules=(*imports.libraries, *libraries_of_plans(programs)))
+        plans = ReplicaSpecs(programs, deployment, place, None, link.kill_after_s)
         uplink = Uplink(
             address="", link=link, transport=settings.transport, logs=settings.telemetry.logs, secrets=self.network.secrets,
-            spans=spans, group=None if lead is None else Group(name=lead.group, store=settings.store or f"sqlite://{default_path()}"),
+            spans=spans, group=None if lead is None else OrchestratorGroup(name=lead.group, store=settings.store or f"sqlite://{default_path()}"),
         )  # fmt: skip
-        lasting = None if lead is None else Lasting(lead.group, imports.code, uplink)
+        lasting = None if lead is None else PersistentApplications(lead.group, imports.code, uplink)
         self.replicas = ServeReplicas(plans, deployment, uplink, lasting=lasting)
 
     async def __aenter__(self) -> Self:
         try:
             what = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
-            await start(what, lambda: connect(self._settings), disconnect, max_attempts=1)
+            await start_with_retry(what, lambda: connect(self._settings), disconnect, max_attempts=1)
         except BaseException:
             await asyncio.to_thread(disconnect)
             raise
@@ -118,7 +118,7 @@ class RayCluster:
             end_replica_process(pid)
 
 
-def _keys(settings: Settings, *, is_needed: bool) -> Secrets:
+def _keys(settings: Settings, *, is_needed: bool) -> ClusterSecrets:
     """Returns the cluster's keys: replicas that were there before know only those."""
     if settings.cluster.keys_file:
         return read_keys(settings.cluster.keys_file)
@@ -127,4 +127,4 @@ def _keys(settings: Settings, *, is_needed: bool) -> Secrets:
             "replicas on a Ray cluster outlive their orchestrator, and need the same keys as the next one: make a file by "
             "`dyorc cluster-keys FILE`, and set cluster.keys_file to it"
         )
-    return Secrets.generate()
+    return ClusterSecrets.generate()

@@ -16,11 +16,11 @@ from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.errors import text_of
 from dyorc.launcher.forked_replicas import ForkedReplicas
-from dyorc.launcher.lasting import Lasting
-from dyorc.launcher.plans import Plans, check_plan, num_at_start
+from dyorc.launcher.lasting import PersistentApplications
+from dyorc.launcher.plans import ReplicaSpecs, check_plan, num_at_start
 from dyorc.launcher.serve_scaling import ServeScaling
-from dyorc.launcher.starting import start
-from dyorc.replica.assignment import Source, Uplink
+from dyorc.launcher.starting import start_with_retry
+from dyorc.replica.assignment import ProgramSource, Uplink
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -40,11 +40,11 @@ class ServeReplicas:
 
     def __init__(
         self,
-        plans: Plans,
+        plans: ReplicaSpecs,
         config: DeploymentConfig,
         uplink: Uplink,
         ahead: ForkedReplicas | None = None,
-        lasting: Lasting | None = None,
+        lasting: PersistentApplications | None = None,
     ) -> None:
         self._plans = plans
         self._config = config
@@ -68,7 +68,7 @@ class ServeReplicas:
         self._uplink = replace(self._uplink, address=address)
         await asyncio.gather(*(self.prepare(program, program.options.bounds.num_at_start) for program in self._plans.programs))
 
-    async def add(self, program: Program, source: Source) -> None:
+    async def add(self, program: Program, source: ProgramSource) -> None:
         """Starts replicas of another program, now and from now on.
 
         Raises:
@@ -81,7 +81,9 @@ class ServeReplicas:
         await self.prepare(program, program.options.bounds.num_at_start)
         if self._is_deployed:  # otherwise it is about to be, with all others
             found: dict[str, int] = {}
-            await start(f"program {program.name!r} on Ray Serve", lambda: found.update(self._deploy([program])), lambda: None)
+            await start_with_retry(
+                f"program {program.name!r} on Ray Serve", lambda: found.update(self._deploy([program])), lambda: None
+            )
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def remove(self, program: Program) -> None:
@@ -106,7 +108,7 @@ class ServeReplicas:
         found: dict[str, int] = {}
         done: set[Program] = set()
         while programs := [program for program in self._plans.programs if program not in done]:  # others may come meanwhile
-            await start("the programs on Ray Serve", lambda: found.update(self._deploy(programs)), lambda: None)
+            await start_with_retry("the programs on Ray Serve", lambda: found.update(self._deploy(programs)), lambda: None)
             done.update(programs)
         self._is_deployed = True
         self._scaling.begin(found)
@@ -115,7 +117,7 @@ class ServeReplicas:
         if (
             lasting := self._lasting
         ) is not None:  # only now: others that come later are not strangers, and are ended by `remove`
-            await start("the end of programs of before", lambda: lasting.delete_others(self._names), lambda: None)
+            await start_with_retry("the end of programs of before", lambda: lasting.delete_others(self._names), lambda: None)
 
     async def _release_forever(self, ahead: ForkedReplicas) -> None:
         """Lets go of processes that were forked ahead, and that no replica of Serve wants."""

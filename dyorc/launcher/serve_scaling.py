@@ -10,7 +10,7 @@ import structlog
 
 from dyorc.errors import text_of
 from dyorc.launcher.starting import on_thread
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.launcher")
 
@@ -38,7 +38,7 @@ class ServeScaling:
         self._is_begun = False
         self._is_keeping = False
         self._task: asyncio.Task[None] | None = None
-        self._refused = Trouble(_log, "scaling_refused")
+        self._refused = LogThrottle(_log, "scaling_refused")
 
     def begin(self, found: Mapping[str, int]) -> None:
         """Serve has the programs: from now on, it is told.

@@ -12,7 +12,7 @@ _log = structlog.get_logger("dyorc.launcher")
 _MAX_CHARACTERS = 300
 
 
-async def start(what: str, step: Callable[[], None], undo: Callable[[], None], max_attempts: int = 2) -> None:
+async def start_with_retry(what: str, step: Callable[[], None], undo: Callable[[], None], max_attempts: int = 2) -> None:
     """Runs `step` on a thread, and again if it raises: Ray's processes give each other fixed times to answer.
 
     Args:

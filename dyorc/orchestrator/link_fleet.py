@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.engine.actions import DispatchBatch
@@ -24,21 +25,20 @@ from dyorc.engine.events import (
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import Ending
+from dyorc.transport.endings import PeerEnding
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
+    Acknowledged,
     BatchFailure,
     BatchReply,
     BatchRequest,
     Forget,
-    Hello,
     InputsLost,
     LastWords,
     Leaving,
@@ -46,19 +46,19 @@ from dyorc.transport.messages import (
     Loading,
     LogAs,
     Message,
-    Noted,
     Parked,
-    Release,
-    Stage,
+    ReleaseBlocks,
+    ReplicaHello,
+    ReplicaWelcome,
+    StageTensors,
     StagingHello,
-    Unstage,
-    Welcome,
+    UnstageTensors,
     decode,
     encode,
 )
-from dyorc.transport.network import Network
-from dyorc.transport.tiers import Span
-from dyorc.trouble import Trouble
+from dyorc.transport.network import NodeNetwork
+from dyorc.transport.tiers import ByteSpan
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -83,7 +83,7 @@ class Site:
     link: LinkConfig
     transport: TransportConfig
     node: str = ""
-    network: Network | None = None
+    network: NodeNetwork | None = None
     end: Callable[[int], None] = lambda pid: None
     scale: Scale = lambda program, num_processes: None
     lead: LeaderTerm | None = None
@@ -107,14 +107,14 @@ class LinkFleet:
         self._status = status
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
-        self._hellos: dict[bytes, Hello | Parked] = {}
+        self._hellos: dict[bytes, ReplicaHello | Parked] = {}
         self._roster = ReplicaRegistry(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
         self._welcomed: set[str] = set()
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
-        self._refused = Trouble(_log, "message_refused")
-        self._inputs_lost = Trouble(_log, "inputs_lost")
+        self._refused = LogThrottle(_log, "message_refused")
+        self._inputs_lost = LogThrottle(_log, "inputs_lost")
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class LinkFleet:
         self._post = post
         network = self._site.network
         keys = None if network is None else network.secrets.keys
-        callbacks = Callbacks(self._received, flush, self._connection_lost)
+        callbacks = LinkCallbacks(self._received, flush, self._connection_lost)
         self._link = listen(self._site.address, self._site.link, callbacks, keys=keys)
         async with self._link:
             try:
@@ -192,23 +192,23 @@ class LinkFleet:
             if holder_id != OWN:
                 held.setdefault(holder_id, []).append(block)
         for holder_id, numbers in held.items():
-            self._send(holder_id, [encode(Release(tuple(numbers)))])
+            self._send(holder_id, [encode(ReleaseBlocks(tuple(numbers)))])
         if self._staged:
             fetched: dict[str, list[BlockId]] = {}
             for block in blocks:
                 for replica_id in self._staged.pop(block, ()):
                     fetched.setdefault(replica_id, []).append(block)
             for replica_id, theirs in fetched.items():
-                self._send_aside(replica_id, Unstage(tuple(theirs)))
+                self._send_aside(replica_id, UnstageTensors(tuple(theirs)))
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
         """Tells a replica that it will need tensors of another node."""
-        spans: dict[str, list[Span]] = {}
+        spans: dict[str, list[ByteSpan]] = {}
         for tensor in tensors:
-            spans.setdefault(tensor.holder, []).append(Span(tensor.block, tensor.offset, tensor.num_bytes))
+            spans.setdefault(tensor.holder, []).append(ByteSpan(tensor.block, tensor.offset, tensor.num_bytes))
         for holder_id, theirs in spans.items():
             holder = self._tensors.holder(holder_id)
-            if holder is not None and self._send_aside(replica_id, Stage(holder, tuple(theirs))):
+            if holder is not None and self._send_aside(replica_id, StageTensors(holder, tuple(theirs))):
                 for span in theirs:
                     self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
 
@@ -258,7 +258,7 @@ class LinkFleet:
             self._refused.report(error=str(error))
 
     def _take_in(self, peer: bytes, message: Message, frames: Sequence[Frame]) -> None:
-        if isinstance(message, Hello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
+        if isinstance(message, ReplicaHello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
             raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
         match message:
             case BatchReply():
@@ -270,7 +270,7 @@ class LinkFleet:
             case InputsLost(blocks=blocks, reason=reason):
                 self._inputs_lost.report(replica=message.replica_id, reason=reason)
                 self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
-            case Hello() | Parked():
+            case ReplicaHello() | Parked():
                 self._greet(peer, message)
             case LoadFailure(program=program):
                 reason = f"{message.error_type}: {message.message}"
@@ -281,10 +281,10 @@ class LinkFleet:
             case Loading(program=program):
                 self._status.loading(program)
             case Leaving(replica_id=replica_id, grace_s=grace_s):
-                self._link.send(peer, [encode(Noted())])
+                self._link.send(peer, [encode(Acknowledged())])
                 self._roster.leaving(replica_id, grace_s)
             case LastWords(replica_id=replica_id, reason=reason):
-                self._link.send(peer, [encode(Noted())])
+                self._link.send(peer, [encode(Acknowledged())])
                 if replica_id in self._peers:
                     self._last_words[replica_id] = reason
             case _:
@@ -298,14 +298,14 @@ class LinkFleet:
         times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
         return BatchDone(message.replica_id, message.batch_id, outputs, *times, message.moves)
 
-    def _greet(self, peer: bytes, hello: Hello | Parked) -> None:
+    def _greet(self, peer: bytes, hello: ReplicaHello | Parked) -> None:
         replica_id = hello.replica_id
         if hello.plan != self._site.plans.get(hello.program, hello.plan):
             _log.debug("replica_outdated", replica=replica_id)  # Serve replaces it
             return
         if hello.fence > self._fence and self._site.lead is not None:
             self._site.lead.heard_of(hello.fence)
-            self._link.send(peer, [encode(Welcome(self._fence))])  # so that it looks for who leads
+            self._link.send(peer, [encode(ReplicaWelcome(self._fence))])  # so that it looks for who leads
             return
         if hello.holder.holder_id != replica_id:
             raise TransportError(f"replica {replica_id!r} says it holds tensors as {hello.holder.holder_id!r}")
@@ -317,7 +317,7 @@ class LinkFleet:
         if replica_id not in self._welcomed:
             self._welcomed.add(replica_id)
             self._tensors.join(hello.holder)
-            self._send(replica_id, [encode(Welcome(self._fence))])
+            self._send(replica_id, [encode(ReplicaWelcome(self._fence))])
             if self._logs is not None:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
@@ -327,7 +327,7 @@ class LinkFleet:
 
     # Replicas that go
 
-    def _connection_lost(self, peer: bytes, ending: Ending) -> None:
+    def _connection_lost(self, peer: bytes, ending: PeerEnding) -> None:
         """Handles that a replica is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
         for another.
         """
@@ -337,11 +337,11 @@ class LinkFleet:
         if hello is not None:
             self._loop.call_later(self._site.link.kill_after_s, self._end_if_absent, hello)
 
-    def _end_if_absent(self, hello: Hello | Parked) -> None:
+    def _end_if_absent(self, hello: ReplicaHello | Parked) -> None:
         if hello.replica_id not in self._peers:
             self._end_process(hello)
 
-    def _end_process(self, hello: Hello | Parked) -> None:
+    def _end_process(self, hello: ReplicaHello | Parked) -> None:
         if hello.holder.node == self._site.node:  # on other nodes the id means another process; Serve's own checks end it there
             self._site.end(hello.pid)
 

@@ -4,15 +4,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeAlias
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 
 MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]
 
@@ -36,7 +36,7 @@ async def linked(
     Raises:
         TransportError: If no arena can be made, or the address cannot be listened on.
     """
-    tensors = Tensors(Exchange(OWN, site.node, site.transport, site.network))
+    tensors = Tensors(TensorExchange(OWN, site.node, site.transport, site.network))
     status = StatusBoard(repertoire.programs)
     link = LinkFleet(site, tensors, status)
     fleet = link if beside is None else Fleets([beside(tensors, status), link])  # replicas of all other programs dial in

@@ -11,7 +11,7 @@ from dyorc.scaling.devices import has_room
 from dyorc.scaling.model import LeadTimes
 from dyorc.scaling.placement import Seat, choose_to_warm
 from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
-from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
+from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -88,7 +88,7 @@ class ReplicaRegistry:
             self._fill_others(found[1])
         self._fill(status)
 
-    def ready(self, told: Hello) -> bool:
+    def ready(self, told: ReplicaHello) -> bool:
         """Notes that a replica holds its program. Returns False if it is not to take batches: it has been told to drop the
         program since it said so, or is about to end.
         """

@@ -16,7 +16,7 @@ from dyorc.orchestrator.traffic_history import TrafficStore, meanwhile, remember
 from dyorc.scaling.model import Bounds, DesiredReplicas, ProgramLoad
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.scaling")
 
@@ -79,7 +79,7 @@ class Scaler:
         self._decisions: deque[ScaleDecision] = deque(maxlen=_NUM_DECISIONS)
         self._last: dict[str, DesiredReplicas] = {}
         self._is_running = False
-        self._failing = Trouble(_log, "scaling_failed", is_error=True)
+        self._failing = LogThrottle(_log, "scaling_failed", is_error=True)
         self._plant: Plant
 
     @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ from typing import Self
 import structlog
 
 from dyorc.engine.model.journal import StepInterrupted
-from dyorc.turns import turns_at_least
+from dyorc.turns import switch_interval_at_least
 
 _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])
@@ -143,7 +143,7 @@ class StepWatch:
         self._place = place
         if took_ns < self._limit_ns or self._has_fired:
             return
-        with self._lock, turns_at_least(_UNDISTURBED_S):
+        with self._lock, switch_interval_at_least(_UNDISTURBED_S):
             # From now on `end` waits for the lock, so the exception cannot reach another step.
             self._has_fired = True
             if self._place_now() is not None and self._started_ns == started_ns:

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
@@ -25,12 +26,10 @@ from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, has_stored
-from dyorc.remote import errors, packing
+from dyorc.remote import packing
 from dyorc.remote.control_server import ControlServer
-from dyorc.remote.effect_announcements import EffectAnnouncements
-from dyorc.remote.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest
-from dyorc.remote.identities import identity_of
+from dyorc.remote.effect_announcements import EffectAnnouncements, SuspendedRequests
+from dyorc.remote.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.remote.messages import (
     AnswerMessage,
     AnswerRead,
@@ -58,17 +57,16 @@ from dyorc.remote.messages import (
     decode_from_gateway,
     encode,
 )
-from dyorc.remote.suspended_requests import SuspendedRequests
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import ColumnHeader, Frame
-from dyorc.transport.endings import Ending
+from dyorc.transport.endings import PeerEnding
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -107,7 +105,7 @@ class GatewayServer:
         self._tensors = orchestrator.tensors
         self._lead = lead or _alone()
         self._default_timeout_s = default_timeout_s
-        callbacks = Callbacks(self._received, lambda: None, self._connection_lost)
+        callbacks = LinkCallbacks(self._received, lambda: None, self._connection_lost)
         self._link = listen(address, link, callbacks, keys=keys)
         self._sessions = GatewaySessions()
         self._is_draining = False
@@ -117,7 +115,7 @@ class GatewayServer:
         self._shown: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
-        self._refused = Trouble(_log, "message_refused")
+        self._refused = LogThrottle(_log, "message_refused")
         self._unsaid: list[Callable[[], object]] = []
 
     async def __aenter__(self) -> Self:
@@ -329,7 +327,7 @@ class GatewayServer:
             story = None if wanted.story is None else packing.pack_trace(wanted.story)
             self._send(wanted.session, _failed(wanted.request_id, error, story))
 
-    def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[Holder, ...]]:
+    def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[TensorHolder, ...]]:
         """Packs the tensors of an answer. This process has a name for gateways, since it has none among its replicas."""
         headers, frames, holders = self._tensors.pack([tuple(tensors)] if tensors else [])
         named = [replace(one, holder_id=self._name) if one.holder_id == OWN else one for one in holders]
@@ -411,7 +409,7 @@ class GatewayServer:
 
     # Gateways that go
 
-    def _connection_lost(self, peer: bytes, ending: Ending) -> None:
+    def _connection_lost(self, peer: bytes, ending: PeerEnding) -> None:
         session = self._sessions.of_peer(peer)
         if session is not None:
             _log.warning("gateway_left", gateway=session.gateway_id, reason=ending.reason)
@@ -428,7 +426,7 @@ class GatewayServer:
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:
-    return RequestFailed(request_id, *errors.pack_error(error), story)
+    return RequestFailed(request_id, *packing.pack_error(error), story)
 
 
 def _replicas_of(shown: dict[str, Any]) -> set[str]:

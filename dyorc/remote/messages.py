@@ -17,8 +17,8 @@ from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
 from dyorc.transport import headers
 from dyorc.transport.codec import ColumnHeader
-from dyorc.transport.headers import Headers
-from dyorc.transport.tiers import Holder
+from dyorc.transport.headers import HeaderCodec
+from dyorc.transport.tiers import TensorHolder
 
 PROTOCOL_VERSION = 1
 
@@ -29,7 +29,7 @@ class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Gateway: here I am, my inputs lie there, and I know of this fence of your group."""
 
     gateway_id: str
-    holder: Holder
+    holder: TensorHolder
     fence: int
     version: int = PROTOCOL_VERSION
 
@@ -166,7 +166,7 @@ class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
     request_id: int
     columns: tuple[ColumnHeader, ...]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[TensorHolder, ...] = ()
     story: dict[str, Any] | None = None
 
 
@@ -176,7 +176,7 @@ class PartMessage(msgspec.Struct, frozen=True, array_like=True, tag=25):
     request_id: int
     index: int
     columns: tuple[ColumnHeader, ...]
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[TensorHolder, ...] = ()
 
 
 class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
@@ -259,8 +259,8 @@ FromOrchestrator: TypeAlias = (
     | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
 )  # fmt: skip
 
-_from_gateway = Headers[FromGateway](FromGateway, (GatewayHello,), PROTOCOL_VERSION, lambda _: "a gateway")
-_from_orchestrator = Headers[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
+_from_gateway = HeaderCodec[FromGateway](FromGateway, (GatewayHello,), PROTOCOL_VERSION, lambda _: "a gateway")
+_from_orchestrator = HeaderCodec[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
 encode: Callable[[FromGateway | FromOrchestrator], bytes] = headers.encode
 decode_from_gateway = _from_gateway.decode
 decode_from_orchestrator = _from_orchestrator.decode

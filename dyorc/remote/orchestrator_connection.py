@@ -19,7 +19,7 @@ from dyorc.remote.messages import (
 from dyorc.remote.packing import next_number_range
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import CallerEnd, call
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 
 _WELCOME_S = 3.0
@@ -39,7 +39,9 @@ class OrchestratorConnection:
         numbers_from: What to add to its numbers of requests, to have them unique in this process.
     """
 
-    def __init__(self, leader: Leader, holder: Holder, received: Callable[[FromOrchestrator, Sequence[Frame]], None]) -> None:
+    def __init__(
+        self, leader: Leader, holder: TensorHolder, received: Callable[[FromOrchestrator, Sequence[Frame]], None]
+    ) -> None:
         self._leader = leader
         self._holder = holder
         self._received = received

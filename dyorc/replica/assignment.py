@@ -16,12 +16,12 @@ from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
-from dyorc.transport.network import Network, Secrets
+from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from dyorc.user_code import import_on_own_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ProgramSource:
     """Where a replica finds its program.
 
     Attributes:
@@ -75,7 +75,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class OrchestratorGroup:
     """A group of orchestrators that take turns.
 
     Attributes:
@@ -105,13 +105,13 @@ class Uplink:
     link: LinkConfig
     transport: TransportConfig
     logs: LogsConfig = field(default_factory=LogsConfig)
-    secrets: Secrets | None = None
+    secrets: ClusterSecrets | None = None
     spans: Destination | None = None
-    group: Group | None = None
+    group: OrchestratorGroup | None = None
 
-    def network(self, host: str) -> Network | None:
+    def network(self, host: str) -> NodeNetwork | None:
         """Returns the place of a process on `host` among other nodes; None without other nodes."""
-        return None if self.secrets is None else Network(host=host, secrets=self.secrets)
+        return None if self.secrets is None else NodeNetwork(host=host, secrets=self.secrets)
 
     def dial(self, receive_timeout_s: float, address: str) -> ReplicaEnd:
         """Connects to the orchestrator there. Receiving gives up after this time."""
@@ -127,7 +127,7 @@ def _section_of(kind: type[BaseModel], values: Any) -> BaseModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class ReplicaAssignment:
     """All that a forked process needs to know to be a replica.
 
     Attributes:
@@ -136,7 +136,7 @@ class Assignment:
         environment: Variables that differ from the fork server's.
     """
 
-    source: Source
+    source: ProgramSource
     identity: Identity
     uplink: Uplink
     num_threads: int
@@ -150,7 +150,7 @@ class Assignment:
         code = source.plan if bundle is None else bundle.digest
         return f"{source.target}|{source.program}|{self.identity.program}|{code}"
 
-    def of_another(self) -> "Assignment":
+    def of_another(self) -> "ReplicaAssignment":
         """Returns the same for another copy."""
         return replace(self, identity=replace(self.identity, replica_id=new_replica_id(self.source.program)))
 
@@ -159,13 +159,13 @@ class Assignment:
         return msgspec.json.encode(self, enc_hook=_values_of).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> "Assignment":
+    def from_json(cls, text: str) -> "ReplicaAssignment":
         """Returns what `to_json` was called on."""
         return msgspec.json.decode(text, type=cls, dec_hook=_section_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkPlace:
+class ForkServerSpec:
     """A node's fork server.
 
     Attributes:
@@ -194,7 +194,7 @@ class Hosting:
         node: Name of the machine; None: Ray's name for it.
     """
 
-    place: ForkPlace
+    place: ForkServerSpec
     num_threads: int
     environment: Mapping[str, str]
     graceful_s: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
-from dyorc.replica.executor import BatchError, BatchResult, Executor
+from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
@@ -20,7 +20,7 @@ class RoomWait:
     Attributes:
         once: Waits briefly.
         limit_s: How long the results of a batch may wait at most.
-        memory: Name of the shared memory in which the arena is (`Holder`).
+        memory: Name of the shared memory in which the arena is (`TensorHolder`).
     """
 
     once: Callable[[], None]
@@ -31,7 +31,7 @@ class RoomWait:
 class BatchRunner:
     """Runs the batches of one replica. One thread."""
 
-    def __init__(self, replica_id: str, executor: Executor, inbox: Inbox, outbox: Outbox, room_wait: RoomWait) -> None:
+    def __init__(self, replica_id: str, executor: ProgramExecutor, inbox: Inbox, outbox: Outbox, room_wait: RoomWait) -> None:
         self._replica_id = replica_id
         self._executor = executor
         executor.reuse_memory()  # its outputs are written before the next batch

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import ray
 
-from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.keeper import Keeper
+from dyorc.replica.keeper import ReplicaMonitor
 from dyorc.replica.ray_driver import ADDRESS
 from dyorc.telemetry import logs
 
@@ -23,7 +23,7 @@ _DEVICES = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_VISIBLE_CHIPS", "_VISIBLE_MO
 class ReplicaDeployment:
     """Serve's handle on a replica's process. Requests do not pass through it."""
 
-    def __init__(self, source: Source, uplink: Uplink, hosting: Hosting) -> None:
+    def __init__(self, source: ProgramSource, uplink: Uplink, hosting: Hosting) -> None:
         context = ray.get_runtime_context()
         devices = ray.get_gpu_ids()
         identity = Identity(
@@ -34,12 +34,12 @@ class ReplicaDeployment:
             num_cores=0 if devices else os.cpu_count() or 0,
             device=str(devices[0]) if len(devices) == 1 else "",
         )
-        assignment = Assignment(
+        assignment = ReplicaAssignment(
             source=source, identity=identity, uplink=uplink, num_threads=hosting.num_threads, graceful_s=hosting.graceful_s,
             environment={**hosting.environment, **_devices(), ADDRESS: context.gcs_address},
         )  # fmt: skip
         logs.set_up(uplink.logs, keeper_of=source.program)
-        self._keeper = Keeper(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)
+        self._keeper = ReplicaMonitor(ForkClient(_place_on(context.get_node_id(), hosting)), assignment, hosting)
         self._keeper.start()
 
     def check_health(self) -> None:
@@ -51,7 +51,7 @@ class ReplicaDeployment:
         self._keeper.stop()
 
 
-def _place_on(node: str, hosting: Hosting) -> ForkPlace:
+def _place_on(node: str, hosting: Hosting) -> ForkServerSpec:
     """Returns where this node's fork server is. Nodes may share a folder for temporary files."""
     place = hosting.place
     return place if hosting.node is not None else replace(place, folder=f"{place.folder}-{node[:_NODE_CHARACTERS]}")

@@ -26,7 +26,7 @@ from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, 
 from dyorc.telemetry.tracing.programs import ProgramSpans
 from dyorc.tensor import Shape
 from dyorc.trace_context import TraceContext
-from dyorc.transport.buffers import Buffers
+from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Rows, each_row
 from dyorc.user_code import settle_thread
 
@@ -65,7 +65,7 @@ class BatchError:
         return cls(type_name(error), text_of(error), bounded(_traceback_of(error), _MAX_TRACEBACK))
 
 
-class Executor:
+class ProgramExecutor:
     """A program with its weights loaded.
 
     Attributes:
@@ -74,7 +74,7 @@ class Executor:
 
     def __init__(self, program: Program, function: Any) -> None:
         self.num_copied_bytes = 0
-        self._buffers: Buffers | None = None
+        self._buffers: BatchBuffers | None = None
         self._spans: ProgramSpans | None = None
         self._program = program
         self._function = function
@@ -83,7 +83,7 @@ class Executor:
         self._uses_torch = any(spec.framework is Framework.TORCH for spec in (*program.signature.inputs, *self._outputs.tensors))
 
     @classmethod
-    def load(cls, program: Program) -> "Executor":
+    def load(cls, program: Program) -> "ProgramExecutor":
         """Loads the program.
 
         Raises:
@@ -237,12 +237,14 @@ class Executor:
         memory = self._buffers.take(at, math.prod(shape) * dtype.itemsize)
         return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
-    def _find_buffers(self) -> Buffers:
+    def _find_buffers(self) -> BatchBuffers:
         """Returns memory for batches: pinned for the GPU, if there is one."""
         torch = sys.modules.get("torch") if self._uses_torch else None
         if torch is None or not torch.cuda.is_available():
-            return Buffers()
-        return Buffers(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data)
+            return BatchBuffers()
+        return BatchBuffers(
+            lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data
+        )
 
     def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
         """Returns one output, call by call, checked against the program's declaration."""

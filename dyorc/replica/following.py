@@ -12,10 +12,10 @@ import structlog
 
 from dyorc.leadership.leader import Leader
 from dyorc.leadership.leader_discovery import find_leader
-from dyorc.replica.assignment import Group, Uplink
+from dyorc.replica.assignment import OrchestratorGroup, Uplink
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -23,7 +23,7 @@ _LOOK_S = 0.05
 """How long a replica that might have a batch to run waits for the store."""
 
 
-class Following:
+class LeaderTracker:
     """The best orchestrator that a replica knows. Its worker's thread changes it, others read.
 
     Attributes:
@@ -61,22 +61,22 @@ class Following:
         if leader is not None and leader.replicas_address and leader.fence >= self.fence:
             self.fence, self.address = leader.fence, leader.replicas_address
 
-    def _ask(self, group: Group) -> None:
+    def _ask(self, group: OrchestratorGroup) -> None:
         self._found = find_leader(group.store, group.name)
 
 
-class FollowedLink:
+class LeaderLink:
     """A replica's end of the link to whoever leads. Like every `ReplicaEnd` blocking, for one thread.
 
     Attributes:
         is_trusted: Whether who is at the other end has shown that it leads. If not, nothing that it says may be used.
     """
 
-    def __init__(self, uplink: Uplink, following: Following, receive_timeout_s: float) -> None:
+    def __init__(self, uplink: Uplink, following: LeaderTracker, receive_timeout_s: float) -> None:
         self._uplink = uplink
         self._following = following
         self._timeout_s = receive_timeout_s
-        self._untrusted = Trouble(_log, "orchestrator_not_trusted")
+        self._untrusted = LogThrottle(_log, "orchestrator_not_trusted")
         self._dial()
 
     @property
@@ -98,10 +98,10 @@ class FollowedLink:
         frames = self._link.receive(is_waiting=is_waiting)
         if frames is None and is_waiting:
             self._following.look()
-            self.keep_up()
+            self.redial_leader()
         return frames
 
-    def heed(self, fence: int) -> bool:
+    def check_fence(self, fence: int) -> bool:
         """Takes note of the fence of who is at the other end. Returns whether it may be trusted; if not, looks for the leader."""
         self.is_trusted = fence >= self._following.fence
         if self.is_trusted:
@@ -109,10 +109,10 @@ class FollowedLink:
         else:
             self._untrusted.report(address=self._address, fence=fence, known=self._following.fence)
             self._following.look()
-            self.keep_up()
+            self.redial_leader()
         return self.is_trusted
 
-    def keep_up(self) -> bool:
+    def redial_leader(self) -> bool:
         """Dials the leader, if that is another one now. Returns whether it is."""
         if self._following.address == self._address:
             return False

@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 
 from dyorc.errors import TransportError
-from dyorc.replica.assignment import Assignment, ForkPlace
+from dyorc.replica.assignment import ForkServerSpec, ReplicaAssignment
 from dyorc.replica.fork_folder import last_line, locked, log_path, replica_paths, server_path
-from dyorc.replica.holder import Holder
-from dyorc.replica.lines import Line, Message
+from dyorc.replica.holder import ReplicaHandle
+from dyorc.replica.lines import JsonLineSocket, Message
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -32,12 +32,12 @@ class ForkClient:
         place: The fork server.
     """
 
-    def __init__(self, place: ForkPlace) -> None:
+    def __init__(self, place: ForkServerSpec) -> None:
         self.folder = os.path.join(tempfile.gettempdir(), place.folder)
         self._modules = list(place.modules)
         self._home = place.home
         self._lock = threading.Lock()
-        self._line: Line | None = None
+        self._line: JsonLineSocket | None = None
         self._num_preloading = 0
         self._environment: dict[str, str] = {}
 
@@ -48,7 +48,7 @@ class ForkClient:
             TransportError: If no fork server can be started.
         """
         with self._lock:
-            self._connected()
+            self._connect()
 
     def preload(self, modules: list[str]) -> None:
         """Has more modules imported, in this fork server and in those that replace it. Does not wait for that.
@@ -64,11 +64,11 @@ class ForkClient:
             if self._environment != dict(os.environ):
                 self._abandon()
             if self._line is None:
-                self._connected()
+                self._connect()
             else:
                 self._preload(self._line)
 
-    def fork(self, assignment: Assignment, *, is_adopted: bool) -> Holder:
+    def fork(self, assignment: ReplicaAssignment, *, is_adopted: bool) -> ReplicaHandle:
         """Returns a new process, held.
 
         Args:
@@ -81,7 +81,7 @@ class ForkClient:
         if "error" in reply:
             raise TransportError(f"no replica of program {assignment.source.program!r}: {reply['error']}")
         try:
-            holder = Holder(reply["path"])
+            holder = ReplicaHandle(reply["path"])
         except OSError as error:
             reason = f"its process ended at once: {last_line(self.folder)}"
             raise TransportError(f"no replica of program {assignment.source.program!r}: {reason}") from error
@@ -89,7 +89,7 @@ class ForkClient:
             holder.adopt(assignment.key, _ADOPT_TIMEOUT_S)
         return holder
 
-    def fork_member(self, leader: Assignment, pid: int) -> socket.socket:
+    def fork_member(self, leader: ReplicaAssignment, pid: int) -> socket.socket:
         """Returns the connection to a new member of a group. It ends when that is closed.
 
         Args:
@@ -115,11 +115,11 @@ class ForkClient:
             raise
         return member
 
-    def adopt(self, key: str) -> Holder | None:
+    def adopt(self, key: str) -> ReplicaHandle | None:
         """Returns a process of the program that `key` stands for which was forked ahead and that nobody has adopted, if any."""
         for path in replica_paths(self.folder, key):
             try:
-                holder = Holder(path)
+                holder = ReplicaHandle(path)
             except OSError:  # it has ended
                 continue
             if holder.adopt(key, _ADOPT_TIMEOUT_S):
@@ -129,10 +129,10 @@ class ForkClient:
 
     def end_replicas(self, timeout_s: float) -> None:
         """Has all replicas of this node end after their running batches; kills those that take longer."""
-        holders: list[Holder] = []
+        holders: list[ReplicaHandle] = []
         for path in replica_paths(self.folder):
             with contextlib.suppress(OSError):
-                holders.append(Holder(path))
+                holders.append(ReplicaHandle(path))
         give_up_s = time.monotonic() + timeout_s
         for holder in holders:
             holder.line.send("stop")
@@ -155,7 +155,7 @@ class ForkClient:
     def _ask(self, kind: str, **content: Any) -> Message:
         with self._lock:
             for _ in range(_MAX_ATTEMPTS):
-                line = self._connected()
+                line = self._connect()
                 if self._has_preloaded(line):
                     line.send(kind, **content)
                     reply = line.receive()
@@ -164,7 +164,7 @@ class ForkClient:
                 self._hang_up()
         raise TransportError(f"the fork server in {self.folder} ends again and again: {last_line(self.folder)}")
 
-    def _has_preloaded(self, line: Line) -> bool:
+    def _has_preloaded(self, line: JsonLineSocket) -> bool:
         """Waits until the fork server has imported what it should; returns False if another is needed."""
         while self._num_preloading:
             reply = line.receive()
@@ -178,17 +178,17 @@ class ForkClient:
                 return False
         return True
 
-    def _connected(self) -> Line:
+    def _connect(self) -> JsonLineSocket:
         if self._line is None:
             with locked(self.folder):
                 try:
-                    self._line = Line.dial(server_path(self.folder))
+                    self._line = JsonLineSocket.dial(server_path(self.folder))
                 except OSError:
                     self._line = self._start()
             self._preload(self._line)
         return self._line
 
-    def _preload(self, line: Line) -> None:
+    def _preload(self, line: JsonLineSocket) -> None:
         self._num_preloading += 1
         line.send("preload", modules=self._modules)
 
@@ -204,7 +204,7 @@ class ForkClient:
             self._line = None
         self._num_preloading = 0
 
-    def _start(self) -> Line:
+    def _start(self) -> JsonLineSocket:
         """Starts a fork server, and connects: it accepts once it has imported what every replica needs."""
         path = server_path(self.folder)
         self._environment = dict(os.environ)
@@ -218,6 +218,6 @@ class ForkClient:
                 [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder, str(inode), self._home],
                 pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
             )  # fmt: skip
-            line = Line.dial(path)
+            line = JsonLineSocket.dial(path)
         starter.wait()  # it has forked the fork server itself
         return line

@@ -23,7 +23,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from dyorc.replica.fork_folder import new_member_path, new_replica_path, remove
-from dyorc.replica.lines import Line, Message
+from dyorc.replica.lines import JsonLineSocket, Message
 from dyorc.replica.server_home import clear_up
 
 _LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
@@ -60,8 +60,8 @@ class ForkServer:
         self._listener = listener
         self._folder = folder
         self._selector = selectors.DefaultSelector()
-        self._lines: dict[int, Line] = {}
-        self._left: list[Line] = []
+        self._lines: dict[int, JsonLineSocket] = {}
+        self._left: list[JsonLineSocket] = []
         """Of callers who have hung up; still open, so that they can see when this process ends."""
         self._children: set[int] = set()
         self._members: dict[int, set[int]] = {}
@@ -76,7 +76,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._woken, selectors.EVENT_READ, self._collect)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._reap)
         while self._is_needed():
             for key, _ in self._selector.select(None if self._lines else 1.0):
                 key.data()
@@ -93,11 +93,11 @@ class ForkServer:
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
-        line = self._lines[connection.fileno()] = Line(connection)
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(line))
+        line = self._lines[connection.fileno()] = JsonLineSocket(connection)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._handle_messages(line))
 
-    def _hear(self, line: Line) -> None:
-        messages = line.take_in()
+    def _handle_messages(self, line: JsonLineSocket) -> None:
+        messages = line.receive_ready()
         if messages is None:
             self._selector.unregister(line.connection)
             self._left.append(self._lines.pop(line.fileno()))
@@ -125,7 +125,7 @@ class ForkServer:
             os.close(ready)
             return {"error": f"no process can be forked: {error}"}
         if pid == 0:
-            self._let_go()
+            self._close_inherited()
             os.close(ready)
             importlib.import_module(module).become(order["assignment"], path, told)
         os.close(told)
@@ -136,7 +136,7 @@ class ForkServer:
         with open(ready, "rb") as end:
             return {"path": path} if end.read(1) else {"error": "the forked process ended at once; its log says why"}
 
-    def _let_go(self) -> None:
+    def _close_inherited(self) -> None:
         """Closes in a forked process what belongs to this one."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -144,7 +144,7 @@ class ForkServer:
         for end in (self._listener, self._woken, self._waker, *self._lines.values(), *self._left):
             end.close()
 
-    def _collect(self) -> None:
+    def _reap(self) -> None:
         """Takes note of children that have ended."""
         self._woken.recv(4096)
         with contextlib.suppress(ChildProcessError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dyorc import heap
-from dyorc.replica.assignment import Assignment
+from dyorc.replica.assignment import ReplicaAssignment
 
 _PR_SET_NAME = 15
 _SET_BLAS_THREADS = (
@@ -22,7 +22,7 @@ _SET_BLAS_THREADS = (
 )
 
 
-def settle(assignment: Assignment) -> None:
+def settle(assignment: ReplicaAssignment) -> None:
     """Makes this process the replica's own."""
     os.setsid()
     heap.keep_freed()

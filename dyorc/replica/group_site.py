@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dyorc.replica.assignment import Assignment
+from dyorc.replica.assignment import ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
 
 
@@ -18,5 +18,5 @@ class GroupSite:
     """
 
     client: ForkClient
-    assignment: Assignment
+    assignment: ReplicaAssignment
     lost: Callable[[str], None]

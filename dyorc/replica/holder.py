@@ -4,14 +4,14 @@ import contextlib
 import signal
 import time
 
-from dyorc.replica.lines import Line, Message
+from dyorc.replica.lines import JsonLineSocket, Message
 from dyorc.transport.peer_process import PeerProcess
 
 _GONE_S = 5.0
 """How long a process may take to be gone once it has hung up, or was killed."""
 
 
-class Holder:
+class ReplicaHandle:
     """Holds a process until it is closed. One thread.
 
     Raises:
@@ -19,7 +19,7 @@ class Holder:
     """
 
     def __init__(self, path: str) -> None:
-        self.line = Line.dial(path)
+        self.line = JsonLineSocket.dial(path)
         self.process = PeerProcess(self.line.connection)
 
     def adopt(self, key: str, timeout_s: float) -> bool:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 
 from dyorc.errors import text_of
-from dyorc.replica.lines import Line, Message
+from dyorc.replica.lines import JsonLineSocket, Message
 
 _GRACE_S = 10.0
 """How long a new process waits for whoever had it forked."""
 
 
-class Holders:
+class ReplicaOwners:
     """Serves holders on the calling thread.
 
     Args:
@@ -33,7 +33,7 @@ class Holders:
         self._listener = listener
         self._key = key
         self._check = check
-        self._lines: set[Line] = set()
+        self._lines: set[JsonLineSocket] = set()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._is_adopted = False
@@ -66,12 +66,12 @@ class Holders:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
-            line = Line(connection)
+            line = JsonLineSocket(connection)
             self._lines.add(line)
-            self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(line))
+            self._selector.register(connection, selectors.EVENT_READ, lambda: self._handle_messages(line))
 
-    def _hear(self, line: Line) -> None:
-        messages = line.take_in()
+    def _handle_messages(self, line: JsonLineSocket) -> None:
+        messages = line.receive_ready()
         if messages is None:
             self._selector.unregister(line.connection)
             self._lines.discard(line)
@@ -80,7 +80,7 @@ class Holders:
         for message in messages:
             self._answer(line, message)
 
-    def _answer(self, line: Line, message: Message) -> None:
+    def _answer(self, line: JsonLineSocket, message: Message) -> None:
         match message["kind"]:
             case "adopt":
                 is_first = not self._is_adopted and message["key"] == self._key

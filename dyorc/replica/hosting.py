@@ -1,6 +1,6 @@
 """A forked process becomes a replica. Called by the fork server, in the child; never returns.
 
-The main thread listens to the process's holders (`Holders`); the worker has a thread of its own.
+The main thread listens to the process's holders (`ReplicaOwners`); the worker has a thread of its own.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ import structlog
 from dyorc.authoring.overrides import override
 from dyorc.authoring.program import Program
 from dyorc.errors import text_of
-from dyorc.replica.assignment import Assignment, ForkPlace, Source
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.forked_process import settle
 from dyorc.replica.group_site import GroupSite
-from dyorc.replica.holders import Holders
+from dyorc.replica.holders import ReplicaOwners
 from dyorc.replica.worker import Worker
 from dyorc.telemetry import logs
 
@@ -34,13 +34,13 @@ def become(orders: str, path: str, told: int) -> NoReturn:
     """Runs a replica until nobody holds it.
 
     Args:
-        orders: What to run: an `Assignment`.
+        orders: What to run: a `ReplicaAssignment`.
         path: Where to listen for holders.
         told: A descriptor, written to once it listens.
     """
     status = 1
     try:
-        assignment = Assignment.from_json(orders)
+        assignment = ReplicaAssignment.from_json(orders)
         settle(assignment)
         logs.set_up(assignment.uplink.logs, replica=assignment.identity.replica_id)
         with _listening(path) as listener:
@@ -69,7 +69,7 @@ def _listening(path: str):
                 os.unlink(path)
 
 
-def _find(source: Source) -> Program:
+def _import_program(source: ProgramSource) -> Program:
     """Imports the user's module."""
     program = override(source.load(), source.overrides)
     if "ray" in sys.modules:
@@ -77,7 +77,7 @@ def _find(source: Source) -> Program:
     return program
 
 
-def _host(assignment: Assignment, listener: socket.socket) -> int:
+def _host(assignment: ReplicaAssignment, listener: socket.socket) -> int:
     faulthandler.enable()  # a program that crashes the interpreter shows where
     loaded = threading.Event()
     failures: list[str] = []
@@ -86,13 +86,13 @@ def _host(assignment: Assignment, listener: socket.socket) -> int:
         _log.warning("group_lost", program=assignment.source.program, reason=reason)
         failures.append(reason)
         try:
-            worker.say_why(reason)
+            worker.report_last_words(reason)
         finally:
             holders.end(reason)
 
-    site = GroupSite(ForkClient(ForkPlace(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
+    site = GroupSite(ForkClient(ForkServerSpec(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
     source = assignment.source
-    worker = Worker(lambda: _find(source), assignment.identity, assignment.uplink, source.plan, site)
+    worker = Worker(lambda: _import_program(source), assignment.identity, assignment.uplink, source.plan, site)
 
     def start() -> None:
         try:
@@ -102,7 +102,7 @@ def _host(assignment: Assignment, listener: socket.socket) -> int:
             failures.append(text_of(error))
             holders.end(failures[-1])
 
-    holders = Holders(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
+    holders = ReplicaOwners(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
     threading.Thread(target=start, name="dyorc-start", daemon=True).start()
     holders.run()
     if loaded.is_set() and not failures:  # else it has no group any more, and its running batch is to be run elsewhere

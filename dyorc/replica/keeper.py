@@ -9,9 +9,9 @@ import time
 import structlog
 
 from dyorc.errors import TransportError, text_of
-from dyorc.replica.assignment import Assignment, Hosting
+from dyorc.replica.assignment import Hosting, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import Holder
+from dyorc.replica.holder import ReplicaHandle
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -22,7 +22,7 @@ _MAX_FAILURES = 6
 """After so many processes in a row that died at once, the Serve replica is replaced: the fault may be this node's."""
 
 
-class Keeper:
+class ReplicaMonitor:
     """Keeps a process from `start` until `stop`.
 
     Args:
@@ -30,13 +30,13 @@ class Keeper:
         assignment: What the process should be; each gets a name of its own.
     """
 
-    def __init__(self, client: ForkClient, assignment: Assignment, hosting: Hosting) -> None:
+    def __init__(self, client: ForkClient, assignment: ReplicaAssignment, hosting: Hosting) -> None:
         self._client = client
         self._assignment = assignment
         self._hosting = hosting
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-keeper", daemon=True)
-        self._holder: Holder | None = None
+        self._holder: ReplicaHandle | None = None
         self._began_s = time.monotonic()
         self._num_failures = 0
         self._trouble = ""
@@ -68,7 +68,7 @@ class Keeper:
         try:
             while not self._stopping.is_set():
                 self._began_s = time.monotonic()
-                self._keep_one()
+                self._run_process()
                 if not self._stopping.is_set():
                     self._pause()
         finally:
@@ -82,7 +82,7 @@ class Keeper:
         if self._num_failures > 1:
             self._stopping.wait(min(_FIRST_DELAY_S * 2 ** (self._num_failures - 2), _MAX_DELAY_S))
 
-    def _keep_one(self) -> None:
+    def _run_process(self) -> None:
         """Returns when a process is gone, or none can be had."""
         try:
             self._client.open()  # a fork server ends its replicas some time after its last caller has gone
@@ -92,7 +92,7 @@ class Keeper:
             return
         self._holder = holder
         try:
-            self._trouble = self._trouble_of(holder)
+            self._trouble = self._watch(holder)
         finally:
             self._holder = None
             if self._stopping.is_set():
@@ -101,7 +101,7 @@ class Keeper:
                 holder.kill()
                 holder.close()
 
-    def _trouble_of(self, holder: Holder) -> str:
+    def _watch(self, holder: ReplicaHandle) -> str:
         """Returns what is wrong with the process once something is, or it should end.
 
         Time in which this process stood still itself does not count: when a whole machine or container was frozen, all were.

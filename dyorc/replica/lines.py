@@ -13,7 +13,7 @@ _READ_BYTES = 65_536
 Message = dict[str, Any]
 
 
-class Line:
+class JsonLineSocket:
     """One end of a connection, which it owns."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -22,7 +22,7 @@ class Line:
         self._messages: list[Message] = []
 
     @classmethod
-    def dial(cls, path: str) -> "Line":
+    def dial(cls, path: str) -> "JsonLineSocket":
         """Connects.
 
         Raises:
@@ -57,7 +57,7 @@ class Line:
                 return None
         return self._messages.pop(0)
 
-    def take_in(self) -> list[Message] | None:
+    def receive_ready(self) -> list[Message] | None:
         """Returns the messages that are there, once it is readable; None when the other end is gone."""
         if not self._read():
             return None

@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from dyorc.replica.assignment import Assignment
+from dyorc.replica.assignment import ReplicaAssignment
 from dyorc.replica.forked_process import name_process, settle
 
 _CALL_S = 10.0
@@ -22,15 +22,15 @@ def become(orders: str, path: str, told: int) -> NoReturn:
     """Runs a rank until its leader is gone.
 
     Args:
-        orders: The `Assignment` of its leader.
+        orders: The `ReplicaAssignment` of its leader.
         path: Where to listen for it.
         told: A descriptor, written to once it listens.
     """
     try:
-        assignment = Assignment.from_json(orders)
+        assignment = ReplicaAssignment.from_json(orders)
         settle(assignment)
         name_process(f"dyorc-rank-{assignment.source.program}")
-        importlib.import_module("dyorc.offline.runtime.rank").become_rank(_called(path, told))
+        importlib.import_module("dyorc.offline.runtime.rank").become_rank(_accept_leader(path, told))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -39,7 +39,7 @@ def become(orders: str, path: str, told: int) -> NoReturn:
         os._exit(1)
 
 
-def _called(path: str, told: int) -> socket.socket:
+def _accept_leader(path: str, told: int) -> socket.socket:
     """Returns the connection of whoever calls. It sees this process as the one it talks to, since this one calls `listen`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from dyorc.authoring.program import Program
 from dyorc.errors import ProgramLoadError
 from dyorc.replica.assignment import Identity
-from dyorc.replica.executor import Executor
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.group_site import GroupSite
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.transport.messages import Hello, LoadFailure, Parked
-from dyorc.transport.tiers import Holder
+from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
+from dyorc.transport.tiers import TensorHolder
 
 if TYPE_CHECKING:
-    from dyorc.replica.group import Group
+    from dyorc.replica.group import RankGroup
 
 
 @dataclass
@@ -36,16 +36,16 @@ class ProgramCopy:
 
     program: Program
     identity: Identity
-    holder: Holder
+    holder: TensorHolder
     plan: str
     start_s: float
-    executor: Executor | None = None
+    executor: ProgramExecutor | None = None
     load_s: float = 0.0
     spans: ProgramSpans | None = None
     site: GroupSite | None = None
-    group: "Group | None" = None
+    group: "RankGroup | None" = None
 
-    def introduction(self, fence: int = 0) -> Hello | Parked:
+    def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
         """Returns the message by which the replica announces itself as it is now.
 
         Args:
@@ -59,7 +59,7 @@ class ProgramCopy:
                 name, program, pid, self.holder, num_cores=num_cores, start_s=start_s, device=device, plan=self.plan, fence=fence
             )
         members = () if self.group is None else self.group.pids
-        return Hello(
+        return ReplicaHello(
             name, program, pid, self.holder, num_cores=num_cores, load_s=self.load_s, plan=self.plan, fence=fence, members=members
         )
 
@@ -69,7 +69,7 @@ class ProgramCopy:
             return None
         started_s = time.monotonic()
         try:
-            self.executor = self._loaded()
+            self.executor = self._load()
             self.executor.trace_by(self.spans)
         except ProgramLoadError as error:
             failure = failure_of(error)
@@ -79,7 +79,7 @@ class ProgramCopy:
         free_memory()  # once nothing refers to what was loaded in part
         return failure
 
-    def _loaded(self) -> Executor:
+    def _load(self) -> ProgramExecutor:
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
         from dyorc.replica.planned_loading import load_planned  # it needs torch

@@ -8,10 +8,10 @@ import structlog
 
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import Uplink
-from dyorc.replica.following import Following
-from dyorc.transport.messages import Forget, Stage, StagingHello, Unstage, decode, encode
-from dyorc.transport.staging import Staging
-from dyorc.trouble import Trouble
+from dyorc.replica.following import LeaderTracker
+from dyorc.transport.messages import Forget, StageTensors, StagingHello, UnstageTensors, decode, encode
+from dyorc.transport.staging import StagingArea
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.replica")
 
@@ -29,12 +29,12 @@ class Stager:
         staging: What it fills.
     """
 
-    def __init__(self, replica_id: str, uplink: Uplink, following: Following, staging: Staging) -> None:
+    def __init__(self, replica_id: str, uplink: Uplink, following: LeaderTracker, staging: StagingArea) -> None:
         self._replica_id = replica_id
         self._uplink = uplink
         self._following = following
         self._staging = staging
-        self._refused = Trouble(_log, "message_refused")
+        self._refused = LogThrottle(_log, "message_refused")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-stager", daemon=True)
 
@@ -59,7 +59,7 @@ class Stager:
                 is_busy = self._staging.fetch_next()
                 frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may no longer be needed
                 if frames is not None:
-                    self._obey(frames[0])
+                    self._handle(frames[0])
                 num_idle = 0 if is_busy or frames is not None else num_idle + 1
                 if num_idle == _NUM_IDLE:
                     num_idle = 0
@@ -67,12 +67,12 @@ class Stager:
         finally:
             link.close()
 
-    def _obey(self, header: bytes | bytearray | memoryview) -> None:
+    def _handle(self, header: bytes | bytearray | memoryview) -> None:
         try:
             match decode(header):
-                case Stage(holder=holder, spans=spans):
+                case StageTensors(holder=holder, spans=spans):
                     self._staging.add(holder, spans)
-                case Unstage(blocks=blocks):
+                case UnstageTensors(blocks=blocks):
                     self._staging.drop(blocks)
                 case Forget(holder_id=holder_id):
                     self._staging.forget(holder_id)

@@ -9,18 +9,18 @@ from dyorc.arrays import Array, numpy_dtype
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import TensorSpec
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import BatchError, ProgramExecutor
 
 _log = structlog.get_logger("dyorc.replica")
 
 
-def load_and_warm_up(program: Program) -> Executor:
+def load_and_warm_up(program: Program) -> ProgramExecutor:
     """Loads a program, and runs a batch of zeros if it is a class without effects. What comes of that batch does not matter.
 
     Raises:
         ProgramLoadError: If it cannot be loaded.
     """
-    executor = Executor.load(program)
+    executor = ProgramExecutor.load(program)
     statics = _statics(program)
     if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
         return executor

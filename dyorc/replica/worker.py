@@ -16,16 +16,16 @@ from dyorc.errors import TransportError
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import load_error
-from dyorc.replica.following import FollowedLink, Following
+from dyorc.replica.following import LeaderLink, LeaderTracker
 from dyorc.replica.freeing import process_age_s
 from dyorc.replica.group_site import GroupSite
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.transport.buffers import Buffers
+from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Frame
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import (
     BatchRequest,
@@ -36,14 +36,14 @@ from dyorc.transport.messages import (
     LogAs,
     Message,
     Park,
-    Release,
+    ReleaseBlocks,
+    ReplicaWelcome,
     Warm,
-    Welcome,
     decode,
     encode,
 )
 from dyorc.transport.routes import Routes
-from dyorc.transport.staging import Staging
+from dyorc.transport.staging import StagingArea
 
 _FIRST_LOOK_S = 2.0
 """How long a replica that starts waits for the store to say who leads, before it dials the address that it was told."""
@@ -72,9 +72,9 @@ class Worker:
         self._uplink = uplink
         self._plan = plan
         self._site = site
-        self._following = Following(uplink)
+        self._following = LeaderTracker(uplink)
         network = uplink.network(identity.host)
-        self.exchange = Exchange(identity.replica_id, identity.node, uplink.transport, network)
+        self.exchange = TensorExchange(identity.replica_id, identity.node, uplink.transport, network)
         self._thread = threading.Thread(target=self._main, name=f"dyorc-{self._name}", daemon=True)
         self._found = threading.Event()
         self._stopping = threading.Event()
@@ -109,7 +109,7 @@ class Worker:
             self._thread.join(max(0.0, give_up_s - time.monotonic()))
         self.stop(max(0.0, give_up_s - time.monotonic()))
 
-    def say_why(self, reason: str) -> None:
+    def report_last_words(self, reason: str) -> None:
         """Tells the orchestrator, if there is one, why this process is about to end. Any thread."""
         self._is_noted(LastWords(self._identity.replica_id, reason), _NOTED_S)
 
@@ -130,7 +130,7 @@ class Worker:
     def _main(self) -> None:
         try:
             self._following.look(_FIRST_LOOK_S)  # the one that asked for this replica may have been succeeded long ago
-            with closing(FollowedLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
+            with closing(LeaderLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
                     program = self._find_program(link)
@@ -144,7 +144,7 @@ class Worker:
         finally:
             self._found.set()
 
-    def _work(self, link: FollowedLink, exchange: Exchange, copy: ProgramCopy) -> None:
+    def _work(self, link: LeaderLink, exchange: TensorExchange, copy: ProgramCopy) -> None:
         """Runs batches; fetches tensors ahead, if there are other nodes."""
         with ExitStack() as stack:
             if copy.spans is not None:
@@ -153,7 +153,7 @@ class Worker:
             if self._uplink.secrets is not None:
                 routes = exchange.routes()
                 stack.callback(routes.close)
-                staging = Staging(routes, self._uplink.transport.staging_bytes)
+                staging = StagingArea(routes, self._uplink.transport.staging_bytes)
                 stack.enter_context(Stager(self._identity.replica_id, self._uplink, self._following, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
@@ -166,7 +166,7 @@ class Worker:
     def _busy(self, is_busy: bool) -> None:
         self._busy_since_s = time.monotonic() if is_busy else None
 
-    def _find_program(self, link: FollowedLink) -> Program:
+    def _find_program(self, link: LeaderLink) -> Program:
         try:
             return self._find()
         except BaseException as error:  # the user's module may raise anything when it is imported
@@ -179,7 +179,7 @@ class _Session:
     """A replica at work: carries out the orchestrator's messages, one after the other."""
 
     def __init__(
-        self, link: FollowedLink, exchange: Exchange, routes: Routes, copy: ProgramCopy, staging: Staging | None
+        self, link: LeaderLink, exchange: TensorExchange, routes: Routes, copy: ProgramCopy, staging: StagingArea | None
     ) -> None:
         self._link = link
         self._exchange = exchange
@@ -219,7 +219,7 @@ class _Session:
         if failure is not None:
             self._link.send([encode(failure)])
         elif self._runner is None and executor is not None:
-            buffers = Buffers().take
+            buffers = BatchBuffers().take
             inbox = Inbox(self._routes, buffers, self._staging.take) if self._staging else Inbox(self._routes, buffers)
             memory = self._exchange.holder.memory
             room_wait = RoomWait(self._wait_for_room, self._exchange.config.arena_wait_s, memory)
@@ -237,20 +237,20 @@ class _Session:
         if frames is None:
             return False
         message = decode(frames[0])
-        if isinstance(message, Welcome):
+        if isinstance(message, ReplicaWelcome):
             self._join(message.fence)
         elif not self._link.is_trusted:
             return True  # of an orchestrator that does not lead, or has not said yet that it does
         elif isinstance(message, BatchRequest):
             self._batches.append((message, frames[1:]))
         else:
-            self._obey(message)
+            self._handle(message)
         return True
 
     def _join(self, fence: int) -> None:
         """Works for who is at the other end of the link from now on, and for nobody else."""
         is_another = fence != self._link.fence
-        if self._link.heed(fence):
+        if self._link.check_fence(fence):
             self._exchange.free_all()
             if self._staging is not None:
                 self._staging.clear()
@@ -259,9 +259,9 @@ class _Session:
         if is_another:
             self._batches.clear()
 
-    def _obey(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message:
-            case Release(blocks=blocks):
+            case ReleaseBlocks(blocks=blocks):
                 for block in blocks:
                     self._exchange.arena.free(block)
             case Forget(holder_id=holder_id):

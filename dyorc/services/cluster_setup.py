@@ -9,7 +9,7 @@ from dyorc.leadership.leadership_thread import LeadershipThread
 from dyorc.store.base import Store
 from dyorc.store.opening import store_of
 from dyorc.transport.keys_file import read_keys
-from dyorc.transport.network import Network
+from dyorc.transport.network import NodeNetwork
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +38,7 @@ def steady_leadership(settings: Settings) -> LeadershipThread:
     return LeadershipThread(settings.store, cluster.group, cluster.lease_s, hang_limit_s)
 
 
-def network_of(cluster: ClusterConfig) -> Network | None:
+def network_of(cluster: ClusterConfig) -> NodeNetwork | None:
     """Returns a process's place among other machines; None if the cluster is on this one.
 
     Raises:
@@ -51,4 +51,4 @@ def network_of(cluster: ClusterConfig) -> Network | None:
             f"cluster.host is {cluster.host!r}, so other machines are part of the cluster, and cluster.keys_file is not set: "
             "`dyorc cluster-keys FILE` makes the keys by which they know each other"
         )
-    return Network(host=cluster.host, secrets=read_keys(cluster.keys_file))
+    return NodeNetwork(host=cluster.host, secrets=read_keys(cluster.keys_file))

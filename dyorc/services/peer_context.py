@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from dyorc.config import GatewayConfig
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Siblings
-from dyorc.ports import bound
+from dyorc.ports import bind
 
 if TYPE_CHECKING:
-    from dyorc.cells.notes import Notes
+    from dyorc.cells.notes import CrashNotes
 
 _LOOK_AGAIN_S = 5.0
 
@@ -31,7 +31,7 @@ class PeerContext:
     siblings: Siblings
     num_cells: int = 1
     remembered: Any = None
-    notes: "Notes | None" = None
+    notes: "CrashNotes | None" = None
     listener: socket.socket | None = None
     listens_when_ready: bool = False
 
@@ -41,4 +41,4 @@ class PeerContext:
         status = service.backend.status
         while self.listens_when_ready and not status.is_ready and not status.is_failing:
             await status.wait_for_change(_LOOK_AGAIN_S)
-        return self.listener or bound(config.host, config.port, is_shared=True)
+        return self.listener or bind(config.host, config.port, is_shared=True)

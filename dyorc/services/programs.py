@@ -16,10 +16,10 @@ from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
 from dyorc.repertoire import ModelRegistry
 from dyorc.running import Places, ServerRuntime, for_gateways, in_process, on_ray
-from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.garbage_collector import pause_garbage_collector
 from dyorc.services.peer_context import PeerContext
 from dyorc.telemetry.tracing.starting import Traces
-from dyorc.transport.network import Network
+from dyorc.transport.network import NodeNetwork
 
 if TYPE_CHECKING:
     from dyorc.launcher.head_start import HeadStart
@@ -70,9 +70,11 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
     if without_ray or not settings.deployment.ray_address:
         return
     from dyorc.launcher.ray_connection import connect, disconnect
-    from dyorc.launcher.starting import start
+    from dyorc.launcher.starting import start_with_retry
 
-    await start(f"standing by on {settings.deployment.ray_address}", lambda: connect(settings), disconnect, max_attempts=1)
+    await start_with_retry(
+        f"standing by on {settings.deployment.ray_address}", lambda: connect(settings), disconnect, max_attempts=1
+    )
 
 
 @contextlib.contextmanager
@@ -104,7 +106,7 @@ def load_targets(
 @contextlib.asynccontextmanager
 async def run_programs(
     what: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: PeerContext | None = None,
-    *, without_ray: bool, lead: LeaderTerm | None = None, network: Network | None = None,
+    *, without_ray: bool, lead: LeaderTerm | None = None, network: NodeNetwork | None = None,
 ) -> AsyncGenerator[ServerRuntime]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
 
@@ -125,9 +127,9 @@ async def run_programs(
         num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
         running = in_process(what.repertoire, settings, num_cells, notes, traces)
     else:
-        from dyorc.launcher.libraries import Imports
+        from dyorc.launcher.libraries import UserImports
 
-        imports = Imports.since(what.modules, what.targets)
+        imports = UserImports.since(what.modules, what.targets)
         running = on_ray(what.repertoire, what.places, settings, imports, start, traces, lead)
     async with running as found:
         yield found

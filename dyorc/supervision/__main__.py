@@ -5,28 +5,28 @@ import asyncio
 import sys
 
 from dyorc import standard_streams
-from dyorc.supervision.console import complain, complain_as_json
-from dyorc.supervision.plan import Plan
+from dyorc.supervision.console import report_error, report_errors_as_json
+from dyorc.supervision.plan import SupervisorConfig
 
 
 def main() -> int:
     """Runs what the plan says. Returns the exit code."""
     standard_streams.outlive_readers()
-    plan = Plan.from_file(int(sys.argv[1]))
+    plan = SupervisorConfig.from_file(int(sys.argv[1]))
     if plan.logs_json:
-        complain_as_json()
+        report_errors_as_json()
     try:
         return asyncio.run(_run(plan))
     except OSError as error:
-        complain(str(error))
+        report_error(str(error))
         return 1
 
 
-async def _run(plan: Plan) -> int:
+async def _run(plan: SupervisorConfig) -> int:
     if plan.is_dev:
-        from dyorc.supervision.dev import Dev
+        from dyorc.supervision.dev import DevServer
 
-        return await Dev(plan).run()
+        return await DevServer(plan).run()
     from dyorc.supervision.supervisor import Supervisor
 
     return await Supervisor(plan).run()

@@ -17,14 +17,14 @@ from dyorc import heap, standard_streams
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
-from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.garbage_collector import pause_garbage_collector
 from dyorc.services.peer_context import PeerContext
 from dyorc.services.running_server import RunningServer
 from dyorc.services.stop_signals import StopSignals
-from dyorc.supervision.channel import Channel, Message, open_channel
-from dyorc.supervision.limits import of_one_cell
-from dyorc.supervision.notes import CellNotes
-from dyorc.supervision.siblings import CellSiblings
+from dyorc.supervision.channel import CellChannel, Message, open_channel
+from dyorc.supervision.limits import settings_of_cell
+from dyorc.supervision.notes import MemfdCrashNotes
+from dyorc.supervision.siblings import CellPeers
 from dyorc.supervision.tenant_table import TenantTable
 from dyorc.telemetry import logs
 
@@ -87,11 +87,11 @@ class _Cell:
         channel: To it.
     """
 
-    def __init__(self, order: Message, channel: Channel) -> None:
+    def __init__(self, order: Message, channel: CellChannel) -> None:
         self._order = order
-        self._settings = of_one_cell(Settings(**order["settings"]), order["num_cells"])
+        self._settings = settings_of_cell(Settings(**order["settings"]), order["num_cells"])
         self._channel = channel
-        self._siblings = CellSiblings(
+        self._siblings = CellPeers(
             order["number"], order["num_cells"], channel, _tenants(order), shares_backend=order["is_gateway"]
         )
         self._siblings.inherit(order["counted"])
@@ -187,11 +187,11 @@ def _tenants(order: Message) -> TenantTable | None:
     return TenantTable(descriptor, order["number"], num_cells)
 
 
-def _notes(descriptor: int | None) -> CellNotes | None:
+def _notes(descriptor: int | None) -> MemfdCrashNotes | None:
     if descriptor is None:
         return None
     os.set_inheritable(descriptor, False)
-    return CellNotes(descriptor)
+    return MemfdCrashNotes(descriptor)
 
 
 def _inherited(descriptor: int | None) -> socket.socket | None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dyorc.supervision.channel import Channel, Message, open_channel
+from dyorc.supervision.channel import CellChannel, Message, open_channel
 
 _COMMAND = (sys.executable, "-m", "dyorc.supervision.cell")
 _ABORT_TIMEOUT_S = 1.0
@@ -43,7 +43,7 @@ class CellProcess:
         self.is_ready = False
         self.failure: Message | None = None
         self._on_message = on_message
-        self._channel: Channel | None = None
+        self._channel: CellChannel | None = None
         self._end = asyncio.Event()
 
     async def start(self, pass_fds: tuple[int, ...] = ()) -> None:
@@ -54,7 +54,7 @@ class CellProcess:
         """
         own, others = socket.socketpair()
         with others:
-            self.process = _started(others.fileno(), pass_fds)
+            self.process = _start_process(others.fileno(), pass_fds)
         self._channel = await open_channel(own)
         self._reading = asyncio.get_running_loop().create_task(self._read(self._channel))
         self._watch_end()
@@ -80,7 +80,7 @@ class CellProcess:
         if self._channel is not None:
             self._channel.send(kind, **content)
 
-    async def _read(self, channel: Channel) -> None:
+    async def _read(self, channel: CellChannel) -> None:
         while (message := await channel.receive()) is not None:
             self._on_message(self, message)
 
@@ -89,7 +89,7 @@ class CellProcess:
         """Whether the process is over."""
         return self._end.is_set()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Waits until it has ended and all that it said is read."""
         await self._end.wait()
         # A process that the cell started may have inherited its end.
@@ -119,6 +119,6 @@ class CellProcess:
                 self.process.kill()
 
 
-def _started(descriptor: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def _start_process(descriptor: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
     command = [*_COMMAND, str(descriptor), str(os.getpid())]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(descriptor, *pass_fds), process_group=0)

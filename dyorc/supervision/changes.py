@@ -19,7 +19,7 @@ _Stamp = tuple[int, int]
 _GONE = (0, 0)
 
 
-class Changes:
+class FileWatcher:
     """Knows which files matter.
 
     Args:
@@ -57,7 +57,7 @@ class Changes:
         stamp = _stamp(path)
         return _GONE if stamp[0] > self._since_ns else stamp
 
-    async def happened(self) -> list[str]:
+    async def wait_for_change(self) -> list[str]:
         """Waits until a file changes. Returns the names of those that did, relative to the current folder where possible."""
         while not (found := self._changed()):  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(_LOOK_S)

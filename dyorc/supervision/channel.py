@@ -14,7 +14,7 @@ _LENGTH = struct.Struct("=I")
 Message = dict[str, Any]
 
 
-class Channel:
+class CellChannel:
     """One end. Used on the event loop.
 
     Args:
@@ -44,6 +44,6 @@ class Channel:
         self._writer.close()
 
 
-async def open_channel(end: socket.socket) -> Channel:
+async def open_channel(end: socket.socket) -> CellChannel:
     """Returns a channel on one end of a socket pair, which it owns from now on."""
-    return Channel(*await asyncio.open_unix_connection(sock=end))
+    return CellChannel(*await asyncio.open_unix_connection(sock=end))

@@ -12,8 +12,8 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def complain_as_json() -> None:
-    """From now on, `complain` writes lines like those in the cells' logs."""
+def report_errors_as_json() -> None:
+    """From now on, `report_error` writes lines like those in the cells' logs."""
     global _is_json
     _is_json = True
 
@@ -21,7 +21,7 @@ def complain_as_json() -> None:
 _is_json = False
 
 
-def complain(text: str, traceback: str = "") -> None:
+def report_error(text: str, traceback: str = "") -> None:
     """Prints what went wrong."""
     sys.stderr.write(_as_json(text, traceback) if _is_json else f"{traceback}dyorc: {text}\n")
     sys.stderr.flush()
@@ -40,7 +40,7 @@ def _as_json(text: str, traceback: str) -> str:
     return json.dumps(line | ({"traceback": traceback} if traceback else {})) + "\n"
 
 
-class Progress:
+class StartProgress:
     """Shows how a server starts: once what all cells say alike, and every change of a program in a cell.
 
     Args:

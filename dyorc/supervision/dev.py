@@ -8,22 +8,22 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dyorc.authoring.user_files import folders_of
-from dyorc.ports import bound, port_of, reserved
+from dyorc.ports import bind, port_of, reserve
 from dyorc.services.stop_signals import StopSignals
 from dyorc.supervision.cell_process import CellProcess
-from dyorc.supervision.changes import Changes
+from dyorc.supervision.changes import FileWatcher
 from dyorc.supervision.channel import Message
-from dyorc.supervision.console import Progress, complain, say
-from dyorc.supervision.hang_watch import end_hanging
-from dyorc.supervision.plan import Plan
-from dyorc.supervision.restarts import Restarts
-from dyorc.supervision.stand_in import standing_in
+from dyorc.supervision.console import StartProgress, report_error, say
+from dyorc.supervision.hang_watch import abort_hanging_cells
+from dyorc.supervision.plan import SupervisorConfig
+from dyorc.supervision.restarts import RestartBackoff
+from dyorc.supervision.stand_in import respond_with_error
 
 _BACKLOG = 4096
 _STOP_TIMEOUT_S = 2.0
 
 
-class Dev:
+class DevServer:
     """Runs until it is told to stop.
 
     This process listens for HTTP all the time, and each cell inherits the socket. So the port stays the same, and connections
@@ -35,14 +35,14 @@ class Dev:
 
     _listener: socket.socket
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SupervisorConfig) -> None:
         self._plan = plan
         self._spare: CellProcess | None = None
         self._libraries: list[str] = []
         self._cell: CellProcess | None = None
-        self._changes = Changes(folders_of(plan.targets))
-        self._restarts = Restarts(plan.restart_delay_s, plan.max_restart_delay_s)
-        self._progress = Progress(1)
+        self._watcher = FileWatcher(folders_of(plan.targets))
+        self._restarts = RestartBackoff(plan.restart_delay_s, plan.max_restart_delay_s)
+        self._progress = StartProgress(1)
         self._began_s = plan.started_s
         self._has_started = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,17 +55,17 @@ class Dev:
         """
         plan = self._plan
         with contextlib.ExitStack() as stack:
-            listener = self._listener = stack.enter_context(bound(plan.host, plan.port))
+            listener = self._listener = stack.enter_context(bind(plan.host, plan.port))
             listener.listen(_BACKLOG)
             port, grpc_port = port_of(listener), None
             if plan.grpc_port is not None:
-                grpc_port = port_of(stack.enter_context(reserved(plan.host, plan.grpc_port)))
+                grpc_port = port_of(stack.enter_context(reserve(plan.host, plan.grpc_port)))
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
             has_tls = bool(settings["gateway"]["tls_certificate_file"])
             host = f"[{plan.host}]" if ":" in plan.host else plan.host
             self._progress.listening(f"{'https' if has_tls else 'http'}://{host}:{port}", "")
             working = asyncio.create_task(self._work(settings))
-            watching = asyncio.create_task(end_hanging(lambda: () if self._cell is None else (self._cell,), plan.hang_limit_s))
+            watching = asyncio.create_task(abort_hanging_cells(self._running_cells, plan.hang_limit_s))
             signals = StopSignals()
             signals.install()
             stopping = asyncio.create_task(signals.stop.wait())
@@ -82,17 +82,20 @@ class Dev:
         say("Stopped.")
         return 0
 
+    def _running_cells(self) -> tuple[CellProcess, ...]:
+        return () if self._cell is None else (self._cell,)
+
     async def _work(self, settings: Message) -> None:
         while True:
-            self._changes.begin()
+            self._watcher.begin()
             cell = self._cell = await self._next_cell()
             cell.order(
                 targets=self._plan.targets, settings=settings, num_cells=1, number=0,
                 remembered={}, listens_when_ready=False, is_dev=True, is_gateway=False, listener=self._listener.fileno(),
                 notes=None, warning=None, tenants=None, counted=None,
             )  # fmt: skip
-            changing = asyncio.create_task(self._changes.happened())
-            ending = asyncio.create_task(cell.ended())
+            changing = asyncio.create_task(self._watcher.wait_for_change())
+            ending = asyncio.create_task(cell.wait_until_ended())
             try:
                 await asyncio.wait((changing, ending), return_when=asyncio.FIRST_COMPLETED)
                 if not changing.done():
@@ -109,21 +112,21 @@ class Dev:
         failure = cell.failure
         if failure is None:
             text = f"the cell (process {cell.process.pid}) {cell.describe_end()}"
-            complain(text)
+            report_error(text)
         else:
             text = failure["text"] if not failure["traceback"] else f"{failure['text']}\n{failure['traceback']}"
-            complain(failure["text"], failure["traceback"])
+            report_error(failure["text"], failure["traceback"])
         if cell.is_ready:  # a request ended it
             await asyncio.wait((changing,), timeout=self._restarts.delay_s(time.monotonic() - cell.started_s))
             self._began_s = time.monotonic()
             return
-        self._changes.watch_everything()
+        self._watcher.watch_everything()
         say("Waiting for a change ...")
         self._start(self._prepare())
         if self._plan.settings["gateway"]["tls_certificate_file"]:
             await asyncio.wait((changing,))
             return
-        async with standing_in(self._listener, text):
+        async with respond_with_error(self._listener, text):
             await asyncio.wait((changing,))
 
     def _end_cell(self) -> None:
@@ -131,7 +134,7 @@ class Dev:
         cell, self._cell = self._cell, None
         if cell is not None and not cell.has_ended:
             cell.stop()
-            self._start(_ended_soon(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
+            self._start(_wait_or_kill(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -159,7 +162,7 @@ class Dev:
             case "beat":
                 cell.beaten_s = time.monotonic()
             case "listening":
-                self._changes.watch(message["files"])
+                self._watcher.watch(message["files"])
                 self._progress.listening(message["url"], message["grpc_address"])
             case "states":
                 self._progress.states(cell.number, message["programs"])
@@ -175,7 +178,7 @@ class Dev:
     def _on_ready(self, cell: CellProcess, message: Message) -> None:
         cell.is_ready = True
         cell.beaten_s = time.monotonic()
-        self._changes.watch(message["files"])
+        self._watcher.watch(message["files"])
         self._libraries = message["libraries"]
         self._start(self._prepare())
         after_s = time.monotonic() - self._began_s
@@ -184,13 +187,13 @@ class Dev:
             say(f"Ready again after {after_s:.1f} s. Models: {models}.")
         else:
             self._has_started = True
-            files = "1 file" if self._changes.num_files == 1 else f"{self._changes.num_files} files"
+            files = "1 file" if self._watcher.num_files == 1 else f"{self._watcher.num_files} files"
             say(f"Ready after {after_s:.1f} s. Models: {models}. Watching {files}. Ctrl-C stops.")
 
 
-async def _ended_soon(cell: CellProcess, timeout_s: float) -> None:
+async def _wait_or_kill(cell: CellProcess, timeout_s: float) -> None:
     try:
-        await asyncio.wait_for(cell.ended(), timeout_s)
+        await asyncio.wait_for(cell.wait_until_ended(), timeout_s)
     except TimeoutError:
         cell.process.kill()
-        await cell.ended()
+        await cell.wait_until_ended()

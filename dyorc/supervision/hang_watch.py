@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from dyorc.supervision.cell_process import CellProcess
-from dyorc.supervision.console import complain
+from dyorc.supervision.console import report_error
 
 _LOOK_S = 0.1
 
 
-async def end_hanging(cells: Callable[[], Iterable[CellProcess]], limit_s: float) -> None:
+async def abort_hanging_cells(cells: Callable[[], Iterable[CellProcess]], limit_s: float) -> None:
     """Watches for ever.
 
     Args:
@@ -29,6 +29,6 @@ async def end_hanging(cells: Callable[[], Iterable[CellProcess]], limit_s: float
                 cell.beaten_s += paused_s  # this process stood still itself, and so perhaps the whole machine
             if now_s - cell.beaten_s > limit_s:
                 limit = f"for {limit_s:g} s (the setting CELLS__HANG_LIMIT_S)"
-                complain(f"cell {cell.number} (process {cell.process.pid}) has stood still {limit}, and is ended")
+                report_error(f"cell {cell.number} (process {cell.process.pid}) has stood still {limit}, and is ended")
                 cell.beaten_s = None
                 await cell.abort()

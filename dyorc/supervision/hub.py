@@ -21,7 +21,7 @@ class _Question:
     errors: dict[int, str] = field(default_factory=dict[int, str])
 
 
-class Hub:
+class CellHub:
     """Used on the event loop.
 
     Attributes:
@@ -46,7 +46,7 @@ class Hub:
             case "ask":
                 self._ask(cell, message)
             case "answer":
-                self._answered(cell, message)
+                self._take_answer(cell, message)
             case "counted":
                 self._counted[cell.number] = message["value"]
             case "remember":
@@ -65,7 +65,7 @@ class Hub:
         else:
             self._close(number)
 
-    def _answered(self, cell: CellProcess, message: Message) -> None:
+    def _take_answer(self, cell: CellProcess, message: Message) -> None:
         question = self._open.get(message["id"])
         if question is None:
             return  # too late
@@ -86,7 +86,7 @@ class Hub:
         for cell in self._cells.values():
             cell.send(kind, **content)
 
-    def lost(self, cell: CellProcess) -> None:
+    def drop_questions(self, cell: CellProcess) -> None:
         """Nobody waits for a cell that has ended."""
         for number, question in list(self._open.items()):
             question.waiting.discard(cell.number)

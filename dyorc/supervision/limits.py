@@ -3,7 +3,7 @@
 from dyorc.config import Settings
 
 
-def of_one_cell(settings: Settings, num_cells: int) -> Settings:
+def settings_of_cell(settings: Settings, num_cells: int) -> Settings:
     """Returns the settings of one of several cells: they protect one machine's memory together."""
     gateway, engine, jobs = settings.gateway, settings.engine, settings.jobs
     return settings.model_copy(

@@ -4,7 +4,7 @@ The supervisor owns the file and gives each cell one; a cell writes, the supervi
 locked. One slot per program, by the order in which they first run:
 
     offset 0          4 bytes: length n of what follows; 0 while the program runs nothing
-    offset 4          n bytes: a `Note` as JSON
+    offset 4          n bytes: a `RunningBatch` as JSON
     offset _SLOT      the next program
 
 Each change is one write, which the kernel completes even if the process ends meanwhile.
@@ -24,7 +24,7 @@ _MAX_INPUTS = 900
 """More do not fit into a slot. Batches that matter are small in the end: suspects run alone."""
 
 
-class Note(NamedTuple):
+class RunningBatch(NamedTuple):
     """A batch that was running.
 
     Attributes:
@@ -37,7 +37,7 @@ class Note(NamedTuple):
     is_suspect: bool
 
 
-class CellNotes:
+class MemfdCrashNotes:
     """A cell's side. Any thread, one batch of a program at a time.
 
     Args:
@@ -51,7 +51,7 @@ class CellNotes:
 
     def begin(self, program: str, inputs: Sequence[bytes], *, is_suspect: bool) -> None:
         """Notes that a batch runs."""
-        note = Note(program, [each.hex() for each in inputs[:_MAX_INPUTS]], is_suspect)
+        note = RunningBatch(program, [each.hex() for each in inputs[:_MAX_INPUTS]], is_suspect)
         raw = json.dumps(note).encode()
         offset = self._offsets.get(program)
         if offset is None:
@@ -63,17 +63,17 @@ class CellNotes:
         os.pwrite(self._descriptor, _NOTHING, self._offsets[program])
 
 
-def made_notes() -> int:
+def make_notes_file() -> int:
     """Returns the descriptor of an empty file."""
     return os.memfd_create("notes", os.MFD_CLOEXEC)
 
 
-def taken(descriptor: int) -> list[Note]:
+def take_running_batches(descriptor: int) -> list[RunningBatch]:
     """Returns what was running when the cell ended, and empties the file for the next."""
-    found: list[Note] = []
+    found: list[RunningBatch] = []
     for offset in range(0, os.fstat(descriptor).st_size, _SLOT):
         (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, offset))
         if length:
-            found.append(Note(*json.loads(os.pread(descriptor, length, offset + _LENGTH.size))))
+            found.append(RunningBatch(*json.loads(os.pread(descriptor, length, offset + _LENGTH.size))))
     os.ftruncate(descriptor, 0)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SupervisorConfig:
     """What to serve, and how.
 
     Attributes:
@@ -48,7 +48,7 @@ class Plan:
         return descriptor
 
     @classmethod
-    def from_file(cls, descriptor: int) -> "Plan":
+    def from_file(cls, descriptor: int) -> "SupervisorConfig":
         """Reads it, and closes the descriptor."""
         os.lseek(descriptor, 0, os.SEEK_SET)
         with os.fdopen(descriptor, "rb") as file:

@@ -4,7 +4,7 @@ _HEALTHY_S = 60.0
 """A cell that lived this long is taken to be well."""
 
 
-class Restarts:
+class RestartBackoff:
     """At once the first time; if it dies again and again, later each time, up to a bound.
 
     Args:

@@ -11,7 +11,7 @@ from dyorc.errors import DyOrcError
 from dyorc.gateway.siblings import Answers
 from dyorc.gateway.tenant_counts import TenantCounts
 from dyorc.status import StatusBoard
-from dyorc.supervision.channel import Channel, Message
+from dyorc.supervision.channel import CellChannel, Message
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -20,7 +20,7 @@ _ANSWER_TIMEOUT_S = 2.0
 _LOOK_AGAIN_S = 5.0
 
 
-class CellSiblings:
+class CellPeers:
     """The other cells. Used on the event loop.
 
     Args:
@@ -35,7 +35,7 @@ class CellSiblings:
         self,
         number: int,
         num_cells: int,
-        channel: Channel,
+        channel: CellChannel,
         tenant_counts: TenantCounts | None = None,
         *,
         shares_backend: bool = False,

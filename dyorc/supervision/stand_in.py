@@ -11,7 +11,7 @@ _CHUNK_BYTES = 65_536
 
 
 @contextlib.asynccontextmanager
-async def standing_in(listener: socket.socket, text: str) -> AsyncGenerator[None]:
+async def respond_with_error(listener: socket.socket, text: str) -> AsyncGenerator[None]:
     """Answers while entered.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.exposure import refuse_open_address
-from dyorc.supervision.plan import Plan
+from dyorc.supervision.plan import SupervisorConfig
 
 
 def num_cells_of(text: str) -> int:
@@ -35,7 +35,7 @@ def become_supervisor(
     gateway, cells = settings.gateway, settings.cells
     refuse_open_address(gateway)
     grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1
-    plan = Plan(
+    plan = SupervisorConfig(
         targets=list(targets), settings=settings.model_dump(mode="json"), num_cells=num_cells, is_dev=is_dev,
         is_gateway=is_gateway,
         logs_json=settings.telemetry.logs.format == "json", host=gateway.host, port=gateway.port,

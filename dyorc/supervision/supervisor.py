@@ -9,13 +9,13 @@ from dyorc.ports import reserve_all
 from dyorc.services.stop_signals import StopSignals, before
 from dyorc.supervision.cell_process import CellProcess
 from dyorc.supervision.channel import Message
-from dyorc.supervision.console import Progress, complain, say
-from dyorc.supervision.culprits import Culprits
-from dyorc.supervision.hang_watch import end_hanging
-from dyorc.supervision.hub import Hub
-from dyorc.supervision.plan import Plan
-from dyorc.supervision.restarts import Restarts
-from dyorc.supervision.tenant_table import forget_in_flight, made_table
+from dyorc.supervision.console import StartProgress, report_error, say
+from dyorc.supervision.culprits import CrashAttribution
+from dyorc.supervision.hang_watch import abort_hanging_cells
+from dyorc.supervision.hub import CellHub
+from dyorc.supervision.plan import SupervisorConfig
+from dyorc.supervision.restarts import RestartBackoff
+from dyorc.supervision.tenant_table import clear_in_flight, make_table
 
 _STOP_GRACE_S = 10.0
 """How much longer than its drain a cell may take to stop."""
@@ -30,17 +30,17 @@ class Supervisor:
 
     _tenants: int
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SupervisorConfig) -> None:
         self._plan = plan
         self._cells: dict[int, CellProcess] = {}
-        self._hub = Hub(self._cells, plan.num_cells)
+        self._hub = CellHub(self._cells, plan.num_cells)
         engine = plan.settings["engine"]
-        self._culprits = Culprits(engine["refuse_inputs_s"], engine["max_refused_inputs"])
+        self._crashes = CrashAttribution(engine["refuse_inputs_s"], engine["max_refused_inputs"])
         self._signals = StopSignals()
         self._has_started = False
         self._exit_code = 0
         self._order: Message = {}
-        self._progress = Progress(plan.num_cells)
+        self._progress = StartProgress(plan.num_cells)
 
     async def run(self) -> int:
         """Returns the exit code.
@@ -50,8 +50,8 @@ class Supervisor:
         """
         plan = self._plan
         with contextlib.ExitStack() as stack:
-            stack.callback(self._culprits.close)
-            self._tenants = made_table(plan.num_cells)
+            stack.callback(self._crashes.close)
+            self._tenants = make_table(plan.num_cells)
             stack.callback(os.close, self._tenants)
             port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
             settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
@@ -60,8 +60,8 @@ class Supervisor:
                 "is_dev": False, "is_gateway": plan.is_gateway, "listener": None,
             }  # fmt: skip
             self._signals.install()
-            keepers = [asyncio.create_task(self._keep(number)) for number in range(plan.num_cells)]
-            watching = asyncio.create_task(end_hanging(self._cells.values, plan.hang_limit_s))
+            keepers = [asyncio.create_task(self._keep_running(number)) for number in range(plan.num_cells)]
+            watching = asyncio.create_task(abort_hanging_cells(self._cells.values, plan.hang_limit_s))
             stopping = asyncio.create_task(self._signals.stop.wait())
             done, _ = await asyncio.wait((*keepers, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in (watching, stopping, *keepers):
@@ -77,36 +77,36 @@ class Supervisor:
 
     # One cell
 
-    async def _keep(self, number: int) -> None:
+    async def _keep_running(self, number: int) -> None:
         """Starts a cell, and again whenever it ends. Returns if the server cannot start."""
-        restarts = Restarts(self._plan.restart_delay_s, self._plan.max_restart_delay_s)
+        restarts = RestartBackoff(self._plan.restart_delay_s, self._plan.max_restart_delay_s)
         while True:
             cell = self._cells[number] = CellProcess(number, self._on_message)
             # Where others serve, nobody should be kept waiting by a cell that is still loading.
             others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
-            notes = self._culprits.notes_of(number)
+            notes = self._crashes.notes_of(number)
             await cell.start((notes, self._tenants))
             cell.order(
-                **self._order, number=number, remembered=self._hub.remembered, notes=notes, warning=self._culprits.known(),
-                tenants=self._tenants, counted=self._hub.counted_by(number),
+                **self._order, number=number, remembered=self._hub.remembered, notes=notes,
+                warning=self._crashes.current_warning(), tenants=self._tenants, counted=self._hub.counted_by(number),
                 listens_when_ready=self._has_started and others_serve,
             )  # fmt: skip
-            await cell.ended()
-            forget_in_flight(self._tenants, number)
-            self._hub.lost(cell)
+            await cell.wait_until_ended()
+            clear_in_flight(self._tenants, number)
+            self._hub.drop_questions(cell)
             cell.states = None
             self._tell_states()
             if cell.failure is not None:
-                complain(cell.failure["text"], cell.failure["traceback"])
+                report_error(cell.failure["text"], cell.failure["traceback"])
                 if not self._has_started:
                     self._exit_code = 1
                     return
             else:
-                warning = self._culprits.cell_ended(number, cell.process.returncode, cell.describe_end())
+                warning = self._crashes.record_crash(number, cell.process.returncode, cell.describe_end())
                 self._hub.tell_all("warning", value=warning)
             delay_s = restarts.delay_s(time.monotonic() - cell.started_s)
             again = f"in {delay_s:g} s" if delay_s else "now"
-            complain(f"cell {number} (process {cell.process.pid}) {cell.describe_end()}; it starts again {again}")
+            report_error(f"cell {number} (process {cell.process.pid}) {cell.describe_end()}; it starts again {again}")
             await asyncio.sleep(delay_s)
 
     def _on_message(self, cell: CellProcess, message: Message) -> None:
@@ -149,7 +149,7 @@ class Supervisor:
         cells = [cell for cell in self._cells.values() if not cell.has_ended]
         for cell in cells:
             cell.stop()
-        ends = [asyncio.create_task(cell.ended()) for cell in cells]
+        ends = [asyncio.create_task(cell.wait_until_ended()) for cell in cells]
         limit_s = self._plan.drain_timeout_s + _STOP_GRACE_S
         if ends and not await before(self._signals.hurry, asyncio.wait(ends, timeout=limit_s)):
             for cell in cells:
@@ -157,6 +157,6 @@ class Supervisor:
             await asyncio.wait(ends, timeout=_STOP_GRACE_S)
         for cell in cells:
             if not cell.has_ended:
-                complain(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")
+                report_error(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")
                 await cell.abort()
         await asyncio.gather(*ends)

@@ -112,14 +112,14 @@ class TenantRows:
         self._unknown = still
 
 
-def made_table(num_cells: int) -> int:
+def make_table(num_cells: int) -> int:
     """Returns the descriptor of an empty table."""
     descriptor = os.memfd_create("tenants", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, num_cells * _PART * _WORD)
     return descriptor
 
 
-def forget_in_flight(descriptor: int, number: int) -> None:
+def clear_in_flight(descriptor: int, number: int) -> None:
     """Notes that a cell has ended."""
     with mmap.mmap(descriptor, 0) as memory:
         begin = (number * _PART + 2 * _ROWS) * _WORD

@@ -63,7 +63,7 @@ from dyorc.transport.arena_backing import Backing
 from dyorc.transport.arena_file import (
     ENTRY_WORDS,
     PAGE_BYTES,
-    Layout,
+    ArenaLayout,
     capacity_of,
     create_anonymous,
     create_file,
@@ -75,7 +75,7 @@ from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.free_space import FreeSpace
 
 
-class Block(msgspec.Struct, frozen=True):
+class ArenaBlock(msgspec.Struct, frozen=True):
     """A part of the owner's arena that it may write until it publishes it.
 
     Attributes:
@@ -107,7 +107,7 @@ class Arena:
         size_bytes -= size_bytes % PAGE_BYTES
         self._folder = folder
         self._capacity_bytes = 0
-        self._layout = Layout(max(num_slots, 1), size_bytes, secrets.randbits(64), os.getpid())
+        self._layout = ArenaLayout(max(num_slots, 1), size_bytes, secrets.randbits(64), os.getpid())
         if num_slots < 1 or self.max_block_bytes < PAGE_BYTES:
             raise ValueError(
                 f"{size_bytes} bytes with {num_slots} slots leave no room for blocks, expected 1 slot and page at least"
@@ -226,7 +226,7 @@ class Arena:
         """Memory taken and not returned."""
         return 0 if self._backing is None else self._backing.num_bytes
 
-    def allocate(self, num_bytes: int) -> Block | None:
+    def allocate(self, num_bytes: int) -> ArenaBlock | None:
         """Returns a block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
 
         Its bytes are whatever was there before.
@@ -252,9 +252,9 @@ class Arena:
             self._live[block_id] = (start, taken_bytes)
             self._num_bytes_used += taken_bytes
             self._peak_bytes = max(self._peak_bytes, self._num_bytes_used)
-            return Block(block_id, start, num_bytes, self._memory[start : start + num_bytes])
+            return ArenaBlock(block_id, start, num_bytes, self._memory[start : start + num_bytes])
 
-    def publish(self, block: Block) -> None:
+    def publish(self, block: ArenaBlock) -> None:
         """Makes a block visible to readers. From here on nobody may write its bytes.
 
         Raises:

@@ -32,7 +32,7 @@ _NO_NAMELESS_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, er
 _MAX_TRIES = 100
 
 
-class Layout(msgspec.Struct, frozen=True):
+class ArenaLayout(msgspec.Struct, frozen=True):
     """The content of an arena's header.
 
     Attributes:
@@ -72,7 +72,7 @@ def check_name(name: str) -> None:
         raise TransportError(f"{name[:80]!r} is not the name of an arena, expected {_NAME.pattern}")
 
 
-def decode_layout(header: bytes, name: str, size_bytes: int) -> Layout:
+def decode_layout(header: bytes, name: str, size_bytes: int) -> ArenaLayout:
     """Reads and checks a header.
 
     Args:
@@ -88,7 +88,7 @@ def decode_layout(header: bytes, name: str, size_bytes: int) -> Layout:
     magic, version, num_slots, size, data_start, token, pid = _HEADER.unpack_from(header)
     if magic != _MAGIC or version != _VERSION:
         raise TransportError(f"arena {name} begins with {magic!r}, version {version}, expected {_MAGIC!r}, version {_VERSION}")
-    layout = Layout(num_slots, size, token, pid)
+    layout = ArenaLayout(num_slots, size, token, pid)
     if size != size_bytes or layout.name != name:
         raise TransportError(f"arena {name} has {size_bytes} bytes, its header says {layout.name} with {size}")
     if num_slots < 1 or data_start != layout.data_start or data_start >= size or size % PAGE_BYTES:
@@ -117,7 +117,7 @@ def open_arena(folder: str, name: str, access: int) -> int:
         raise TransportError(f"arena {name} in {folder} cannot be opened: {error}") from error
 
 
-def read_layout(descriptor: int, name: str) -> Layout:
+def read_layout(descriptor: int, name: str) -> ArenaLayout:
     """Reads and checks the header of an open file.
 
     Raises:
@@ -184,7 +184,7 @@ def _remove_orphan(path: str) -> bool:
     return False
 
 
-def create_anonymous(layout: Layout) -> int:
+def create_anonymous(layout: ArenaLayout) -> int:
     """Creates a complete file in no folder, and returns its descriptor.
 
     No other process can open it, and a small ``/dev/shm``, as containers have, does not limit it.
@@ -198,7 +198,7 @@ def create_anonymous(layout: Layout) -> int:
     return descriptor
 
 
-def create_file(folder: str, layout: Layout) -> tuple[int, Layout]:
+def create_file(folder: str, layout: ArenaLayout) -> tuple[int, ArenaLayout]:
     """Creates a complete file and locks it before it gets its name.
 
     Returns:
@@ -217,7 +217,7 @@ def create_file(folder: str, layout: Layout) -> tuple[int, Layout]:
     raise FileNotFoundError(f"others removed {_MAX_TRIES} files before they could be locked")
 
 
-def _create_nameless(folder: str, layout: Layout) -> int:
+def _create_nameless(folder: str, layout: ArenaLayout) -> int:
     """Creates a file without a name, which the kernel removes if we are killed; when it gets one, it is complete and locked."""
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     try:
@@ -234,7 +234,7 @@ def _create_nameless(folder: str, layout: Layout) -> int:
     return descriptor
 
 
-def _create_new(folder: str, layout: Layout) -> int | None:
+def _create_new(folder: str, layout: ArenaLayout) -> int | None:
     """Creates a file where all files have names. Returns None if a sweep came between creation and lock and removed it."""
     path = os.path.join(folder, layout.name)
     descriptor = os.open(path + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -251,7 +251,7 @@ def _create_new(folder: str, layout: Layout) -> int | None:
     return descriptor
 
 
-def _lock_and_fill(descriptor: int, layout: Layout) -> None:
+def _lock_and_fill(descriptor: int, layout: ArenaLayout) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.ftruncate(descriptor, layout.size_bytes)
     os.posix_fallocate(descriptor, 0, layout.data_start)

@@ -11,7 +11,7 @@ _PIECE_BYTES = 16 * 2**20
 _PAUSE_S = 0.005
 
 
-class Trimming:
+class ArenaTrimmer:
     """Checks an arena at intervals.
 
     The most that its blocks took since the last check stays, because it will be needed again, and so does `keep_bytes`.

@@ -3,10 +3,10 @@
 import numpy as np
 
 from dyorc.arrays import Array, address_of
-from dyorc.transport.arena import Block
+from dyorc.transport.arena import ArenaBlock
 
 
-class Body:
+class ArenaBody:
     """Memory for what a client sends, in the arena from the start.
 
     Attributes:
@@ -14,7 +14,7 @@ class Body:
         is_used: Whether a tensor lies in it; then the engine decides when it is freed.
     """
 
-    def __init__(self, block: Block, lead: int) -> None:
+    def __init__(self, block: ArenaBlock, lead: int) -> None:
         self.block = block
         self.memory = block.memory[lead:]
         self.is_used = False

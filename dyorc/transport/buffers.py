@@ -9,7 +9,7 @@ def _allocate(num_bytes: int) -> memoryview:
     return np.empty(num_bytes, np.uint8).data
 
 
-class Buffers:
+class BatchBuffers:
     """One buffer for each place in a batch, as long as the longest so far. A new request for a place overwrites the last one.
 
     Args:

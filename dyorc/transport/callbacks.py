@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import Ending
+from dyorc.transport.endings import PeerEnding
 
 
 @dataclass(frozen=True, slots=True)
-class Callbacks:
+class LinkCallbacks:
     """Called on the event loop.
 
     Attributes:
@@ -19,4 +19,4 @@ class Callbacks:
 
     received: Callable[[bytes, Sequence[Frame]], None]
     drained: Callable[[], None]
-    lost: Callable[[bytes, Ending], None]
+    lost: Callable[[bytes, PeerEnding], None]

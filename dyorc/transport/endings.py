@@ -8,7 +8,7 @@ _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal
 """Signals that others send, including the kernel when memory is short. Other signals are caused by the process itself."""
 
 
-class Ending(NamedTuple):
+class PeerEnding(NamedTuple):
     """Why a peer is gone.
 
     Attributes:
@@ -20,17 +20,17 @@ class Ending(NamedTuple):
     is_crash: bool = False
 
 
-CONNECTION_LOST = Ending("connection lost")
+CONNECTION_LOST = PeerEnding("connection lost")
 """Its process may have ended, be stopped, or be cut off."""
-PROCESS_ENDED = Ending("its process ended")
+PROCESS_ENDED = PeerEnding("its process ended")
 """It is unknown how."""
 
 
-def ending_of(status: int) -> Ending:
+def ending_of(status: int) -> PeerEnding:
     """Interprets a wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = next((known.name for known in signal.Signals if known == number), "unknown")
-        return Ending(f"its process was killed by signal {number}, {name}", number not in _FROM_OUTSIDE)
+        return PeerEnding(f"its process was killed by signal {number}, {name}", number not in _FROM_OUTSIDE)
     code = os.WEXITSTATUS(status)
-    return Ending(f"its process ended with exit code {code}", code != 0)
+    return PeerEnding(f"its process ended with exit code {code}", code != 0)

@@ -11,18 +11,18 @@ from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.transport.arena import Arena
 from dyorc.transport.arena_file import default_size, identity_of
-from dyorc.transport.arena_trimming import Trimming
+from dyorc.transport.arena_trimming import ArenaTrimmer
 from dyorc.transport.arena_usage import ArenaUsage, usage_of
 from dyorc.transport.calibration import measure_inline_limit
 from dyorc.transport.in_place import InPlaceTier
-from dyorc.transport.network import Network, serve_tensors, wire_tiers
+from dyorc.transport.network import NodeNetwork, serve_tensors, wire_tiers
 from dyorc.transport.outbox import Outbox
 from dyorc.transport.routes import PROBE_BYTES, Routes
 from dyorc.transport.shared_memory import SharedMemoryTier
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 
-class Exchange:
+class TensorExchange:
     """Open while entered. Leaves nothing in shared memory behind.
 
     Args:
@@ -39,7 +39,7 @@ class Exchange:
     """
 
     def __init__(
-        self, holder_id: str, node: str, config: TransportConfig, network: Network | None = None, *, is_alone: bool = False
+        self, holder_id: str, node: str, config: TransportConfig, network: NodeNetwork | None = None, *, is_alone: bool = False
     ) -> None:
         self._is_alone = is_alone
         self._holder_id = holder_id
@@ -59,7 +59,7 @@ class Exchange:
         with ExitStack() as stack:
             folder = "" if self._is_alone else config.arena_folder
             self.arena = stack.enter_context(Arena(folder, config.arena_bytes or default_size(folder)))
-            stack.enter_context(Trimming(self.arena, config.arena_keep_bytes, config.arena_release_after_s))
+            stack.enter_context(ArenaTrimmer(self.arena, config.arena_keep_bytes, config.arena_release_after_s))
             self.outbox = Outbox(self.arena, self._inline_limit_bytes())
             addresses, probe = ("", ""), None
             if self._network is not None:
@@ -67,7 +67,7 @@ class Exchange:
                 source = self.arena.view()
                 stack.callback(source.close)
                 addresses = serve_tensors(self._network, source, config, stack)
-            self.holder = Holder(self._holder_id, self._node, self.arena.name, *addresses, probe, self._memory)
+            self.holder = TensorHolder(self._holder_id, self._node, self.arena.name, *addresses, probe, self._memory)
             self._stack = stack.pop_all()
         return self
 
@@ -95,7 +95,7 @@ class Exchange:
         """Frees all tensors."""
         self.arena.free_all({self._probe_block})
 
-    def usage_of(self, holders: Iterable[Holder]) -> dict[str, ArenaUsage]:
+    def usage_of(self, holders: Iterable[TensorHolder]) -> dict[str, ArenaUsage]:
         """Returns what the arenas of those holders take that are on this node; our own under the name ``server``."""
         if self._is_alone:
             return {"server": self.arena.usage()}
@@ -106,7 +106,7 @@ class Exchange:
         }
         return {name: usage for name, usage in found.items() if usage is not None}
 
-    def _publish_probe(self) -> Span:
+    def _publish_probe(self) -> ByteSpan:
         """Returns a block that others fetch to measure the cost."""
         num_bytes = max(PROBE_BYTES)
         block = self.arena.allocate(num_bytes)
@@ -116,7 +116,7 @@ class Exchange:
         np.frombuffer(block.memory, np.uint8)[:] = 0
         self.arena.publish(block)
         self._probe_block = block.block_id
-        return Span(block.block_id, block.offset, num_bytes)
+        return ByteSpan(block.block_id, block.offset, num_bytes)
 
     def _inline_limit_bytes(self) -> int:
         if self.config.inline_limit_bytes is not None:

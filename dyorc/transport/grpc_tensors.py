@@ -28,7 +28,7 @@ from dyorc.loopback import is_loopback
 from dyorc.protocol.headers import AUTHORIZATION
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk  # pyright: ignore[reportAttributeAccessIssue]
 from dyorc.transport.tensors_pb2_grpc import TensorsServicer, TensorsStub, add_TensorsServicer_to_server
-from dyorc.transport.tiers import Holder, Source, Span, check_buffers
+from dyorc.transport.tiers import BlockSource, ByteSpan, TensorHolder, check_buffers
 
 _log = structlog.get_logger("dyorc.transport")
 
@@ -82,7 +82,7 @@ class GrpcTensorServer:
         TransportError: If there is no token, or the endpoint's host needs TLS.
     """
 
-    def __init__(self, source: Source, endpoint: Endpoint, config: TransportConfig, token: str) -> None:
+    def __init__(self, source: BlockSource, endpoint: Endpoint, config: TransportConfig, token: str) -> None:
         _check_token(token)
         _check_host(endpoint.host, has_tls=endpoint.tls is not None, allow_insecure=endpoint.allow_insecure)
         self._source = source
@@ -125,7 +125,7 @@ class GrpcTensorServer:
 class _Tensors(TensorsServicer):
     """The service."""
 
-    def __init__(self, source: Source, config: TransportConfig, token: str) -> None:
+    def __init__(self, source: BlockSource, config: TransportConfig, token: str) -> None:
         self._source = source
         self._chunk_bytes = min(config.chunk_bytes, _MAX_SENT_BYTES)
         self._authorization = f"Bearer {token}".encode()
@@ -145,7 +145,7 @@ class _Tensors(TensorsServicer):
             context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def chunks_of(source: Source, request: Any, chunk_bytes: int) -> Iterator[Any]:
+def chunks_of(source: BlockSource, request: Any, chunk_bytes: int) -> Iterator[Any]:
     """Yields the chunks that answer a request.
 
     Raises:
@@ -161,7 +161,7 @@ def chunks_of(source: Source, request: Any, chunk_bytes: int) -> Iterator[Any]:
         yield chunk
 
 
-class Sink:
+class ChunkSink:
     """Puts the chunks that answer one request in place.
 
     Args:
@@ -222,11 +222,11 @@ class GrpcTier:
         self._channels: dict[str, tuple[str, grpc.Channel]] = {}
         self._watchdog = _Watchdog(config.peer_timeout_s)
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         """Returns whether it has a server."""
         return bool(holder.grpc_address)
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
@@ -251,12 +251,12 @@ class GrpcTier:
                 self._raise(error, holder)
             raise
 
-    def _call(self, stub: TensorsStub, span: Span) -> Any:
+    def _call(self, stub: TensorsStub, span: ByteSpan) -> Any:
         request = FetchRequest(block=span.block, offset=span.offset, num_bytes=span.num_bytes)
         return stub.Fetch(request, metadata=((AUTHORIZATION, f"Bearer {self._token}"),))
 
     def _receive(self, call: Any, target: memoryview) -> None:
-        sink = Sink(target)
+        sink = ChunkSink(target)
         try:
             with self._watchdog.watching(call):
                 for chunk in call:
@@ -267,7 +267,7 @@ class GrpcTier:
             call.cancel()
             raise
 
-    def _raise(self, error: grpc.RpcError, holder: Holder) -> NoReturn:
+    def _raise(self, error: grpc.RpcError, holder: TensorHolder) -> NoReturn:
         where = f"holder {holder.holder_id!r} at {holder.grpc_address}"
         if self._watchdog.has_barked:
             raise TensorLostError(f"nothing came from {where} for {self._config.peer_timeout_s} s") from error
@@ -287,7 +287,7 @@ class GrpcTier:
             self.forget(holder_id)
         self._watchdog.close()
 
-    def _channel_of(self, holder: Holder) -> grpc.Channel:
+    def _channel_of(self, holder: TensorHolder) -> grpc.Channel:
         address, channel = self._channels.get(holder.holder_id, ("", None))
         if channel is not None and address == holder.grpc_address:
             return channel

@@ -14,7 +14,7 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """Returns the header frame of a message."""
 
 
-class Headers(Generic[Message]):
+class HeaderCodec(Generic[Message]):
     """Reads the header frames of one end.
 
     Args:

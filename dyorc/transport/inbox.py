@@ -31,10 +31,10 @@ from dyorc.transport.codec import (
     each_row,
     num_frames,
 )
-from dyorc.transport.moves import HERE, MESSAGE, Moves
+from dyorc.transport.moves import HERE, MESSAGE, InputMoves
 from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Fetch
-from dyorc.transport.tiers import Holder, Span, ViewTier
+from dyorc.transport.tiers import ByteSpan, TensorHolder, ViewTier
 
 
 class InputsLostError(TensorLostError):
@@ -50,8 +50,8 @@ class _Viewed:
     """A span that was read in place."""
 
     tier: ViewTier
-    holder: Holder
-    span: Span
+    holder: TensorHolder
+    span: ByteSpan
     is_writable: bool
 
 
@@ -60,8 +60,8 @@ class Inbox:
 
     Args:
         landing: Returns a buffer for a column's bytes from other nodes: (number of the column, bytes).
-        staged: Returns the bytes of a span that was fetched before, if it was (`Staging.take`). With a third argument it fetches
-            them, to be kept: if a batch needs a part of a tensor, the next one is likely to need another part.
+        staged: Returns the bytes of a span that was fetched before, if it was (`StagingArea.take`). With a third argument it
+            fetches and keeps them: if a batch needs a part of a tensor, the next one is likely to need another part.
         is_writing: Whether what it returns may be written to, where that costs no copy.
 
     Attributes:
@@ -74,7 +74,7 @@ class Inbox:
         self,
         routes: Routes,
         landing: Callable[[int, int], memoryview] = lambda at, num_bytes: memoryview(bytearray(num_bytes)),
-        staged: Callable[[Holder, Span, Fetch | None], memoryview | None] = lambda holder, span, fetch: None,
+        staged: Callable[[TensorHolder, ByteSpan, Fetch | None], memoryview | None] = lambda holder, span, fetch: None,
         is_writing: bool = True,
     ) -> None:
         self._is_writing = is_writing
@@ -85,9 +85,9 @@ class Inbox:
         self._num_fetches = 0
         self.num_copied_bytes = 0
         self.num_viewed_bytes = 0
-        self.moves = Moves()
+        self.moves = InputMoves()
 
-    def read(self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[Holder]) -> list[Rows]:
+    def read(self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[TensorHolder]) -> list[Rows]:
         """Returns the arrays of all columns.
 
         Raises:
@@ -127,7 +127,7 @@ class Inbox:
                 viewed.tier.restore(viewed.holder, viewed.span)
         self._viewed.clear()
 
-    def _read_stored(self, number: int, header: StoredColumn, frames: Sequence[Frame], holders: Sequence[Holder]) -> Rows:
+    def _read_stored(self, number: int, header: StoredColumn, frames: Sequence[Frame], holders: Sequence[TensorHolder]) -> Rows:
         parts, dtype = header.parts, header.dtype
         if not parts or any(isinstance(part, StoredRows) and not 0 <= part.holder < len(holders) for part in parts):
             raise TransportError(f"a column of {len(parts)} parts points beyond {len(holders)} holders")
@@ -162,7 +162,7 @@ class Inbox:
         number: int,
         parts: Sequence[Column | StoredRows],
         places: Sequence[memoryview | None],
-        holders: Sequence[Holder],
+        holders: Sequence[TensorHolder],
         is_whole: bool,
     ) -> tuple[memoryview, list[memoryview | None]]:
         """Fetches the parts that are on other nodes; if `is_whole`, joins all parts, one behind the other.
@@ -179,7 +179,7 @@ class Inbox:
             landing = self._landing(number, sum(lengths))
         except (MemoryError, OverflowError, ValueError) as error:  # the latter if no machine could have it
             raise TransportError(f"no memory for a column of {sum(lengths)} bytes") from error
-        wanted: dict[int, tuple[list[Span], list[memoryview]]] = {}
+        wanted: dict[int, tuple[list[ByteSpan], list[memoryview]]] = {}
         landed: list[memoryview | None] = []
         at = 0
         for part, place, length in zip(parts, places, lengths, strict=True):
@@ -200,7 +200,7 @@ class Inbox:
         self.num_copied_bytes += sum(lengths)
         return landing, landed
 
-    def _view(self, holder: Holder, part: StoredRows, is_alone: bool) -> memoryview | None:
+    def _view(self, holder: TensorHolder, part: StoredRows, is_alone: bool) -> memoryview | None:
         """Returns bytes of this node, in place; None if they are on another and were not fetched."""
         span = _span(part)
         tier = self._routes.viewer(holder)
@@ -216,7 +216,7 @@ class Inbox:
         self.moves.add(tier.name, span.num_bytes)
         return view
 
-    def _view_staged(self, holder: Holder, span: Span, *, is_part: bool) -> memoryview | None:
+    def _view_staged(self, holder: TensorHolder, span: ByteSpan, *, is_part: bool) -> memoryview | None:
         """Returns bytes of another node that were fetched before; None if they were not. Those around a part are fetched with
         it."""
         started_s, num_fetches = time.perf_counter(), self._num_fetches
@@ -227,14 +227,14 @@ class Inbox:
             self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # the last of it may just have come
         return staged.toreadonly()  # the next batch may need them, too
 
-    def _bring(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def _bring(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Fetches bytes from another node."""
         started_s = time.perf_counter()
         tier = self._routes.fetch(holder, spans, into)
         self._num_fetches += 1
         self.moves.add(tier, sum([span.num_bytes for span in spans]), time.perf_counter() - started_s)
 
-    def _is_taken(self, holder: Holder, span: Span) -> bool:
+    def _is_taken(self, holder: TensorHolder, span: ByteSpan) -> bool:
         """Returns whether a span overlaps another that may be written to, as when a tensor is two inputs of one call."""
         return any(
             viewed.is_writable
@@ -244,7 +244,7 @@ class Inbox:
             for viewed in self._viewed
         )
 
-    def _fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def _fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         try:
             self._bring(holder, spans, into)
         except TensorLostError as error:
@@ -263,5 +263,5 @@ def _as_whole(header: StoredColumn) -> StoredRows | None:
     return StoredRows(0, 0, 0, first.num_bytes, first.shape, num_rows, math.prod(first.shape))
 
 
-def _span(part: StoredRows) -> Span:
-    return Span(part.block, part.offset, part.num_rows * part.num_bytes)
+def _span(part: StoredRows) -> ByteSpan:
+    return ByteSpan(part.block, part.offset, part.num_rows * part.num_bytes)

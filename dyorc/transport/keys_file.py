@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from dyorc.errors import ConfigurationError, TransportError
-from dyorc.transport.network import Secrets
+from dyorc.transport.network import ClusterSecrets
 from dyorc.transport.zmq_security import ClusterKeys
 
 
@@ -31,7 +31,7 @@ def write_new_keys(path: Path) -> None:
     Raises:
         ConfigurationError: If the file exists, or cannot be written.
     """
-    secrets = Secrets.generate()
+    secrets = ClusterSecrets.generate()
     content = _Content(secrets.keys.public.decode(), secrets.keys.secret.decode(), secrets.token)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -47,7 +47,7 @@ def write_new_keys(path: Path) -> None:
         file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
 
 
-def read_keys(path: str) -> Secrets:
+def read_keys(path: str) -> ClusterSecrets:
     """Reads a cluster's keys.
 
     Raises:
@@ -64,8 +64,8 @@ def read_keys(path: str) -> Secrets:
         ) from None
 
 
-def _secrets(found: dict[str, str]) -> Secrets:
+def _secrets(found: dict[str, str]) -> ClusterSecrets:
     if "seed" in found:
-        return Secrets.of(msgspec.convert(found, _Seed).seed)
+        return ClusterSecrets.of(msgspec.convert(found, _Seed).seed)
     content = msgspec.convert(found, _Content)
-    return Secrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)
+    return ClusterSecrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.unix_caller import UnixCallerLink
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
@@ -78,7 +78,7 @@ class CallerEnd(Protocol):
 def listen(
     address: str,
     config: LinkConfig,
-    callbacks: Callbacks,
+    callbacks: LinkCallbacks,
     *,
     keys: ClusterKeys | None = None,
 ) -> OrchestratorEnd:

@@ -15,13 +15,13 @@ from dyorc.tensor import BlockId
 from dyorc.trace_context import TraceContext
 from dyorc.transport import headers
 from dyorc.transport.codec import ColumnHeader
-from dyorc.transport.headers import Headers
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.headers import HeaderCodec
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 PROTOCOL_VERSION = 4
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """Replica: I have loaded my program. Said when it has, when it connects, and again while it is idle.
 
     `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own. `load_s` is how long
@@ -32,7 +32,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     replica_id: str
     program: str
     pid: int
-    holder: Holder
+    holder: TensorHolder
     version: int = PROTOCOL_VERSION
     num_cores: int = 0
     load_s: float = 0.0
@@ -46,13 +46,13 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
     while nobody tells it to load its program.
 
     `start_s` is how long the process took to get there; `device` is the one that it is on, if it is not alone there for sure;
-    `plan` and `fence` are as in `Hello`.
+    `plan` and `fence` are as in `ReplicaHello`.
     """
 
     replica_id: str
     program: str
     pid: int
-    holder: Holder
+    holder: TensorHolder
     version: int = PROTOCOL_VERSION
     num_cores: int = 0
     start_s: float = 0.0
@@ -62,7 +62,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """Orchestrator: load your program, and say `Hello`."""
+    """Orchestrator: load your program, and say `ReplicaHello`."""
 
 
 class Park(msgspec.Struct, frozen=True, array_like=True, tag=15):
@@ -98,7 +98,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     batch_id: int
     columns: tuple[ColumnHeader, ...]
     statics: tuple[StaticValue, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[TensorHolder, ...] = ()
     room_share: float = 1.0
     span: TraceContext | None = None
 
@@ -141,7 +141,7 @@ class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
     reason: str
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class ReplicaWelcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Orchestrator: you are accepted. Free your arena; nobody will read it. The first that a connection says.
 
     A replica that knows a higher `fence` leaves, and uses nothing that comes by this connection.
@@ -150,7 +150,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
     fence: int = 0
 
 
-class Release(msgspec.Struct, frozen=True, array_like=True, tag=8):
+class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Orchestrator: nobody reads these blocks of your arena any more."""
 
     blocks: tuple[int, ...]
@@ -168,14 +168,14 @@ class StagingHello(msgspec.Struct, frozen=True, array_like=True, tag=12):
     replica_id: str
 
 
-class Stage(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class StageTensors(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Orchestrator: you will need these tensors, which are on another node. Fetch them if you have room."""
 
-    holder: Holder
-    spans: tuple[Span, ...]
+    holder: TensorHolder
+    spans: tuple[ByteSpan, ...]
 
 
-class Unstage(msgspec.Struct, frozen=True, array_like=True, tag=11):
+class UnstageTensors(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Orchestrator: nobody needs what you fetched of these blocks (holder, block) any more."""
 
     blocks: tuple[BlockId, ...]
@@ -190,14 +190,14 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=16):
     grace_s: float
 
 
-class Noted(msgspec.Struct, frozen=True, array_like=True, tag=17):
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """Orchestrator, by that link: I know that you leave, or end. A replica that is not told so need not wait."""
 
 
 class LastWords(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """Replica, by a link of its own: my process is about to end, for this reason, which its end alone would not tell.
 
-    It waits for `Noted`, for a while.
+    It waits for `Acknowledged`, for a while.
     """
 
     replica_id: str
@@ -212,30 +212,30 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 Message: TypeAlias = (
-    Hello
+    ReplicaHello
     | LoadFailure
     | Loading
     | BatchRequest
     | BatchReply
     | BatchFailure
     | InputsLost
-    | Welcome
-    | Release
+    | ReplicaWelcome
+    | ReleaseBlocks
     | Forget
     | StagingHello
-    | Stage
-    | Unstage
+    | StageTensors
+    | UnstageTensors
     | Parked
     | Warm
     | Park
     | Leaving
-    | Noted
+    | Acknowledged
     | LastWords
     | LogAs
 )
 
-_headers = Headers[Message](
-    Message, (Hello, Parked, LoadFailure, Loading), PROTOCOL_VERSION, lambda greeting: f"a replica of {greeting.program!r}"
+_headers = HeaderCodec[Message](
+    Message, (ReplicaHello, Parked, LoadFailure, Loading), PROTOCOL_VERSION, lambda greeting: f"a replica of {greeting.program!r}"
 )
 encode: Callable[[Message], bytes] = headers.encode
 decode = _headers.decode

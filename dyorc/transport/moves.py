@@ -8,7 +8,7 @@ HERE = "process"
 """Where they were there already."""
 
 
-class Moves:
+class InputMoves:
     """What has come since the last `take`. One thread."""
 
     def __init__(self) -> None:

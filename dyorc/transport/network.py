@@ -9,13 +9,13 @@ from pathlib import Path
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
-from dyorc.transport.tiers import Source, Tier
+from dyorc.transport.tiers import BlockSource, Tier
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
+class ClusterSecrets:
     """Keys by which the processes of a cluster recognize each other. Made at its start, and passed to each.
 
     Attributes:
@@ -27,19 +27,19 @@ class Secrets:
     token: str = field(repr=False)
 
     @classmethod
-    def generate(cls) -> "Secrets":
+    def generate(cls) -> "ClusterSecrets":
         """Makes new ones."""
         return cls(keys=ClusterKeys.generate(), token=secrets.token_hex(32))
 
     @classmethod
-    def of(cls, seed: str) -> "Secrets":
+    def of(cls, seed: str) -> "ClusterSecrets":
         """Returns the keys of a seed: always the same ones, as hard to guess as the seed."""
         secret, token = (blake2b(seed.encode(), digest_size=32, person=use).digest() for use in (b"dyorc curve", b"dyorc token"))
         return cls(keys=ClusterKeys.of(secret), token=token.hex())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NodeNetwork:
     """A process's place in a cluster of several nodes.
 
     Attributes:
@@ -48,10 +48,10 @@ class Network:
     """
 
     host: str
-    secrets: Secrets
+    secrets: ClusterSecrets
 
 
-def serve_tensors(network: Network, source: Source, config: TransportConfig, stack: ExitStack) -> tuple[str, str]:
+def serve_tensors(network: NodeNetwork, source: BlockSource, config: TransportConfig, stack: ExitStack) -> tuple[str, str]:
     """Lets other nodes read a process's arena until `stack` is closed.
 
     Returns:
@@ -73,7 +73,7 @@ def serve_tensors(network: Network, source: Source, config: TransportConfig, sta
     return zmq_address, stack.enter_context(server).address
 
 
-def wire_tiers(network: Network, config: TransportConfig) -> Iterator[Tier]:
+def wire_tiers(network: NodeNetwork, config: TransportConfig) -> Iterator[Tier]:
     """Yields the tiers to other nodes, for one thread."""
     yield ZmqTier(config, network.secrets.keys)
     if config.grpc:

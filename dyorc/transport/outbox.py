@@ -13,7 +13,7 @@ from dyorc.arrays import Array, address_of, dtype_of
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import encode_bytes
 from dyorc.tensor import DType
-from dyorc.transport.arena import Arena, Block
+from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import round_up
 from dyorc.transport.codec import (
     ColumnHeader,
@@ -54,7 +54,7 @@ class Outbox:
 
     def __init__(self, arena: Arena, inline_limit_bytes: int) -> None:
         self._arena = arena
-        self._reserved: dict[tuple[int, int], Block] = {}
+        self._reserved: dict[tuple[int, int], ArenaBlock] = {}
         self.inline_limit_bytes = inline_limit_bytes
         self.num_copied_bytes = 0
 
@@ -73,7 +73,7 @@ class Outbox:
             return self._write(columns, are_small, blocks)
 
     def _write(
-        self, columns: Sequence[Rows], are_small: Sequence[bool], blocks: list[Block]
+        self, columns: Sequence[Rows], are_small: Sequence[bool], blocks: list[ArenaBlock]
     ) -> tuple[tuple[ColumnHeader, ...], list[Frame]]:
         headers: list[ColumnHeader] = []
         frames: list[Frame] = []
@@ -135,9 +135,9 @@ class Outbox:
         return part
 
     @contextmanager
-    def _all_or_none(self) -> Generator[list[Block], None, None]:
+    def _all_or_none(self) -> Generator[list[ArenaBlock], None, None]:
         """Frees the blocks added to the list if something raises; reserved ones are reserved again."""
-        blocks: list[Block] = []
+        blocks: list[ArenaBlock] = []
         reserved = dict(self._reserved)
         try:
             yield blocks
@@ -154,7 +154,7 @@ class Outbox:
             return rows.nbytes <= limit * max(1, len(rows))
         return all(num_bytes_of(row) <= limit for row in each_row(rows))
 
-    def _store(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
+    def _store(self, rows: Rows, blocks: list[ArenaBlock]) -> StoredColumn:
         """Puts a column into a block, which is added to `blocks`."""
         dtype = dtype_of(rows if isinstance(rows, np.ndarray) else rows[0])
         if dtype is DType.BYTES:
@@ -172,7 +172,7 @@ class Outbox:
         places = [(at, int(row.nbytes), row.shape, int(row.size)) for row, at in zip(rows, offsets, strict=True)]
         return self._publish(dtype, block, end, places)
 
-    def _store_alike(self, rows: Rows, dtype: DType, blocks: list[Block]) -> StoredColumn:
+    def _store_alike(self, rows: Rows, dtype: DType, blocks: list[ArenaBlock]) -> StoredColumn:
         """Puts calls of one shape into a block, without gaps, so that they can be read as one array."""
         first = rows[0]
         if any(row.dtype != first.dtype for row in rows):
@@ -192,11 +192,11 @@ class Outbox:
         part = StoredRows(0, block.block_id, block.offset, num_bytes, first.shape, num_rows, int(first.size))
         return StoredColumn(dtype, (part,))
 
-    def _take_reserved(self, rows: Rows) -> Block | None:
+    def _take_reserved(self, rows: Rows) -> ArenaBlock | None:
         """Returns the block that an array fills already, if it was made by `reserve`."""
         return self._reserved.pop(_extent_of(rows), None) if self._reserved else None
 
-    def _store_texts(self, rows: Rows, blocks: list[Block]) -> StoredColumn:
+    def _store_texts(self, rows: Rows, blocks: list[ArenaBlock]) -> StoredColumn:
         arrays = each_row(rows)
         encoded = [encode_bytes(row) for row in arrays]
         offsets, end = offsets_of([len(raw) for raw in encoded])
@@ -207,7 +207,7 @@ class Outbox:
         return self._publish(DType.BYTES, block, end, places)
 
     def _publish(
-        self, dtype: DType, block: Block, num_bytes: int, places: Sequence[tuple[int, int, tuple[int, ...], int]]
+        self, dtype: DType, block: ArenaBlock, num_bytes: int, places: Sequence[tuple[int, int, tuple[int, ...], int]]
     ) -> StoredColumn:
         """Publishes calls that differ in shape or length: each at its place (offset, bytes, shape, elements) in the block."""
         self._arena.publish(block)
@@ -217,7 +217,7 @@ class Outbox:
             tuple(StoredRows(0, block.block_id, block.offset + at, length, shape, 1, size) for at, length, shape, size in places),
         )
 
-    def _allocate(self, num_bytes: int, blocks: list[Block], rows: Rows) -> Block:
+    def _allocate(self, num_bytes: int, blocks: list[ArenaBlock], rows: Rows) -> ArenaBlock:
         limit = self._arena.max_block_bytes
         if num_bytes > limit:
             largest = max(map(num_bytes_of, each_row(rows)))

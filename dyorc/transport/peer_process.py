@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 
-from dyorc.transport.endings import PROCESS_ENDED, Ending, ending_of
+from dyorc.transport.endings import PROCESS_ENDED, PeerEnding, ending_of
 
 _CREDENTIALS = struct.Struct("iII")
 _STATE_BYTES = 1024
@@ -64,7 +64,7 @@ class PeerProcess:
         if self.end_descriptor is not None:
             select.select([self.end_descriptor], [], [], max(0.0, timeout_s))
 
-    def ending(self) -> Ending:
+    def ending(self) -> PeerEnding:
         """Returns how it ended, as far as the kernel still tells."""
         status = self._status_before_it_was_taken()
         if status is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.tiers import Holder, Span, Tier, ViewTier
+from dyorc.transport.tiers import ByteSpan, TensorHolder, Tier, ViewTier
 
 PROBE_BYTES = (4096, 512 * 1024)
 """Bytes fetched to learn a tier's cost."""
@@ -27,16 +27,16 @@ class Routes:
     def __init__(self, viewers: Sequence[ViewTier], wires: Sequence[Tier] = ()) -> None:
         self._viewers = viewers
         self._wires = wires
-        self._costs: dict[Holder, dict[str, tuple[float, float]]] = {}
+        self._costs: dict[TensorHolder, dict[str, tuple[float, float]]] = {}
 
-    def viewer(self, holder: Holder) -> ViewTier | None:
+    def viewer(self, holder: TensorHolder) -> ViewTier | None:
         """Returns the tier that can read a holder's tensors in place, if any."""
         for tier in self._viewers:
             if tier.reaches(holder):
                 return tier
         return None
 
-    def wire(self, holder: Holder, num_bytes: int) -> Tier:
+    def wire(self, holder: TensorHolder, num_bytes: int) -> Tier:
         """Returns the tier that copies `num_bytes` from a holder in the shortest time.
 
         Raises:
@@ -53,7 +53,7 @@ class Routes:
         name = min(costs, key=lambda name: costs[name][0] + costs[name][1] * num_bytes)
         return next(tier for tier in ways if tier.name == name)
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> str:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> str:
         """Copies bytes from another node, like `Tier.fetch`. After a failure, all tiers to the holder are measured again.
 
         Returns:
@@ -91,7 +91,7 @@ class Routes:
             tier.close()
 
 
-def _measure(tiers: Sequence[Tier], holder: Holder) -> dict[str, tuple[float, float]]:
+def _measure(tiers: Sequence[Tier], holder: TensorHolder) -> dict[str, tuple[float, float]]:
     """Measures each tier's cost (b seconds, a seconds per byte); a tier that does not answer is left out."""
     if holder.probe is None:
         raise TransportError(f"holder {holder.holder_id!r} names no block to measure with")
@@ -110,9 +110,9 @@ def _measure(tiers: Sequence[Tier], holder: Holder) -> dict[str, tuple[float, fl
     return costs
 
 
-def _fastest_s(tier: Tier, holder: Holder, probe: Span, num_bytes: int) -> float:
+def _fastest_s(tier: Tier, holder: TensorHolder, probe: ByteSpan, num_bytes: int) -> float:
     buffer = memoryview(bytearray(num_bytes))
-    span = Span(probe.block, probe.offset, num_bytes)
+    span = ByteSpan(probe.block, probe.offset, num_bytes)
     durations_s: list[float] = []
     for _ in range(_NUM_PROBES):
         started_s = time.perf_counter()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 
 class SharedMemoryTier:
@@ -21,11 +21,11 @@ class SharedMemoryTier:
         self._folder = folder
         self._views: dict[str, tuple[str, ArenaView]] = {}
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         """Returns whether the holder has an arena in this memory."""
         return holder.memory == self._memory and bool(holder.arena)
 
-    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+    def view(self, holder: TensorHolder, span: ByteSpan, is_writable: bool) -> memoryview:
         """Returns the bytes where they lie.
 
         Raises:
@@ -36,18 +36,18 @@ class SharedMemoryTier:
         read = view.writable if is_writable else view.read_only
         return read(span.block, span.offset, span.num_bytes)
 
-    def is_intact(self, holder: Holder, block: int) -> bool:
+    def is_intact(self, holder: TensorHolder, block: int) -> bool:
         """Returns whether a block is still what it was."""
         view = self._opened(holder)
         return view is not None and view.is_intact(block)
 
-    def restore(self, holder: Holder, span: Span) -> None:
+    def restore(self, holder: TensorHolder, span: ByteSpan) -> None:
         """Undoes what a program wrote to a writable view."""
         view = self._opened(holder)
         if view is not None:  # otherwise the holder was forgotten, and all writes went with its mapping
             view.restore(span.offset, span.num_bytes)
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Copies bytes."""
         for span, buffer in zip(spans, into, strict=True):
             buffer[:] = self.view(holder, span, False)
@@ -63,11 +63,11 @@ class SharedMemoryTier:
         for holder_id in list(self._views):
             self.forget(holder_id)
 
-    def _opened(self, holder: Holder) -> ArenaView | None:
+    def _opened(self, holder: TensorHolder) -> ArenaView | None:
         name, view = self._views.get(holder.holder_id, ("", None))
         return view if name == holder.arena else None
 
-    def _open(self, holder: Holder) -> ArenaView:
+    def _open(self, holder: TensorHolder) -> ArenaView:
         view = self._opened(holder)
         if view is None:
             self.forget(holder.holder_id)  # it has started again, with another arena

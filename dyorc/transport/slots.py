@@ -38,7 +38,7 @@ _SPIN_S = 50e-6
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 20e-6, 0.5e-3
 
 
-class Slot:
+class ArenaSlot:
     """One end of a slot: the writer uses `begin` and `fill`, the reader `take` and `empty`. Not for several threads at a time.
 
     Args:
@@ -126,8 +126,8 @@ class ArenaWindow:
             os.close(descriptor)
         self._name = name
 
-    def slot(self, offset: int, num_bytes: int) -> Slot:
+    def slot(self, offset: int, num_bytes: int) -> ArenaSlot:
         """Returns the writer's end of a slot that lies at an offset from the start of the arena."""
         if offset < 0 or offset + num_bytes > self._size_bytes:
             raise TensorLostError(f"{num_bytes} bytes from {offset} are not within arena {self._name}")
-        return Slot(memoryview(self._map)[offset : offset + num_bytes], f"the slot at {offset} of arena {self._name}")
+        return ArenaSlot(memoryview(self._map)[offset : offset + num_bytes], f"the slot at {offset} of arena {self._name}")

@@ -17,8 +17,8 @@ import structlog
 from dyorc.errors import TransportError
 from dyorc.tensor import BlockId
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder, Span
-from dyorc.trouble import Trouble
+from dyorc.transport.tiers import ByteSpan, TensorHolder
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.transport")
 
@@ -33,22 +33,22 @@ class _State(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Staged:
-    holder: Holder
-    span: Span
+    holder: TensorHolder
+    span: ByteSpan
     state: _State = _State.QUEUED
     memory: memoryview = field(default_factory=lambda: memoryview(b""))
 
-    def part(self, span: Span) -> memoryview:
+    def part(self, span: ByteSpan) -> memoryview:
         """Returns the bytes of a span within it."""
         at = span.offset - self.span.offset
         return self.memory[at : at + span.num_bytes].toreadonly()
 
 
-Fetch: TypeAlias = Callable[[Holder, Sequence[Span], Sequence[memoryview]], object]
+Fetch: TypeAlias = Callable[[TensorHolder, Sequence[ByteSpan], Sequence[memoryview]], object]
 """Copies bytes from another node, as `Routes.fetch`."""
 
 
-class Staging:
+class StagingArea:
     """What was fetched, is being fetched, and is to be fetched. Two threads: one fetches ahead with `fetch_next`, the other runs
     batches and uses `take`.
 
@@ -61,12 +61,12 @@ class Staging:
         self._routes = routes
         self._limit_bytes = limit_bytes
         self._num_bytes = 0
-        self._failing = Trouble(_log, "staging_failed")
+        self._failing = LogThrottle(_log, "staging_failed")
         self._changed = threading.Condition()
         self._queue: deque[_Staged] = deque()
         self._by_block: dict[BlockId, list[_Staged]] = {}
 
-    def add(self, holder: Holder, spans: Sequence[Span]) -> None:
+    def add(self, holder: TensorHolder, spans: Sequence[ByteSpan]) -> None:
         """Queues new spans, as far as there is room."""
         with self._changed:
             for span in spans:
@@ -88,7 +88,7 @@ class Staging:
             self._failing.report(holder=staged.holder.holder_id, error=str(error))
         return True
 
-    def take(self, holder: Holder, span: Span, fetch: Fetch | None = None) -> memoryview | None:
+    def take(self, holder: TensorHolder, span: ByteSpan, fetch: Fetch | None = None) -> memoryview | None:
         """Returns the bytes of a span, not to be written; waits if they are on their way.
 
         Args:
@@ -116,7 +116,7 @@ class Staging:
         self._bring(staged, fetch)
         return staged.part(span)
 
-    def _find(self, holder: Holder, span: Span) -> _Staged | None:
+    def _find(self, holder: TensorHolder, span: ByteSpan) -> _Staged | None:
         """Returns what covers a span. (A holder that has started again, with another arena, is another one.)"""
         for staged in self._by_block.get((holder.holder_id, span.block), ()):
             at = span.offset - staged.span.offset
@@ -124,7 +124,7 @@ class Staging:
                 return staged
         return None
 
-    def _note(self, holder: Holder, span: Span) -> _Staged | None:
+    def _note(self, holder: TensorHolder, span: ByteSpan) -> _Staged | None:
         """Queues a span to be fetched; None if there is no room for it."""
         if self._num_bytes + span.num_bytes > self._limit_bytes:
             return None

@@ -16,7 +16,7 @@ MAX_COUNT = 2**63 - 1
 """Largest number on any wire."""
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class ByteSpan(msgspec.Struct, frozen=True, array_like=True):
     """Contiguous bytes within one block.
 
     Attributes:
@@ -30,7 +30,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     num_bytes: int
 
 
-class Holder(msgspec.Struct, frozen=True, array_like=True):
+class TensorHolder(msgspec.Struct, frozen=True, array_like=True):
     """A process that holds tensors, and how to reach it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True):
     arena: str
     zmq_address: str = ""
     grpc_address: str = ""
-    probe: Span | None = None
+    probe: ByteSpan | None = None
     memory: str = ""
 
 
@@ -60,11 +60,11 @@ class Tier(Protocol):
         """Its name for people."""
         ...
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         """Returns whether this way leads to a holder."""
         ...
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
@@ -85,7 +85,7 @@ class Tier(Protocol):
 class ViewTier(Tier, Protocol):
     """A tier that can also show the bytes in place, without a copy."""
 
-    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+    def view(self, holder: TensorHolder, span: ByteSpan, is_writable: bool) -> memoryview:
         """Returns the bytes of a span; a writable view is private to this process: nobody else sees what is written.
 
         Raises:
@@ -94,16 +94,16 @@ class ViewTier(Tier, Protocol):
         """
         ...
 
-    def is_intact(self, holder: Holder, block: int) -> bool:
+    def is_intact(self, holder: TensorHolder, block: int) -> bool:
         """Returns whether a block that was viewed is still what it was."""
         ...
 
-    def restore(self, holder: Holder, span: Span) -> None:
+    def restore(self, holder: TensorHolder, span: ByteSpan) -> None:
         """Resets a writable view after use: the next one shows what the holder has there."""
         ...
 
 
-class Source(Protocol):
+class BlockSource(Protocol):
     """What a server reads: the arena of its process. Called by the server's threads."""
 
     def read_only(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
@@ -120,7 +120,7 @@ class Source(Protocol):
         ...
 
 
-def check_buffers(spans: Sequence[Span], into: Sequence[memoryview]) -> list[memoryview]:
+def check_buffers(spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> list[memoryview]:
     """Returns the buffers as plain bytes.
 
     Raises:

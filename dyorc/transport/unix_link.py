@@ -25,12 +25,12 @@ import structlog
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, Ending
+from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, PeerEnding
 from dyorc.transport.peer_process import PeerProcess
 from dyorc.transport.unix_framing import MessageReader, drop, pack
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 SCHEME = "unix://"
 
@@ -81,7 +81,7 @@ class UnixRouterLink:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
     """
 
-    def __init__(self, address: str, config: LinkConfig, callbacks: Callbacks) -> None:
+    def __init__(self, address: str, config: LinkConfig, callbacks: LinkCallbacks) -> None:
         self.address = address
         self._config = config
         self._callbacks = callbacks
@@ -89,8 +89,8 @@ class UnixRouterLink:
         self._keys = itertools.count(1)
         self._is_drained_due = False
         self._is_open = False
-        self._unaccepted = Trouble(_log, "replica_not_accepted")
-        self._refused = Trouble(_log, "peer_refused")
+        self._unaccepted = LogThrottle(_log, "replica_not_accepted")
+        self._refused = LogThrottle(_log, "peer_refused")
         self.num_bytes_sent = 0
         self.num_bytes_received = 0
 
@@ -228,7 +228,7 @@ class UnixRouterLink:
     def _ended(self, peer: _Peer) -> None:
         self._leave(peer, peer.process.ending())
 
-    def _leave(self, peer: _Peer, ending: Ending) -> None:
+    def _leave(self, peer: _Peer, ending: PeerEnding) -> None:
         self._close(peer)
         if peer.has_spoken:
             self._callbacks.lost(peer.key, ending)
@@ -281,7 +281,7 @@ class UnixDealerLink:
         self._messages: deque[list[Frame]] = deque()
         self._redial_s = _REDIAL_S
         self._has_heard = False
-        self._refused = Trouble(_log, "orchestrator_refused")
+        self._refused = LogThrottle(_log, "orchestrator_refused")
         self._dial()
 
     def send(self, frames: Sequence[Frame]) -> None:

@@ -11,7 +11,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
 from dyorc.transport.codec import Frame
-from dyorc.transport.zmq_ending import terminate
+from dyorc.transport.zmq_ending import terminate_context
 from dyorc.transport.zmq_link import is_readable, set_heartbeats
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
 
@@ -66,7 +66,7 @@ class ZmqCallerLink:
             secure_client(self._socket, address, keys)
         except BaseException:
             self._socket.close(0)
-            terminate(self._context)
+            terminate_context(self._context)
             raise
         self._monitor = self._socket.get_monitor_socket(_EVENTS)
         self._socket.connect(address)
@@ -95,7 +95,7 @@ class ZmqCallerLink:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
-        terminate(self._context)
+        terminate_context(self._context)
 
     def _drain(self) -> None:
         while self._is_open and is_readable(self._socket):

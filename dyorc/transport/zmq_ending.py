@@ -15,7 +15,7 @@ _log = structlog.get_logger("dyorc.transport")
 _PATIENCE_S = 5.0
 
 
-def terminate(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: float = _PATIENCE_S) -> None:
+def terminate_context(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: float = _PATIENCE_S) -> None:
     """Ends a context whose sockets have been closed, or are closed by threads that this wakes.
 
     Args:

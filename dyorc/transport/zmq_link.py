@@ -15,10 +15,10 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.endings import CONNECTION_LOST
-from dyorc.transport.zmq_ending import terminate
+from dyorc.transport.zmq_ending import terminate_context
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _NUM_GONE = 256
@@ -40,7 +40,7 @@ class RouterLink:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
     """
 
-    def __init__(self, address: str, config: LinkConfig, callbacks: Callbacks, *, keys: ClusterKeys | None = None) -> None:
+    def __init__(self, address: str, config: LinkConfig, callbacks: LinkCallbacks, *, keys: ClusterKeys | None = None) -> None:
         self._address = address
         self._keys = keys
         self._config = config
@@ -86,7 +86,7 @@ class RouterLink:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
-        terminate(self._context)
+        terminate_context(self._context)
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message; False if the peer is not connected."""
@@ -202,7 +202,7 @@ class DealerLink:
     def close(self, linger_s: float = 1.0) -> None:
         """Closes it, once what was sent has left or `linger_s` seconds have passed."""
         self._socket.close(int(linger_s * 1000))
-        terminate(self._context)
+        terminate_context(self._context)
 
 
 def is_readable(socket: "zmq.Socket[bytes]") -> bool:

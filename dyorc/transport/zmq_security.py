@@ -21,9 +21,9 @@ import zmq
 from zmq.utils import z85
 
 from dyorc.errors import TransportError
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
-_refusals = Trouble(structlog.get_logger("dyorc.transport"), "zmq_client_refused")
+_refusals = LogThrottle(structlog.get_logger("dyorc.transport"), "zmq_client_refused")
 
 _LOCAL = re.compile(r"(ipc|inproc)://.*|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):(\*|\d+)")
 """Addresses that only this machine reaches. All others, including invalid ones, count as open to the network."""

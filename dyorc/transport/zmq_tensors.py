@@ -26,10 +26,10 @@ import zmq
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.codec import Frame
-from dyorc.transport.tiers import MAX_COUNT, Holder, Source, Span, check_buffers
-from dyorc.transport.zmq_ending import terminate
+from dyorc.transport.tiers import MAX_COUNT, BlockSource, ByteSpan, TensorHolder, check_buffers
+from dyorc.transport.zmq_ending import terminate_context
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.transport")
 
@@ -46,7 +46,7 @@ _HEARTBEAT_RATIO = 3
 """An idle connection is closed after this many times `peer_timeout_s`, so that the next fetch starts on a fresh one."""
 
 
-class Outcome(enum.IntEnum):
+class ReplyOutcome(enum.IntEnum):
     """The result of a request for a chunk."""
 
     SENT = 0
@@ -72,7 +72,7 @@ class ChunkReply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
     version: Literal[1]
     request: _Count
-    outcome: Outcome
+    outcome: ReplyOutcome
     text: str = ""
 
 
@@ -106,7 +106,7 @@ def decode_reply(frame: Frame) -> ChunkReply:
         raise TransportError(f"{len(frame)} bytes are not a header of a chunk: {error}") from error
 
 
-def answer(source: Source, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Frame | bytes]:
+def answer(source: BlockSource, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Frame | bytes]:
     """Returns header and body of the reply to a request.
 
     Args:
@@ -117,18 +117,18 @@ def answer(source: Source, frame: Frame, max_bytes: int) -> tuple[bytes, zmq.Fra
     """
     request = decode_request(frame)
     try:
-        outcome, text, body = Outcome.SENT, "", _copied(source, request, max_bytes)
+        outcome, text, body = ReplyOutcome.SENT, "", _copied(source, request, max_bytes)
     except TensorLostError as error:
-        outcome, text, body = Outcome.LOST, str(error), b""
+        outcome, text, body = ReplyOutcome.LOST, str(error), b""
     except TransportError as error:
-        outcome, text, body = Outcome.REFUSED, str(error), b""
+        outcome, text, body = ReplyOutcome.REFUSED, str(error), b""
     except Exception as error:
         _log.exception("chunk_not_read", block=request.block, offset=request.offset, num_bytes=request.num_bytes)
-        outcome, text, body = Outcome.REFUSED, f"{type(error).__name__}: {error}", b""
+        outcome, text, body = ReplyOutcome.REFUSED, f"{type(error).__name__}: {error}", b""
     return _encoder.encode(ChunkReply(1, request.request, outcome, text[:_MAX_TEXT])), body
 
 
-def _copied(source: Source, request: ChunkRequest, max_bytes: int) -> zmq.Frame | bytes:
+def _copied(source: BlockSource, request: ChunkRequest, max_bytes: int) -> zmq.Frame | bytes:
     """Returns the chunk in ZeroMQ's own memory: before it is sent, the block's place may have been overwritten."""
     if request.num_bytes > max_bytes:
         raise TransportError(f"a chunk of {request.num_bytes} bytes was asked for, at most {max_bytes} are sent")
@@ -150,12 +150,12 @@ class ZmqTensorServer:
         address: Where it listens, e.g. ``tcp://10.0.0.7:4711``; set once entered.
     """
 
-    def __init__(self, source: Source, host: str, config: TransportConfig, keys: ClusterKeys | None) -> None:
+    def __init__(self, source: BlockSource, host: str, config: TransportConfig, keys: ClusterKeys | None) -> None:
         self._source = source
         self._bind_address = f"tcp://{host}:*"
         self._config = config
         self._keys = keys
-        self._dropped = Trouble(_log, "request_dropped")
+        self._dropped = LogThrottle(_log, "request_dropped")
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -171,7 +171,7 @@ class ZmqTensorServer:
             self._bind(socket)
         except BaseException:
             socket.close(0)
-            terminate(self._context)
+            terminate_context(self._context)
             raise
         self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._thread = threading.Thread(target=self._serve, args=(socket,), name="dyorc-zmq-tensors", daemon=True)
@@ -179,7 +179,7 @@ class ZmqTensorServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        terminate(self._context)  # wakes the thread, and returns when it has closed its socket
+        terminate_context(self._context)  # wakes the thread, and returns when it has closed its socket
         self._thread.join()
 
     def _bind(self, socket: "zmq.Socket[bytes]") -> None:
@@ -231,7 +231,7 @@ class Assembly:
     """
 
     def __init__(
-        self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview], chunk_bytes: int, first_id: int
+        self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview], chunk_bytes: int, first_id: int
     ) -> None:
         self._holder = holder
         self._chunks = _chunks(spans, into, chunk_bytes)
@@ -263,13 +263,13 @@ class Assembly:
         """
         reply = decode_reply(header)
         block, target = self._open.pop(reply.request, (0, None))
-        if target is None or reply.outcome is Outcome.SENT:
+        if target is None or reply.outcome is ReplyOutcome.SENT:
             return target
-        error = TensorLostError if reply.outcome is Outcome.LOST else TransportError
+        error = TensorLostError if reply.outcome is ReplyOutcome.LOST else TransportError
         raise error(f"holder {self._holder.holder_id!r}, block {block}: {reply.text}")
 
 
-def _chunks(spans: Sequence[Span], into: Sequence[memoryview], chunk_bytes: int) -> Iterator[tuple[int, int, memoryview]]:
+def _chunks(spans: Sequence[ByteSpan], into: Sequence[memoryview], chunk_bytes: int) -> Iterator[tuple[int, int, memoryview]]:
     """Yields block, offset and target of each chunk. An empty span is one empty chunk: its block must exist, too."""
     for span, target in zip(spans, into, strict=True):
         for at in range(0, max(span.num_bytes, 1), chunk_bytes):
@@ -292,11 +292,11 @@ class ZmqTier:
         self._sockets: dict[str, tuple[str, zmq.Socket[bytes]]] = {}
         self._next_id = 1
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         """Returns whether it has a server."""
         return bool(holder.zmq_address)
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
@@ -316,7 +316,7 @@ class ZmqTier:
         finally:
             self._next_id = assembly.next_id
 
-    def _run(self, assembly: Assembly, socket: "zmq.Socket[bytes]", holder: Holder) -> None:
+    def _run(self, assembly: Assembly, socket: "zmq.Socket[bytes]", holder: TensorHolder) -> None:
         for _ in range(self._config.max_chunks_in_flight):
             request = assembly.next_request()
             if request is None:
@@ -345,9 +345,9 @@ class ZmqTier:
         """Closes all connections."""
         for holder_id in list(self._sockets):
             self.forget(holder_id)
-        terminate(self._context)
+        terminate_context(self._context)
 
-    def _socket_of(self, holder: Holder) -> "zmq.Socket[bytes]":
+    def _socket_of(self, holder: TensorHolder) -> "zmq.Socket[bytes]":
         address, socket = self._sockets.get(holder.holder_id, ("", None))
         if socket is not None and address == holder.zmq_address:
             return socket
@@ -373,7 +373,7 @@ class ZmqTier:
         socket.connect(address)
 
 
-def _silent(holder: Holder, config: TransportConfig) -> TensorLostError:
+def _silent(holder: TensorHolder, config: TransportConfig) -> TensorLostError:
     return TensorLostError(f"nothing came from holder {holder.holder_id!r} at {holder.zmq_address} for {config.peer_timeout_s} s")
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from dyorc.answering.local_answers import own_arrays
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LinkConfig
 from dyorc.leadership.leader_discovery import LeaderDiscovery
-from dyorc.orchestrator.answers import own_arrays
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.store.opening import leases_of
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from tests.asking import submission
 from tests.chaos.parted_process import NODE
 from tests.integration.stack import FAST_TRANSPORT, within
@@ -65,7 +65,7 @@ class Group:
 @contextlib.asynccontextmanager
 async def gateway(folder: Path, name: str, link: LinkConfig | None = None) -> AsyncGenerator[RemoteBackend]:
     """Runs a gateway's end while entered."""
-    exchange = Exchange(name, NODE, FAST_TRANSPORT)
+    exchange = TensorExchange(name, NODE, FAST_TRANSPORT)
     async with leases_of(f"sqlite:///{folder}/store.db") as leases, LeaderDiscovery(leases, "default", 0.3) as leaders:
         with exchange:
             tensors = Tensors(exchange)

@@ -9,16 +9,16 @@ import asyncio
 import sys
 from dataclasses import replace
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.leadership.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.remote.gateway_server import GatewayServer
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.store.opening import leases_of
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from tests.integration.stack import FAST_TRANSPORT
 from tests.workflows import parted
 
@@ -30,7 +30,7 @@ async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> N
     repertoire = ModelRegistry.of(parted.ALL)
     async with leases_of(f"sqlite:///{folder}/store.db") as leases, Leadership(leases, "default", lease_s) as leadership:
         await leadership.win()
-        tensors = Tensors(Exchange(OWN, NODE, FAST_TRANSPORT.model_copy(update={"arena_folder": arenas})))
+        tensors = Tensors(TensorExchange(OWN, NODE, FAST_TRANSPORT.model_copy(update={"arena_folder": arenas})))
         status = StatusBoard(repertoire.programs)
         site = CellSite(config=CellsConfig(), node=NODE, num_cores=1, room_wait_s=1.0)
         fleet = LocalFleet(repertoire.programs, site, tensors, status)

@@ -22,7 +22,7 @@ from dyorc.remote.orchestrator_connection import OrchestratorConnection
 from dyorc.repertoire import ModelRegistry
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import call
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.asking import submission
 from tests.chaos.parted import Group, ask, gateway
@@ -111,7 +111,11 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
         gateway_server = GatewayServer(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
         async with gateway_server:
             said: list[str] = []
-            for frames in ([b"garbage"], [encode(CancelRequest(1))], [encode(GatewayHello("g", Holder("other", NODE, "a"), 0))]):
+            for frames in (
+                [b"garbage"],
+                [encode(CancelRequest(1))],
+                [encode(GatewayHello("g", TensorHolder("other", NODE, "a"), 0))],
+            ):
                 told = asyncio.Event()
 
                 def take(frames: Sequence[Frame], told: asyncio.Event = told) -> None:
@@ -127,7 +131,7 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
             assert "is not a message" in said[0]
             assert "an unregistered gateway sent CancelRequest" in said[1]
             assert "holds tensors as 'other'" in said[2]
-            holder = Holder("gateway-1", NODE, "arena")
+            holder = TensorHolder("gateway-1", NODE, "arena")
             leader = Leader(group="default", fence=2, address=gateway_server.address)
             connection = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises(TransportError, match="knows of fence 2, this orchestrator has 1"):
@@ -145,7 +149,7 @@ async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> 
         gateway_server = GatewayServer(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
         async with gateway_server:
             leader = Leader(group="default", fence=1, address=gateway_server.address)
-            holder = Holder("gateway-1", NODE, "arena")
+            holder = TensorHolder("gateway-1", NODE, "arena")
             stranger = OrchestratorConnection(leader, holder, lambda message, frames: None)
             with pytest.raises((TransportError, TimeoutError)):
                 await stranger.open(LinkConfig(), ClusterKeys.generate(), 0)

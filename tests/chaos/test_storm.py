@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from dyorc.answering.local_answers import own_arrays
 from dyorc.arrays import Array
 from dyorc.config import LinkConfig, TransportConfig
-from dyorc.orchestrator.answers import own_arrays
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import StoredColumn
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.zmq_link import RouterLink
 from tests.asking import submission
@@ -50,7 +50,7 @@ def test_nothing_is_wrong_lost_or_left_when_anything_is_killed_at_any_moment() -
 def test_writes_to_an_input_do_not_show_in_another_input_of_the_same_tensor() -> None:
     with shared_folder() as folder:
         config = TransportConfig(arena_bytes=2**20, arena_folder=folder, inline_limit_bytes=16)
-        with Exchange("replica", "here", config) as exchange:
+        with TensorExchange("replica", "here", config) as exchange:
             (header,), _ = exchange.outbox.write([np.arange(100, dtype=np.int32).reshape(1, 100)])
             assert isinstance(header, StoredColumn)
             routes = exchange.routes()
@@ -90,7 +90,7 @@ async def _replace_a_connection(folder: str) -> None:
     here: list[bytes] = []
     lost: list[bytes] = []
     address = f"ipc://{folder}/link"
-    callbacks = Callbacks(lambda peer, frames: here.append(peer), lambda: None, lambda peer, _: lost.append(peer))
+    callbacks = LinkCallbacks(lambda peer, frames: here.append(peer), lambda: None, lambda peer, _: lost.append(peer))
     link = RouterLink(address, LinkConfig(), callbacks)
     async with link:
         socket = link._socket  # pyright: ignore[reportPrivateUsage]

@@ -17,10 +17,10 @@ from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
 from dyorc.configuration.reading import read_settings
 from dyorc.launcher.head_start import HeadStart
-from dyorc.launcher.libraries import Imports
+from dyorc.launcher.libraries import UserImports
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import ModelRegistry
-from dyorc.replica.assignment import Source
+from dyorc.replica.assignment import ProgramSource
 from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.status import ReplicaState
@@ -70,8 +70,8 @@ async def main() -> None:
         workflow = load(_TARGET)  # as a server does: it is not the workflow of the module imported above
         assert isinstance(workflow, Workflow)
         (program,) = workflow.programs
-        source = Source(folder=os.getcwd(), target=_TARGET, program=program.name)
-        imports = Imports.since(frozenset(), [_TARGET])
+        source = ProgramSource(folder=os.getcwd(), target=_TARGET, program=program.name)
+        imports = UserImports.since(frozenset(), [_TARGET])
         async with on_ray(ModelRegistry.of([workflow]), {program: source}, read_settings(), imports, start) as running:
             orchestrator = running.orchestrator
             await running.deploy()

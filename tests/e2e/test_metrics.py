@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dyorc.ports import port_of, reserved
+from dyorc.ports import port_of, reserve
 from dyorc.testing import ServerProcess
 from tests import oip
 from tests.deadlines import wait_until
@@ -74,7 +74,7 @@ class Cells:
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
-    with reserved("127.0.0.1", 0) as port:
+    with reserve("127.0.0.1", 0) as port:
         settings = {
             "DYORC_TELEMETRY__METRICS_PORT": str(port_of(port)),
             "DYORC_CELLS__RESTART_DELAY_S": "0.1",

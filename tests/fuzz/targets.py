@@ -17,22 +17,22 @@ from dyorc.transport.messages import (
     BatchReply,
     BatchRequest,
     Forget,
-    Hello,
     InputsLost,
     Loading,
     Message,
     Park,
     Parked,
-    Release,
-    Stage,
-    Unstage,
+    ReleaseBlocks,
+    ReplicaHello,
+    ReplicaWelcome,
+    StageTensors,
+    UnstageTensors,
     Warm,
-    Welcome,
     decode,
     encode,
 )
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.exchanges import TensorPath
 
 _ALIGNMENT = 64
@@ -59,7 +59,7 @@ class Target:
         self._spans = list(map(_whole_block, self.columns))
 
     @property
-    def producer(self) -> Holder:
+    def producer(self) -> TensorHolder:
         """The holder of the blocks."""
         return self._path.producer.holder
 
@@ -95,7 +95,7 @@ class Target:
             encode(BatchRequest(1, tuple(headers), (), holders))
             self._as_replica(BatchRequest(1, tuple(headers), (), holders), [bytes(part) for part in parts])
 
-    def _check_bounds(self, columns: Sequence[Rows], frames: Sequence[Frame], holders: Sequence[Holder]) -> None:
+    def _check_bounds(self, columns: Sequence[Rows], frames: Sequence[Frame], holders: Sequence[TensorHolder]) -> None:
         """Checks that all that a program would see lies within the frames or within a block."""
         ranges = [_bounds(np.frombuffer(frame, np.uint8)) for frame in frames]
         for holder in holders:
@@ -106,7 +106,7 @@ class Target:
                 first, end = _bounds(array)
                 assert any(low <= first and end <= high for low, high in ranges), "read beyond what was sent"
 
-    def _block_bounds(self, holder: Holder) -> Iterator[tuple[int, int]]:
+    def _block_bounds(self, holder: TensorHolder) -> Iterator[tuple[int, int]]:
         """Yields where the blocks lie in memory, in both mappings."""
         tier = self._routes.viewer(holder)
         if tier is None:
@@ -126,7 +126,7 @@ class Target:
         view = StoredRows(0, row.block, row.offset, row.num_bytes, (5, 2), 1, 24, 22, (-4, 1))
         mixed = StoredColumn(DType.FP32, (row, small, view))
         messages: list[tuple[Message, list[bytes]]] = [
-            (Hello("producer", "program", 1, holder), []),
+            (ReplicaHello("producer", "program", 1, holder), []),
             (Loading("producer", "program"), []),
             (BatchRequest(1, (*self.columns, small, texts), (1, 2.0, "text", True), (holder,)), frames),
             (BatchRequest(1, (mixed,), (), (holder,)), frames[:1]),
@@ -135,11 +135,11 @@ class Target:
             (BatchReply("producer", 1, self.columns[1:], 0.1), []),
             (BatchFailure("producer", 1, "ValueError", "bad", "line 1", True), []),
             (InputsLost("producer", 1, (("producer", 1),), "gone"), []),
-            (Welcome(), []),
-            (Release((1, 2)), []),
+            (ReplicaWelcome(), []),
+            (ReleaseBlocks((1, 2)), []),
             (Forget("producer"), []),
-            (Stage(holder, (Span(1, 4096, 64),)), []),
-            (Unstage((("producer", 1),)), []),
+            (StageTensors(holder, (ByteSpan(1, 4096, 64),)), []),
+            (UnstageTensors((("producer", 1),)), []),
             (Parked("producer", "program", 1, holder), []),
             (Warm(), []),
             (Park(), []),
@@ -153,13 +153,13 @@ def _arrays(columns: Sequence[Rows]) -> Iterator[Array]:
         yield from [rows] if isinstance(rows, np.ndarray) else rows
 
 
-def _whole_block(header: ColumnHeader) -> Span:
+def _whole_block(header: ColumnHeader) -> ByteSpan:
     """Returns all of the block that a column lies in, with the gaps between its tensors."""
     assert isinstance(header, StoredColumn)
     parts = [part for part in header.parts if isinstance(part, StoredRows)]
     first, last = parts[0], parts[-1]
     length = last.offset - first.offset + last.num_rows * last.num_bytes
-    return Span(first.block, first.offset, -(-length // _ALIGNMENT) * _ALIGNMENT)
+    return ByteSpan(first.block, first.offset, -(-length // _ALIGNMENT) * _ALIGNMENT)
 
 
 def _bounds(array: Array) -> tuple[int, int]:

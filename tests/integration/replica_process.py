@@ -16,7 +16,7 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.telemetry import logs
-from dyorc.transport.network import Secrets
+from dyorc.transport.network import ClusterSecrets
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
 
@@ -29,7 +29,7 @@ def main(target: str, name: str, address: str, replica_id: str) -> None:
         node, host, link = place.node, place.host, LinkConfig(**place.link)
         transport = TransportConfig(**place.transport)
         keys = ClusterKeys(place.public_key.encode(), place.secret_key.encode())
-        secrets = Secrets(keys=keys, token=place.token)
+        secrets = ClusterSecrets(keys=keys, token=place.token)
     identity = Identity(replica_id=replica_id, program=name, node=node, host=host)
     uplink = Uplink(address=address, link=link, transport=transport, secrets=secrets)
     logs.set_up(LogsConfig(), replica=replica_id)

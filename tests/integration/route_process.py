@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from dyorc.config import TransportConfig
-from dyorc.transport.network import Network, Secrets, wire_tiers
+from dyorc.transport.network import ClusterSecrets, NodeNetwork, wire_tiers
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import Place
 
@@ -23,7 +23,7 @@ class Question(msgspec.Struct, frozen=True):
     """Which process asks, and about which holder."""
 
     place: Place
-    holder: Holder
+    holder: TensorHolder
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def main() -> None:
     question = msgspec.json.decode(sys.stdin.readline(), type=Question)
     place = question.place
     keys = ClusterKeys(place.public_key.encode(), place.secret_key.encode())
-    network = Network(host=place.host, secrets=Secrets(keys=keys, token=place.token))
+    network = NodeNetwork(host=place.host, secrets=ClusterSecrets(keys=keys, token=place.token))
     routes = Routes((), tuple(wire_tiers(network, TransportConfig(**place.transport))))
     try:
         taken = [routes.wire(question.holder, num_bytes).name for num_bytes in SIZES]

@@ -55,7 +55,7 @@ from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
 from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.network import Network
+from dyorc.transport.network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.shared_folders import arena_folder
 from tests.two_hosts import Host
@@ -103,7 +103,7 @@ class Stack:
     transport: TransportConfig
     client: httpx.AsyncClient
     service: InferenceService
-    network: Network | None = None
+    network: NodeNetwork | None = None
     grpc_address: str = ""
     records: RecordStore | None = None
     workers: dict[str, Worker] = field(default_factory=dict[str, Worker])
@@ -204,7 +204,7 @@ async def running(
     link: LinkConfig = FAST_LINK,
     transport: TransportConfig = FAST_TRANSPORT,
     num_replicas: int = 1,
-    network: Network | None = None,
+    network: NodeNetwork | None = None,
     store: JobStore | None = None,
     jobs: JobsConfig | None = None,
     grpc: bool = False,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.tiers import Span
+from dyorc.transport.tiers import ByteSpan
 
 CHUNK = 4096
 CONFIG = TransportConfig(chunk_bytes=CHUNK, max_chunks_in_flight=4)
@@ -47,8 +47,8 @@ def source_of(*sizes: int) -> FakeSource:
     return FakeSource({number: bytearray(os.urandom(size)) for number, size in enumerate(sizes, 1)})
 
 
-def whole(source: FakeSource, block: int) -> Span:
-    return Span(block, START, len(source.blocks[block]))
+def whole(source: FakeSource, block: int) -> ByteSpan:
+    return ByteSpan(block, START, len(source.blocks[block]))
 
 
 SIZES = [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 100 * CHUNK, 100 * CHUNK + 13]

@@ -11,7 +11,7 @@ import pytest
 
 from dyorc.config import LinkConfig
 from dyorc.errors import ConfigurationError
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.keys_file import read_keys, write_new_keys
 from dyorc.transport.link import dial, listen
 from tests.deadlines import wait_until_async
@@ -64,7 +64,7 @@ async def test_only_those_with_the_clusters_keys_are_heard(tmp_path: Path, write
         write(tmp_path / name)
     ours, theirs = (read_keys(str(tmp_path / name)).keys for name in ("ours", "theirs"))
     heard: list[bytes] = []
-    callbacks = Callbacks(lambda peer, frames: heard.append(bytes(frames[0])), lambda: None, lambda peer, ending: None)
+    callbacks = LinkCallbacks(lambda peer, frames: heard.append(bytes(frames[0])), lambda: None, lambda peer, ending: None)
     async with listen("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=ours) as link:
         dealers = [dial(link.address, LinkConfig(), 0.1, keys=keys) for keys in (None, theirs, ours)]
         try:

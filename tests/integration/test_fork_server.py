@@ -16,11 +16,11 @@ import pytest
 
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import TransportError
-from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source, Uplink
+from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.fork_folder import replica_paths
-from dyorc.replica.holder import Holder
-from dyorc.replica.keeper import Keeper
+from dyorc.replica.holder import ReplicaHandle
+from dyorc.replica.keeper import ReplicaMonitor
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.server_process import target
 
@@ -38,7 +38,7 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture
 def client(folder: str) -> Iterator[ForkClient]:
-    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    found = ForkClient(ForkServerSpec(folder=f"{folder}/forks"))
     yield found
     found.close(TIMEOUT_S)
 
@@ -57,9 +57,9 @@ def _fork_server(folder: str) -> psutil.Process:
     return min(_processes(folder), key=lambda process: process.create_time())
 
 
-def _assignment(folder: str, **environment: str) -> Assignment:
-    return Assignment(
-        source=Source(folder=folder, target=target("probe", "probe"), program="probe"),
+def _assignment(folder: str, **environment: str) -> ReplicaAssignment:
+    return ReplicaAssignment(
+        source=ProgramSource(folder=folder, target=target("probe", "probe"), program="probe"),
         identity=Identity(replica_id="probe#1", program="probe", node="here"),
         uplink=Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig(arena_folder=folder)),
         num_threads=3,
@@ -69,7 +69,7 @@ def _assignment(folder: str, **environment: str) -> Assignment:
 
 
 def _hosting(folder: str) -> Hosting:
-    place = ForkPlace(folder=f"{folder}/forks")
+    place = ForkServerSpec(folder=f"{folder}/forks")
     return Hosting(
         place=place, num_threads=1, environment={}, graceful_s=1.0, ping_s=0.1, answer_timeout_s=TIMEOUT_S, stopped_timeout_s=0.3
     )
@@ -82,7 +82,7 @@ def _facts(folder: str, pid: int) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def _pid(holder: Holder) -> int:
+def _pid(holder: ReplicaHandle) -> int:
     return holder.process.pid
 
 
@@ -188,7 +188,8 @@ def test_the_folder_must_be_closed_to_others(folder: str, client: ForkClient) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_keeper_replaces_a_process_that_is_killed_or_stopped(folder: str, client: ForkClient, number: int) -> None:
     client.open()
-    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder), _hosting(folder))
+    place = ForkServerSpec(folder=client.folder)
+    keeper = ReplicaMonitor(ForkClient(place), _assignment(folder), _hosting(folder))
     keeper.start()
     try:
         wait_until(lambda: len(list(Path(folder).glob("*.json"))) == 1, "there is one")
@@ -207,7 +208,8 @@ def test_a_keeper_that_stood_still_itself_does_not_take_its_process_for_hung(
     clock = _Clock()
     monkeypatch.setattr("dyorc.replica.keeper.time", clock)
     client.open()
-    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder), _hosting(folder))
+    place = ForkServerSpec(folder=client.folder)
+    keeper = ReplicaMonitor(ForkClient(place), _assignment(folder), _hosting(folder))
     keeper.start()
     try:
         wait_until(lambda: len(list(Path(folder).glob("*.json"))) == 1, "there is one")
@@ -239,7 +241,9 @@ class _Clock:
 
 def test_a_keeper_that_cannot_keep_a_process_says_why(folder: str, client: ForkClient) -> None:
     client.open()
-    keeper = Keeper(ForkClient(ForkPlace(folder=client.folder)), _assignment(folder, COLOUR="none"), _hosting(folder))
+    keeper = ReplicaMonitor(
+        ForkClient(ForkServerSpec(folder=client.folder)), _assignment(folder, COLOUR="none"), _hosting(folder)
+    )
     keeper.start()
     try:
         with pytest.raises(RuntimeError, match=r"'probe' cannot be kept running: .*it has no colour"):

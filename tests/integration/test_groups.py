@@ -27,7 +27,7 @@ from dyorc.offline.plan.codec import read_plan, write_plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import capture_inference
 from dyorc.offline.verify import proved
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink
+from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.executor import BatchError, BatchResult
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.group_site import GroupSite
@@ -71,7 +71,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[ForkClient]:
     """Keeps the fork server, which would otherwise be started for each test."""
-    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    found = ForkClient(ForkServerSpec(folder=f"{folder}/forks"))
     found.open()
     yield found
     found.close(TIMEOUT_S)
@@ -86,9 +86,9 @@ def _processes(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def _assignment(folder: Path) -> Assignment:
-    return Assignment(
-        source=Source(folder=str(folder), target="net.py:net", program="net"),
+def _assignment(folder: Path) -> ReplicaAssignment:
+    return ReplicaAssignment(
+        source=ProgramSource(folder=str(folder), target="net.py:net", program="net"),
         identity=Identity(replica_id="net#1", program="net", node="here"),
         uplink=Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig(arena_folder=str(folder))),
         num_threads=1,
@@ -97,7 +97,7 @@ def _assignment(folder: Path) -> Assignment:
 
 
 def _site(folder: Path, lost: Callable[[str], None] = lambda reason: None) -> GroupSite:
-    return GroupSite(ForkClient(ForkPlace(folder=f"{folder}/forks")), _assignment(folder), lost)
+    return GroupSite(ForkClient(ForkServerSpec(folder=f"{folder}/forks")), _assignment(folder), lost)
 
 
 def _program(folder: Path, make: Callable[[], nn.Module] = Net, plan: str = "net.plan") -> Program:
@@ -171,7 +171,7 @@ def test_the_end_of_a_member_is_the_end_of_its_leader_even_when_nothing_runs(fol
 
 
 def test_members_are_killed_when_their_leader_ends_even_if_they_are_stopped(folder: Path, client: ForkClient) -> None:
-    source = Source(folder=str(folder), target=target("probe", "probe"), program="probe")
+    source = ProgramSource(folder=str(folder), target=target("probe", "probe"), program="probe")
     assignment = replace(_assignment(folder), source=source, environment={"FACTS_FOLDER": str(folder)})
     leader = client.fork(assignment, is_adopted=True)
     with contextlib.closing(client.fork_member(_assignment(folder), leader.process.pid)):

@@ -19,7 +19,7 @@ from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport.grpc_tensors import MAX_CHUNK_BYTES, Endpoint, GrpcTensorServer, GrpcTier
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk
 from dyorc.transport.tensors_pb2_grpc import TensorsStub, add_TensorsServicer_to_server
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.integration.tensor_source import CHUNK, CONFIG, PATIENT, SIZES, START, FakeSource, doomed_server, source_of, whole
 
 TOKEN = "the cluster's token"
@@ -27,9 +27,9 @@ RIGHT = (("authorization", f"Bearer {TOKEN}"),)
 
 
 @contextlib.contextmanager
-def serving(source: FakeSource, **options: Any) -> Iterator[Holder]:
+def serving(source: FakeSource, **options: Any) -> Iterator[TensorHolder]:
     with GrpcTensorServer(source, Endpoint("127.0.0.1", **options), CONFIG, TOKEN) as server:
-        yield Holder("replica-7", "node-1", "", "", server.address)
+        yield TensorHolder("replica-7", "node-1", "", "", server.address)
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def fetching(config: TransportConfig = PATIENT, token: str = TOKEN, certificates
         yield tier
 
 
-def fetch(tier: GrpcTier, holder: Holder, *spans: Span) -> list[bytearray]:
+def fetch(tier: GrpcTier, holder: TensorHolder, *spans: ByteSpan) -> list[bytearray]:
     buffers = [bytearray(span.num_bytes) for span in spans]
     tier.fetch(holder, spans, [memoryview(buffer) for buffer in buffers])
     return buffers
@@ -53,7 +53,13 @@ def test_every_size_arrives(num_bytes: int) -> None:
 
 def test_parts_of_several_blocks_arrive_in_one_fetch() -> None:
     source = source_of(3 * CHUNK, 10, 0, 5 * CHUNK + 1)
-    spans = [Span(1, START + 5, 2 * CHUNK), whole(source, 4), Span(2, START + 3, 4), Span(3, START, 0), whole(source, 1)]
+    spans = [
+        ByteSpan(1, START + 5, 2 * CHUNK),
+        whole(source, 4),
+        ByteSpan(2, START + 3, 4),
+        ByteSpan(3, START, 0),
+        whole(source, 1),
+    ]
     with serving(source) as holder, fetching() as tier:
         found = fetch(tier, holder, *spans, *spans)
         assert fetch(tier, holder) == []
@@ -65,7 +71,7 @@ def test_a_block_that_is_not_there_is_lost_and_the_next_fetch_is_good() -> None:
     with serving(source) as holder, fetching() as tier:
         for num_bytes in (0, 1, 30 * CHUNK):
             with pytest.raises(TensorLostError, match=r"'replica-7' at 127.*NOT_FOUND: block 9 is not there"):
-                fetch(tier, holder, whole(source, 1), Span(9, START, num_bytes))
+                fetch(tier, holder, whole(source, 1), ByteSpan(9, START, num_bytes))
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
 
 
@@ -84,7 +90,7 @@ def test_a_block_that_is_freed_in_the_middle_or_while_it_is_copied_is_lost() -> 
 def test_bytes_outside_of_a_block_are_refused_and_bugs_reported() -> None:
     source = source_of(10)
     with serving(source) as holder, fetching() as tier:
-        for span in (Span(1, START, 11), Span(1, START - 1, 5), Span(1, 2**62, 1)):
+        for span in (ByteSpan(1, START, 11), ByteSpan(1, START - 1, 5), ByteSpan(1, 2**62, 1)):
             with pytest.raises(TransportError, match=r"OUT_OF_RANGE.*not all within block 1") as caught:
                 fetch(tier, holder, span)
             assert not isinstance(caught.value, TensorLostError)
@@ -98,10 +104,10 @@ def test_a_holder_that_dies_or_stops_in_the_middle_is_noticed(number: signal.Sig
     source = source_of(10)
     with doomed_server("grpc", number) as address, serving(source) as living, fetching(TransportConfig(), "t") as tier:
         with pytest.raises(TensorLostError, match="'doomed'"):
-            fetch(tier, Holder("doomed", "", "", "", address), Span(1, START, 200 * CHUNK))
+            fetch(tier, TensorHolder("doomed", "", "", "", address), ByteSpan(1, START, 200 * CHUNK))
         if number is signal.SIGSTOP:  # nobody listens, though the kernel accepts the connection
             with pytest.raises(TensorLostError, match="nothing came from holder 'doomed'"):
-                fetch(tier, Holder("doomed", "", "", "", address), Span(1, START, 1))
+                fetch(tier, TensorHolder("doomed", "", "", "", address), ByteSpan(1, START, 1))
     with fetching() as tier, pytest.raises(TensorLostError, match="UNAVAILABLE"):
         fetch(tier, living, whole(source, 1))
 
@@ -188,7 +194,7 @@ Answer = Callable[[Any, Any], Iterator[Any]]
 
 
 @contextlib.contextmanager
-def fake_server(answer: Answer) -> Iterator[Holder]:
+def fake_server(answer: Answer) -> Iterator[TensorHolder]:
     """Runs a server that answers anything. The service's only method must be called `Fetch`."""
     service = type("Service", (), {"Fetch": staticmethod(answer)})()
     with ThreadPoolExecutor(4) as threads:
@@ -196,7 +202,7 @@ def fake_server(answer: Answer) -> Iterator[Holder]:
         add_TensorsServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        yield Holder("replica-7", "", "", "", f"127.0.0.1:{port}")
+        yield TensorHolder("replica-7", "", "", "", f"127.0.0.1:{port}")
         server.stop(0).wait()
 
 
@@ -224,7 +230,7 @@ def test_a_bad_answer_is_an_error_and_writes_nothing_outside(kind: str) -> None:
 
     with fake_server(answer) as holder, fetching() as tier:
         with pytest.raises(TransportError) as caught:
-            tier.fetch(holder, [Span(1, START, 10)], [memoryview(memory)[10:20]])
+            tier.fetch(holder, [ByteSpan(1, START, 10)], [memoryview(memory)[10:20]])
         assert not isinstance(caught.value, TensorLostError)
     assert (memory[:10], memory[20:]) == (b"." * 10, b"." * 10)
 
@@ -235,7 +241,7 @@ def test_the_largest_chunk_of_a_foreign_server_is_accepted() -> None:
         yield TensorChunk(offset=MAX_CHUNK_BYTES, data=b"end")
 
     with fake_server(answer) as holder, fetching() as tier:
-        (found,) = fetch(tier, holder, Span(1, START, MAX_CHUNK_BYTES + 3))
+        (found,) = fetch(tier, holder, ByteSpan(1, START, MAX_CHUNK_BYTES + 3))
     assert found[-4:] == b"\0end"
 
 
@@ -244,7 +250,7 @@ def test_security_is_needed_off_loopback() -> None:
         with pytest.raises(TransportError, match="not a loopback address"):
             GrpcTensorServer(source_of(), Endpoint(host), CONFIG, TOKEN)
         with fetching() as tier, pytest.raises(TransportError, match="not a loopback address"):
-            fetch(tier, Holder("a", "", "", "", f"{host}:4711"), Span(1, START, 1))
+            fetch(tier, TensorHolder("a", "", "", "", f"{host}:4711"), ByteSpan(1, START, 1))
     for make in (lambda: GrpcTensorServer(source_of(), Endpoint("127.0.0.1"), CONFIG, ""), lambda: GrpcTier(CONFIG, "")):
         with pytest.raises(TransportError, match="token"):
             make()
@@ -253,7 +259,7 @@ def test_security_is_needed_off_loopback() -> None:
 def test_a_connection_without_security_may_be_chosen() -> None:
     source = source_of(10)
     with GrpcTensorServer(source, Endpoint("0.0.0.0", allow_insecure=True), CONFIG, TOKEN) as server, fetching() as tier:
-        local = Holder("a", "", "", "", server.address.replace("0.0.0.0", "127.0.0.1"))
+        local = TensorHolder("a", "", "", "", server.address.replace("0.0.0.0", "127.0.0.1"))
         assert fetch(tier, local, whole(source, 1)) == [source.blocks[1]]
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
-from dyorc.replica.assignment import Assignment, ForkPlace, Hosting, Identity, Source
+from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.keeper import Keeper
+from dyorc.replica.keeper import ReplicaMonitor
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import Stack, running
@@ -34,24 +34,24 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture
 def client(folder: str) -> Iterator[ForkClient]:
-    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    found = ForkClient(ForkServerSpec(folder=f"{folder}/forks"))
     found.open()
     yield found
     found.close(TIMEOUT_S)
 
 
-async def keep(stack: Stack, client: ForkClient, replica_id: str) -> Keeper:
+async def keep(stack: Stack, client: ForkClient, replica_id: str) -> ReplicaMonitor:
     """Does what a Serve replica of `noted` does. Returns once its process takes batches."""
-    place = ForkPlace(folder=client.folder)
+    place = ForkServerSpec(folder=client.folder)
     before = set(stack.status(noted).replica_pids)
-    source = Source(folder=client.folder, target=_TARGET, program="noted")
+    source = ProgramSource(folder=client.folder, target=_TARGET, program="noted")
     identity = Identity(replica_id=replica_id, program="noted", node="here")
-    assignment = Assignment(source=source, identity=identity, uplink=stack.uplink, num_threads=1, graceful_s=TIMEOUT_S)
+    assignment = ReplicaAssignment(source=source, identity=identity, uplink=stack.uplink, num_threads=1, graceful_s=TIMEOUT_S)
     hosting = Hosting(
         place=place, num_threads=1, environment={}, graceful_s=TIMEOUT_S, ping_s=0.1,
         answer_timeout_s=TIMEOUT_S, stopped_timeout_s=TIMEOUT_S,
     )  # fmt: skip
-    keeper = Keeper(ForkClient(place), assignment, hosting)
+    keeper = ReplicaMonitor(ForkClient(place), assignment, hosting)
     keeper.start()
     await wait_until_async(lambda: len(stack.status(noted).replica_pids) > len(before), "its process takes batches")
     return keeper

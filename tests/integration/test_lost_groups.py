@@ -23,7 +23,7 @@ from dyorc.offline.verify import proved
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.repertoire import ModelRegistry
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink
+from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
@@ -46,17 +46,17 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def client(folder: Path) -> Iterator[ForkClient]:
     """Keeps a fork server."""
-    found = ForkClient(ForkPlace(folder=f"{folder}/forks"))
+    found = ForkClient(ForkServerSpec(folder=f"{folder}/forks"))
     found.open()
     yield found
     found.close(TIMEOUT_S)
 
 
-def _assignment(folder: Path) -> Assignment:
+def _assignment(folder: Path) -> ReplicaAssignment:
     plan = {"plan": str(folder / "net.plan")}
     uplink = Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig(arena_folder=str(folder)))
-    return Assignment(
-        source=Source(folder=str(folder), target=target("split", "net"), program="net", overrides=plan),
+    return ReplicaAssignment(
+        source=ProgramSource(folder=str(folder), target=target("split", "net"), program="net", overrides=plan),
         identity=Identity(replica_id="net#1", program="net", node="here"),
         uplink=uplink,
         num_threads=1,

@@ -8,11 +8,11 @@ import pytest
 
 from dyorc.config import CellsConfig, DeploymentConfig, LinkConfig, Settings, TransportConfig
 from dyorc.deploying.state import DeploymentState
-from dyorc.launcher.lasting import Lasting
-from dyorc.launcher.plans import Plans
+from dyorc.launcher.lasting import PersistentApplications
+from dyorc.launcher.plans import ReplicaSpecs
 from dyorc.launcher.serve_replicas import ServeReplicas
 from dyorc.protocol.deployment_changes import Deploy
-from dyorc.replica.assignment import ForkPlace, Uplink
+from dyorc.replica.assignment import ForkServerSpec, Uplink
 from dyorc.services.deployments import deploying
 from dyorc.services.programs import LoadedTargets, load_targets, run_programs
 from tests.e2e.updates import App
@@ -37,8 +37,8 @@ def app(tmp_path: Path) -> Iterator[App]:
 def plans_of(what: LoadedTargets, code_on_disk: str) -> dict[str, str]:
     """Returns what a leader with this code on its disk tells Serve of its programs."""
     uplink = Uplink(address="", link=LinkConfig(), transport=TransportConfig())
-    plans = Plans(what.places, DeploymentConfig(), ForkPlace(folder=""), None, 1.0)
-    return ServeReplicas(plans, DeploymentConfig(), uplink, lasting=Lasting("default", code_on_disk, uplink)).plans
+    plans = ReplicaSpecs(what.places, DeploymentConfig(), ForkServerSpec(folder=""), None, 1.0)
+    return ServeReplicas(plans, DeploymentConfig(), uplink, lasting=PersistentApplications("default", code_on_disk, uplink)).plans
 
 
 async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_programs_as_they_are(app: App) -> None:

@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.off_loop import OffLoop
+from dyorc.off_loop import ThreadOffload
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
@@ -37,7 +37,7 @@ async def both_ends(numbers: Float[np.ndarray, "500000"]) -> Float[np.ndarray, "
     return ends(numbers)
 
 
-class GatedOffLoop(OffLoop):
+class GatedOffLoop(ThreadOffload):
     """Does nothing until the test says so."""
 
     def __init__(self) -> None:

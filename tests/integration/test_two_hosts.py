@@ -33,10 +33,10 @@ from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.stages import Stage
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.messages import Hello, encode
-from dyorc.transport.network import Network, Secrets
-from dyorc.transport.staging import Fetch, Staging
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.messages import ReplicaHello, encode
+from dyorc.transport.network import ClusterSecrets, NodeNetwork
+from dyorc.transport.staging import Fetch, StagingArea
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_link import DealerLink
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
 from tests.asking import submission
@@ -84,7 +84,7 @@ async def serving(
     Args:
         transport: The replicas'. This process does without gRPC, whose threads outlive their use by ten seconds.
     """
-    network = Network(host=hosts.first.address, secrets=Secrets.generate())
+    network = NodeNetwork(host=hosts.first.address, secrets=ClusterSecrets.generate())
     async with running(targets, num_replicas=0, network=network) as stack:
         stack.transport = transport
         for host, node, placed in ((hosts.first, "here", first), (hosts.second, "there", second)):
@@ -179,7 +179,7 @@ async def test_strangers_without_the_keys_are_not_let_in(hosts: TwoHosts, keys: 
     async with serving(hosts, [far.carried], second=[(_FAR, far.make)]) as stack:
         holder = stack.orchestrator.tensors.holder("make-there")
         assert holder is not None
-        hello = Hello("intruder", far.digest.name, 1, Holder("intruder", "there", ""))
+        hello = ReplicaHello("intruder", far.digest.name, 1, TensorHolder("intruder", "there", ""))
         with hosts.second.entered():
             refusals = await asyncio.to_thread(
                 lambda: [_knock(address, keys, encode(hello)) for address in (stack.address, holder.zmq_address)]
@@ -216,14 +216,14 @@ async def test_tensors_are_on_their_way_while_the_program_is_busy(hosts: TwoHost
     """
     num_requests = 5
     is_there: list[bool] = []
-    take = Staging.take
+    take = StagingArea.take
 
-    def watched(self: Staging, holder: Holder, span: Span, fetch: Fetch | None = None) -> memoryview | None:
+    def watched(self: StagingArea, holder: TensorHolder, span: ByteSpan, fetch: Fetch | None = None) -> memoryview | None:
         staged = self._find(holder, span)
         is_there.append(staged is not None and staged.memory.nbytes > 0)
         return take(self, holder, span, fetch)
 
-    monkeypatch.setattr(Staging, "take", watched)
+    monkeypatch.setattr(StagingArea, "take", watched)
     async with serving(hosts, [far.carried], second=[(_FAR, far.make)]) as stack:
         await stack.start_worker(far.digest)
         fast_s = min([await carry(stack, seed) for seed in range(4)])
@@ -343,7 +343,7 @@ async def test_the_cheaper_of_two_tiers_is_taken_and_the_other_where_it_is_block
         assert set(answer.report["make-there"]) == {"grpc"}
 
 
-def _ask(stack: Stack, hosts: TwoHosts, holder: Holder) -> Answer:
+def _ask(stack: Stack, hosts: TwoHosts, holder: TensorHolder) -> Answer:
     question = msgspec.json.encode(Question(stack.place_of(hosts.first), holder))
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.route_process"], input=question, capture_output=True, timeout=60, check=False

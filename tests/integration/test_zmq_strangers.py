@@ -11,12 +11,12 @@ import zmq
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.link import call
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
-from dyorc.transport.zmq_tensors import Outcome, ZmqTensorServer
+from dyorc.transport.zmq_tensors import ReplyOutcome, ZmqTensorServer
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.tensor_source import CHUNK, CONFIG, START, source_of, whole
 from tests.integration.zmq_ends import HASTY, fetch, fetching, serving
@@ -45,7 +45,7 @@ def test_a_server_drops_garbage() -> None:
         for message in GARBAGE:
             socket.send_multipart(message)
         socket.send(msgspec.msgpack.encode([1, 7, 1, 2**63 - 1, 2**63 - 1]))
-        assert msgspec.msgpack.decode(socket.recv())[:3] == [1, 7, Outcome.REFUSED]
+        assert msgspec.msgpack.decode(socket.recv())[:3] == [1, 7, ReplyOutcome.REFUSED]
         socket.send(bytes(10**6))  # too large: the connection is closed
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
         assert source.num_reads == 50, "some of the garbage was served"
@@ -124,9 +124,9 @@ async def test_an_address_that_other_machines_reach_needs_keys(address: str) -> 
     with pytest.raises(TransportError, match="needs the cluster's keys"):
         DealerLink(address, link, 1.0)
     with pytest.raises(TransportError, match="needs the cluster's keys"):
-        await RouterLink(address, link, Callbacks(lambda *_: None, lambda: None, lambda *_: None)).__aenter__()
+        await RouterLink(address, link, LinkCallbacks(lambda *_: None, lambda: None, lambda *_: None)).__aenter__()
     with fetching() as tier, pytest.raises(TransportError, match="needs the cluster's keys"):
-        fetch(tier, Holder("a", "", "", address), Span(1, 0, 1))
+        fetch(tier, TensorHolder("a", "", "", address), ByteSpan(1, 0, 1))
     if address.endswith(":*"):
         with pytest.raises(TransportError, match="needs the cluster's keys"):
             ZmqTensorServer(source_of(), address.removeprefix("tcp://").removesuffix(":*"), CONFIG, None).__enter__()
@@ -148,7 +148,7 @@ def test_a_server_cannot_listen_on_a_host_that_is_not_ours(host: str) -> None:
 async def test_links_with_keys_carry_messages_and_notice_a_loss() -> None:
     received: list[list[bytes]] = []
     lost: list[bytes] = []
-    callbacks = Callbacks(
+    callbacks = LinkCallbacks(
         lambda peer, frames: received.append([peer, *map(bytes, frames)]), lambda: None, lambda peer, _: lost.append(peer)
     )
     router = RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS)
@@ -186,7 +186,7 @@ async def test_a_caller_learns_why_its_call_has_ended() -> None:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     assert await _end_of_call(address, KEYS) == "nobody listens there"
     heard = asyncio.Event()
-    callbacks = Callbacks(lambda peer, frames: heard.set(), lambda: None, lambda peer, ending: None)
+    callbacks = LinkCallbacks(lambda peer, frames: heard.set(), lambda: None, lambda peer, ending: None)
     async with RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS) as router:
         assert (
             await _end_of_call(router.address, ClusterKeys.generate())

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.tiers import Span
+from dyorc.transport.tiers import ByteSpan
 from tests.integration.tensor_source import CHUNK, CONFIG
 from tests.integration.zmq_ends import HASTY, fake_server, fetch, fetching, in_thread, receive_all, reply
 
@@ -14,7 +14,7 @@ from tests.integration.zmq_ends import HASTY, fake_server, fetch, fetching, in_t
 def test_the_credit_is_fully_used_and_never_exceeded() -> None:
     """A server that answers only when no more requests come sees everything that is requested on credit."""
     with fake_server() as (socket, holder), fetching() as tier:
-        result = in_thread(lambda: fetch(tier, holder, Span(1, 0, 3 * CHUNK), Span(2, 0, 7 * CHUNK + 1)))
+        result = in_thread(lambda: fetch(tier, holder, ByteSpan(1, 0, 3 * CHUNK), ByteSpan(2, 0, 7 * CHUNK + 1)))
         counts, num_open = [], []
         while len(counts) < 3 + 8:
             num_open += receive_all(socket)
@@ -43,7 +43,7 @@ BAD_REPLIES = {
 def test_a_bad_reply_is_an_error_and_writes_nothing_outside_its_buffer(kind: str) -> None:
     memory = bytearray(b"." * (CHUNK + 200))
     with fake_server() as (socket, holder), fetching() as tier:
-        result = in_thread(lambda: tier.fetch(holder, [Span(1, 0, CHUNK)], [memoryview(memory)[100:-100]]))
+        result = in_thread(lambda: tier.fetch(holder, [ByteSpan(1, 0, CHUNK)], [memoryview(memory)[100:-100]]))
         peer, frame = socket.recv_multipart()
         socket.send_multipart([peer, *BAD_REPLIES[kind](msgspec.msgpack.decode(frame))])
         with pytest.raises(TransportError) as caught:
@@ -55,9 +55,9 @@ def test_a_bad_reply_is_an_error_and_writes_nothing_outside_its_buffer(kind: str
 def test_late_and_unsolicited_replies_are_not_taken_for_others() -> None:
     with fake_server() as (socket, holder), fetching(HASTY) as hasty:
         with pytest.raises(TensorLostError):
-            fetch(hasty, holder, Span(1, 0, 5))
+            fetch(hasty, holder, ByteSpan(1, 0, 5))
         late_peer, late = receive_all(socket)[0]
-        result = in_thread(lambda: fetch(hasty, holder, Span(1, 0, 5)))
+        result = in_thread(lambda: fetch(hasty, holder, ByteSpan(1, 0, 5)))
         peer, frame = socket.recv_multipart()
         request = msgspec.msgpack.decode(frame)
         assert request[1] != late[1], "a request id was used twice"
@@ -71,7 +71,7 @@ def test_late_and_unsolicited_replies_are_not_taken_for_others() -> None:
 def test_unsolicited_replies_do_not_keep_a_holder_alive() -> None:
     is_over = threading.Event()
     with fake_server() as (socket, holder), fetching(HASTY) as tier:
-        result = in_thread(lambda: fetch(tier, holder, Span(1, 0, 5)))
+        result = in_thread(lambda: fetch(tier, holder, ByteSpan(1, 0, 5)))
         peer, _ = socket.recv_multipart()
 
         def chatter() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.integration.tensor_source import CHUNK, SIZES, START, doomed_server, source_of, whole
 from tests.integration.zmq_ends import HASTY, fetch, fetching, serving
 
@@ -23,7 +23,13 @@ def test_every_size_arrives(num_bytes: int) -> None:
 
 def test_parts_of_several_blocks_arrive_in_one_fetch() -> None:
     source = source_of(3 * CHUNK, 10, 0, 5 * CHUNK + 1)
-    spans = [Span(1, START + 5, 2 * CHUNK), whole(source, 4), Span(2, START + 3, 4), Span(3, START, 0), whole(source, 1)]
+    spans = [
+        ByteSpan(1, START + 5, 2 * CHUNK),
+        whole(source, 4),
+        ByteSpan(2, START + 3, 4),
+        ByteSpan(3, START, 0),
+        whole(source, 1),
+    ]
     with serving(source) as holder, fetching() as tier:
         found = fetch(tier, holder, *spans)
         assert fetch(tier, holder) == []
@@ -34,7 +40,7 @@ def test_tiers_of_several_threads_share_a_server() -> None:
     source = source_of(200 * CHUNK)
     found: list[bytearray] = []
 
-    def run(holder: Holder) -> None:
+    def run(holder: TensorHolder) -> None:
         with fetching() as tier:
             for _ in range(3):
                 found.extend(fetch(tier, holder, whole(source, 1)))
@@ -53,7 +59,7 @@ def test_a_block_that_is_not_there_is_lost_and_the_next_fetch_works() -> None:
     with serving(source) as holder, fetching() as tier:
         for num_bytes in (0, 1, 30 * CHUNK):
             with pytest.raises(TensorLostError, match=r"'replica-7', block 9: block 9 is not there"):
-                fetch(tier, holder, whole(source, 1), Span(9, START, num_bytes))
+                fetch(tier, holder, whole(source, 1), ByteSpan(9, START, num_bytes))
         assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
 
 
@@ -77,7 +83,7 @@ def test_a_block_that_is_freed_while_it_is_copied_is_lost() -> None:
 def test_bytes_outside_of_a_block_are_refused() -> None:
     source = source_of(10)
     with serving(source) as holder, fetching() as tier:
-        for span in (Span(1, START, 11), Span(1, START - 1, 5), Span(1, 2**62, 1)):
+        for span in (ByteSpan(1, START, 11), ByteSpan(1, START - 1, 5), ByteSpan(1, 2**62, 1)):
             with pytest.raises(TransportError, match="not all within block 1") as caught:
                 fetch(tier, holder, span)
             assert not isinstance(caught.value, TensorLostError)
@@ -100,8 +106,8 @@ def test_buffers_that_do_not_fit_are_refused() -> None:
             ([whole(source, 1)], [memoryview(bytes(10))]),
             ([whole(source, 1)], [memoryview(bytearray(20))[::2]]),
             ([whole(source, 1)], []),
-            ([Span(-1, START, 10)], [memoryview(bytearray(10))]),
-            ([Span(1, 2**64, 10)], [memoryview(bytearray(10))]),
+            ([ByteSpan(-1, START, 10)], [memoryview(bytearray(10))]),
+            ([ByteSpan(1, 2**64, 10)], [memoryview(bytearray(10))]),
         ):
             with pytest.raises(TransportError):
                 tier.fetch(holder, spans, into)
@@ -114,7 +120,7 @@ def test_a_holder_that_dies_or_stops_in_the_middle_is_noticed_after_a_second(num
     with doomed_server("zmq", number) as address, serving(source) as living, fetching(TransportConfig(chunk_bytes=CHUNK)) as tier:
         start_s = time.monotonic()
         with pytest.raises(TensorLostError, match=r"nothing came from holder 'doomed' at tcp://127\.0\.0\.1:\d+ for 1\.0 s"):
-            fetch(tier, Holder("doomed", "", "", address), Span(1, START, 200 * CHUNK))
+            fetch(tier, TensorHolder("doomed", "", "", address), ByteSpan(1, START, 200 * CHUNK))
         assert time.monotonic() - start_s > 0.9
         assert fetch(tier, living, whole(source, 1)) == [source.blocks[1]]
 
@@ -131,7 +137,7 @@ def test_a_holder_that_is_gone_is_lost_and_one_at_a_new_address_is_found() -> No
                 assert fetch(tier, holder, whole(source, 1)) == [source.blocks[1]]
         with pytest.raises(TransportError):
             fetch(tier, msgspec.structs.replace(holder, zmq_address="tcp://127.0.0.1:nowhere"), whole(source, 1))
-        assert not tier.reaches(Holder("other", "", ""))
+        assert not tier.reaches(TensorHolder("other", "", ""))
 
 
 def test_a_server_stops_though_receivers_are_connected() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import zmq
 
 from dyorc.config import TransportConfig
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 from tests.integration.tensor_source import CONFIG, PATIENT, FakeSource
@@ -19,9 +19,9 @@ HASTY = CONFIG.model_copy(update={"peer_timeout_s": 0.2})
 @contextlib.contextmanager
 def serving(
     source: FakeSource, config: TransportConfig = PATIENT, keys: ClusterKeys | None = None, host: str = "127.0.0.1"
-) -> Iterator[Holder]:
+) -> Iterator[TensorHolder]:
     with ZmqTensorServer(source, host, config, keys) as server:
-        yield Holder("replica-7", "node-1", "", server.address)
+        yield TensorHolder("replica-7", "node-1", "", server.address)
 
 
 @contextlib.contextmanager
@@ -30,20 +30,20 @@ def fetching(config: TransportConfig = PATIENT, keys: ClusterKeys | None = None)
         yield tier
 
 
-def fetch(tier: ZmqTier, holder: Holder, *spans: Span) -> list[bytearray]:
+def fetch(tier: ZmqTier, holder: TensorHolder, *spans: ByteSpan) -> list[bytearray]:
     buffers = [bytearray(span.num_bytes) for span in spans]
     tier.fetch(holder, spans, [memoryview(buffer) for buffer in buffers])
     return buffers
 
 
 @contextlib.contextmanager
-def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", Holder]]:
+def fake_server() -> Iterator[tuple["zmq.Socket[bytes]", TensorHolder]]:
     """Yields a socket on which the test answers, and a holder that is reached there."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVTIMEO, 30_000)
         socket.bind("tcp://127.0.0.1:*")
-        yield socket, Holder("replica-7", "", "", socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        yield socket, TensorHolder("replica-7", "", "", socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
 
 def receive_all(socket: "zmq.Socket[bytes]") -> list[tuple[bytes, list[int]]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.arena import Arena, Block
+from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import PAGE_BYTES
 from dyorc.transport.arena_views import ArenaView
 from tests.shared_folders import shared_folder
@@ -39,7 +39,7 @@ class Blocks(RuleBasedStateMachine):
         self._context = opened()
         folder, self.arena = self._context.__enter__()
         self.view = ArenaView(folder, self.arena.name)
-        self.live: dict[int, tuple[Block, bytes]] = {}
+        self.live: dict[int, tuple[ArenaBlock, bytes]] = {}
         self.visible: set[int] = set()
         self.freed: set[int] = set()
 
@@ -67,7 +67,7 @@ class Blocks(RuleBasedStateMachine):
         return block
 
     @rule(target=published, block=blocks)
-    def publish(self, block: Block) -> object:
+    def publish(self, block: ArenaBlock) -> object:
         if block.block_id in self.live:
             self.arena.publish(block)
             self.visible.add(block.block_id)
@@ -79,7 +79,7 @@ class Blocks(RuleBasedStateMachine):
         raise AssertionError("a freed block was published")
 
     @rule(block=consumes(blocks) | consumes(published) | blocks)
-    def free(self, block: Block) -> None:
+    def free(self, block: ArenaBlock) -> None:
         assert self.arena.free(block.block_id) == (block.block_id in self.live)
         self.live.pop(block.block_id, None)
         self.visible.discard(block.block_id)
@@ -93,7 +93,7 @@ class Blocks(RuleBasedStateMachine):
         self.visible.clear()
 
     @rule(block=published, at=st.integers(0, 10_000))
-    def write_privately(self, block: Block, at: int) -> None:
+    def write_privately(self, block: ArenaBlock, at: int) -> None:
         if block.block_id in self.visible and block.num_bytes:
             memory = self.view.writable(block.block_id, block.offset, block.num_bytes)
             memory[at % block.num_bytes] = 0
@@ -148,7 +148,7 @@ words = st.integers(0, 2**64 - 1) | st.integers(0, 2 * SIZE_BYTES) | st.integers
 signed = st.integers(-(2**65), 2**65) | st.integers(-PAGE_BYTES, SIZE_BYTES + PAGE_BYTES)
 
 
-def put_some(arena: Arena) -> list[Block]:
+def put_some(arena: Arena) -> list[ArenaBlock]:
     found = []
     for num_bytes in (5, 3 * PAGE_BYTES, 100, 0):
         block = arena.allocate(num_bytes)

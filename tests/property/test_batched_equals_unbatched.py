@@ -16,7 +16,7 @@ import dyorc
 from dyorc.arrays import same_array
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
-from dyorc.replica.executor import BatchResult, Executor
+from dyorc.replica.executor import BatchResult, ProgramExecutor
 from dyorc.transport.codec import Rows
 from tests.exchanges import TensorPath, tensor_path
 
@@ -80,7 +80,7 @@ def run(
 
 
 def run_here(program: Program, columns: list[Rows], statics: tuple[StaticValue, ...]) -> list[list[Any]]:
-    result = Executor.load(program).run(columns, statics)
+    result = ProgramExecutor.load(program).run(columns, statics)
     assert isinstance(result, BatchResult), result
     return [list(map(np.asarray, row)) for row in zip(*result.outputs, strict=True)]
 

@@ -18,7 +18,7 @@ from dyorc.errors import TransportError
 from dyorc.tensor import DType
 from dyorc.transport.codec import StoredColumn, StoredRows, check_stored, decode_stored
 from dyorc.transport.messages import BatchReply, BatchRequest, encode
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from tests.effort import examples
 from tests.exchanges import NODE, Call, TensorPath, tensor_path
 from tests.fuzz.targets import Target
@@ -176,7 +176,7 @@ def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, d
     dtype = data.draw(st.sampled_from([DType.FP32, DType.BYTES]) | st.sampled_from(list(DType)))
     parts = data.draw(st.lists(hostile_rows(target), min_size=1, max_size=3).map(tuple))
     producer = target.producer
-    for holder in (producer, Holder("producer", NODE, data.draw(st.text(max_size=40)))):
+    for holder in (producer, TensorHolder("producer", NODE, data.draw(st.text(max_size=40)))):
         try:
             header = encode(BatchRequest(1, (StoredColumn(dtype, parts),), (), (holder,)))
         except OverflowError:

@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.grpc_tensors import Sink, chunks_of
+from dyorc.transport.grpc_tensors import ChunkSink, chunks_of
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_security import answer as answer_zap
-from dyorc.transport.zmq_tensors import Assembly, ChunkReply, Outcome, answer, check_buffers, decode_reply, decode_request
+from dyorc.transport.zmq_tensors import Assembly, ChunkReply, ReplyOutcome, answer, check_buffers, decode_reply, decode_request
 
-HOLDER = Holder("replica-7", "node-1", "")
+HOLDER = TensorHolder("replica-7", "node-1", "")
 MAX_BYTES = 64
 GUARD = b"\xa5" * 16
 
@@ -59,19 +59,19 @@ def test_a_server_answers_requests_and_nothing_else(frame: bytes) -> None:
     header, body = answer(FakeSource(), frame, MAX_BYTES)
     reply = decode_reply(header)
     assert reply.request == request.request
-    if reply.outcome is Outcome.SENT:
+    if reply.outcome is ReplyOutcome.SENT:
         assert bytes(body) == FakeSource.block[request.offset :][: request.num_bytes]
         assert request.block == 1
         assert request.num_bytes <= MAX_BYTES
     else:
         assert bytes(body) == b""
-        assert (reply.outcome is Outcome.LOST) <= (request.block != 1)
+        assert (reply.outcome is ReplyOutcome.LOST) <= (request.block != 1)
 
 
 class Memory:
     """Buffers for spans, each with guards around it."""
 
-    def __init__(self, spans: list[Span]) -> None:
+    def __init__(self, spans: list[ByteSpan]) -> None:
         self.parts = [bytearray(GUARD + bytes(span.num_bytes) + GUARD) for span in spans]
 
     @property
@@ -82,7 +82,7 @@ class Memory:
         assert all(part.startswith(GUARD) and part.endswith(GUARD) for part in self.parts)
 
 
-spans_of_fetch = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 50)).map(lambda at: Span(1, *at)), max_size=4)
+spans_of_fetch = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 50)).map(lambda at: ByteSpan(1, *at)), max_size=4)
 
 
 def put(target: memoryview | None, body: bytes) -> None:
@@ -94,7 +94,7 @@ def put(target: memoryview | None, body: bytes) -> None:
 
 @given(spans_of_fetch, st.integers(1, 20), st.integers(1, 4), st.data())
 def test_replies_in_any_order_put_every_byte_in_its_place(
-    spans: list[Span], chunk_bytes: int, credit: int, data: st.DataObject
+    spans: list[ByteSpan], chunk_bytes: int, credit: int, data: st.DataObject
 ) -> None:
     memory = Memory(spans)
     assembly = Assembly(HOLDER, spans, check_buffers(spans, memory.buffers), chunk_bytes, first_id=10)
@@ -122,8 +122,8 @@ headers = st.one_of(near_replies.map(msgspec.msgpack.encode), frames)
 
 
 @given(spans_of_fetch, st.lists(st.tuples(headers, st.binary(max_size=80)), max_size=12))
-@example([Span(1, 0, 3)], [(msgspec.msgpack.encode(ChunkReply(1, 1, Outcome.SENT)), bytes(80))])
-def test_any_replies_end_in_our_errors_and_write_nowhere_else(spans: list[Span], replies: list[tuple[bytes, bytes]]) -> None:
+@example([ByteSpan(1, 0, 3)], [(msgspec.msgpack.encode(ChunkReply(1, 1, ReplyOutcome.SENT)), bytes(80))])
+def test_any_replies_end_in_our_errors_and_write_nowhere_else(spans: list[ByteSpan], replies: list[tuple[bytes, bytes]]) -> None:
     memory = Memory(spans)
     assembly = Assembly(HOLDER, spans, check_buffers(spans, memory.buffers), 7, first_id=1)
     for _ in range(4):
@@ -152,7 +152,7 @@ def decoded(kind: Callable[[], st.SearchStrategy], message: type) -> st.SearchSt
 @given(decoded(lambda: fetch_requests, FetchRequest), st.integers(1, 300))
 def test_a_grpc_server_sends_all_or_says_why_not(request: Any, chunk_bytes: int) -> None:
     target = bytearray(GUARD + bytes(min(request.num_bytes, 200)) + GUARD)
-    sink = Sink(memoryview(target)[len(GUARD) : -len(GUARD)])
+    sink = ChunkSink(memoryview(target)[len(GUARD) : -len(GUARD)])
     try:
         for chunk in chunks_of(FakeSource(), request, chunk_bytes):
             assert 0 < len(chunk.data) <= chunk_bytes
@@ -175,7 +175,7 @@ tensor_chunks = st.builds(TensorChunk, offset=st.one_of(st.integers(0, 12), wild
 @example(10, [TensorChunk(offset=0, data=bytes(11))])
 def test_any_chunks_end_in_our_errors_and_write_nowhere_else(num_bytes: int, chunks: list) -> None:
     target = bytearray(GUARD + bytes(num_bytes) + GUARD)
-    sink = Sink(memoryview(target)[len(GUARD) : len(GUARD) + num_bytes])
+    sink = ChunkSink(memoryview(target)[len(GUARD) : len(GUARD) + num_bytes])
     with suppress(TransportError):
         for chunk in chunks:
             sink.take(chunk)

@@ -23,22 +23,22 @@ from dyorc.transport.messages import (
     BatchReply,
     BatchRequest,
     Forget,
-    Hello,
     InputsLost,
     LoadFailure,
     Loading,
     Message,
     Park,
     Parked,
-    Release,
-    Stage,
-    Unstage,
+    ReleaseBlocks,
+    ReplicaHello,
+    ReplicaWelcome,
+    StageTensors,
+    UnstageTensors,
     Warm,
-    Welcome,
     decode,
     encode,
 )
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.exchanges import NODE, TensorPath, tensor_path
 
 limits = st.sampled_from([0, 4, 8, 24, 2**20])
@@ -136,8 +136,8 @@ ids = st.integers(0, 2**40)
 any_shapes = st.lists(st.lists(st.integers(0, 9)).map(tuple), max_size=3).map(tuple)
 column_headers = st.builds(Column, st.sampled_from(list(DType)), any_shapes, st.integers(0, 9))
 anything = st.integers(-(2**63), 2**64 - 1)
-spans = st.builds(Span, anything, anything, anything)
-holders = st.builds(Holder, texts, texts, texts, texts, texts, st.none() | spans)
+spans = st.builds(ByteSpan, anything, anything, anything)
+holders = st.builds(TensorHolder, texts, texts, texts, texts, texts, st.none() | spans)
 strides = st.none() | st.lists(st.integers(-9, 9), max_size=3).map(tuple)
 stored_rows = st.builds(
     StoredRows, ids, anything, anything, ids, st.lists(ids, max_size=3).map(tuple), ids, ids, anything, strides
@@ -149,18 +149,18 @@ column_tuples = st.lists(column_headers | stored_columns, max_size=3).map(tuple)
 block_ids = st.lists(st.tuples(texts, anything), max_size=3).map(tuple)
 statics = st.lists(st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | texts, max_size=3).map(tuple)
 messages = (
-    st.builds(Hello, texts, texts, ids, holders)
+    st.builds(ReplicaHello, texts, texts, ids, holders)
     | st.builds(LoadFailure, texts, texts, texts, texts)
     | st.builds(Loading, texts, texts)
     | st.builds(BatchRequest, ids, column_tuples, statics, st.lists(holders, max_size=2).map(tuple))
     | st.builds(BatchReply, texts, ids, column_tuples, st.floats(allow_nan=False))
     | st.builds(BatchFailure, texts, ids, texts, texts, texts, st.booleans())
     | st.builds(InputsLost, texts, ids, block_ids, texts)
-    | st.builds(Welcome)
-    | st.builds(Release, st.lists(anything, max_size=3).map(tuple))
+    | st.builds(ReplicaWelcome)
+    | st.builds(ReleaseBlocks, st.lists(anything, max_size=3).map(tuple))
     | st.builds(Forget, texts)
-    | st.builds(Stage, holders, st.lists(spans, max_size=3).map(tuple))
-    | st.builds(Unstage, block_ids)
+    | st.builds(StageTensors, holders, st.lists(spans, max_size=3).map(tuple))
+    | st.builds(UnstageTensors, block_ids)
     | st.builds(Parked, texts, texts, ids, holders)
     | st.builds(Warm)
     | st.builds(Park)
@@ -268,7 +268,7 @@ def test_garbage_bytes_elements_are_refused(frame: bytes, shape: tuple[int, ...]
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(TransportError, match=f"speaks version 99, expected {PROTOCOL_VERSION}"):
-        decode(encode(Hello("id", "program", 1, Holder("id", NODE, "arena"), version=99)))
+        decode(encode(ReplicaHello("id", "program", 1, TensorHolder("id", NODE, "arena"), version=99)))
 
 
 @pytest.mark.parametrize("limit", [0, 2**20])

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 from dyorc.authoring.user_files import folders_of, is_below
-from dyorc.supervision.changes import Changes
+from dyorc.supervision.changes import FileWatcher
 from tests.deadlines import TIMEOUT_S
 
 
-async def _next(changes: Changes) -> list[str]:
+async def _next(changes: FileWatcher) -> list[str]:
     async with asyncio.timeout(TIMEOUT_S):
-        return await changes.happened()
+        return await changes.wait_for_change()
 
 
 def test_a_watched_file_that_changes_or_goes_is_named(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_watched_file_that_changes_or_goes_is_named(tmp_path: Path) -> None:
     second.write_text("1")
     os.utime(first, (1, 1))
     os.utime(second, (1, 1))
-    changes = Changes([tmp_path])
+    changes = FileWatcher([tmp_path])
     changes.begin()
     changes.watch([str(first), str(second)])
     first.write_text("2")
@@ -32,7 +32,7 @@ def test_a_watched_file_that_changes_or_goes_is_named(tmp_path: Path) -> None:
 
 def test_what_changes_while_the_code_is_read_is_not_missed(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
-    changes = Changes([tmp_path])
+    changes = FileWatcher([tmp_path])
     changes.begin()
     file.write_text("1")  # after it was imported, but before anybody said that it matters
     os.utime(file, (2**33, 2**33))
@@ -43,7 +43,7 @@ def test_what_changes_while_the_code_is_read_is_not_missed(tmp_path: Path) -> No
 def test_while_nothing_works_any_file_may_help(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / ".venv").mkdir()
-    changes = Changes([tmp_path])
+    changes = FileWatcher([tmp_path])
     changes.begin()
     changes.watch_everything()
     (tmp_path / ".venv" / "library.py").write_text("1")

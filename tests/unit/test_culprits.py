@@ -6,29 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.supervision.culprits import Culprits
-from dyorc.supervision.notes import CellNotes
+from dyorc.supervision.culprits import CrashAttribution
+from dyorc.supervision.notes import MemfdCrashNotes
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 CRASH, KILLED = -signal.SIGSEGV, -signal.SIGKILL
 
 
 @pytest.fixture
-def culprits() -> Iterator[Culprits]:
-    found = Culprits(keep_s=600, max_kept=10)
+def culprits() -> Iterator[CrashAttribution]:
+    found = CrashAttribution(keep_s=600, max_kept=10)
     yield found
     found.close()
 
 
-def ended(culprits: Culprits, number: int, exit_code: int = CRASH) -> tuple[list[str], list[str]]:
+def ended(culprits: CrashAttribution, number: int, exit_code: int = CRASH) -> tuple[list[str], list[str]]:
     """Returns which inputs the others are told to suspect, and which to refuse."""
-    told = culprits.cell_ended(number, exit_code, "ended")
+    told = culprits.record_crash(number, exit_code, "ended")
     suspects, refused = ([bytes.fromhex(digest).decode()[0] for _, digest, *_ in told[kind]] for kind in ("suspects", "refused"))
     return suspects, refused
 
 
-def test_what_was_running_is_suspect_and_what_ends_a_cell_again_is_refused(culprits: Culprits) -> None:
-    first, second = CellNotes(culprits.notes_of(0)), CellNotes(culprits.notes_of(1))
+def test_what_was_running_is_suspect_and_what_ends_a_cell_again_is_refused(culprits: CrashAttribution) -> None:
+    first, second = MemfdCrashNotes(culprits.notes_of(0)), MemfdCrashNotes(culprits.notes_of(1))
     first.begin("p", [A, B], is_suspect=False)
     first.begin("q", [C], is_suspect=False)
     first.end("q")
@@ -36,33 +36,33 @@ def test_what_was_running_is_suspect_and_what_ends_a_cell_again_is_refused(culpr
     second.begin("p", [A], is_suspect=True)
     second.begin("q", [C], is_suspect=False)
     assert ended(culprits, 1) == (["c"], ["a"])
-    known = culprits.known()
+    known = culprits.current_warning()
     assert [program for program, *_ in known["refused"]] == ["p"]
     assert [(program, digest[:2]) for program, digest, *_ in known["suspects"]] == [("p", "62"), ("q", "63")]
 
 
-def test_notes_are_empty_for_the_next_cell(culprits: Culprits) -> None:
-    CellNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=True)
+def test_notes_are_empty_for_the_next_cell(culprits: CrashAttribution) -> None:
+    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=True)
     assert ended(culprits, 0) == ([], ["a"])
     assert ended(culprits, 0) == ([], [])
 
 
-def test_who_is_killed_from_outside_was_hardly_killed_by_one_of_several_inputs(culprits: Culprits) -> None:
-    notes = CellNotes(culprits.notes_of(0))
+def test_who_is_killed_from_outside_was_hardly_killed_by_one_of_several_inputs(culprits: CrashAttribution) -> None:
+    notes = MemfdCrashNotes(culprits.notes_of(0))
     notes.begin("p", [A, B], is_suspect=False)
     assert ended(culprits, 0, KILLED) == ([], [])
-    CellNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
+    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
     assert ended(culprits, 0, KILLED) == (["a"], [])
 
 
-def test_a_note_that_is_not_complete_says_nothing(culprits: Culprits) -> None:
+def test_a_note_that_is_not_complete_says_nothing(culprits: CrashAttribution) -> None:
     os.pwrite(culprits.notes_of(0), b"\xff\0\0\0[", 0)
     assert ended(culprits, 0) == ([], [])
 
 
 def test_inputs_are_forgotten() -> None:
-    culprits = Culprits(keep_s=0, max_kept=10)
-    CellNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
+    culprits = CrashAttribution(keep_s=0, max_kept=10)
+    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
     assert ended(culprits, 0) == (["a"], [])
-    assert culprits.known()["suspects"] == []
+    assert culprits.current_warning()["suspects"] == []
     culprits.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dyorc.errors import LaunchError
-from dyorc.launcher.starting import start
+from dyorc.launcher.starting import start_with_retry
 
 
 class Scripted:
@@ -32,14 +32,14 @@ TIMED_OUT = RuntimeError("The current node timed out during startup.\nLast 20 li
 
 def test_a_step_that_fails_once_is_reverted_and_tried_again() -> None:
     ray = Scripted(TIMED_OUT)
-    asyncio.run(start("Ray", ray.step, ray.undo))
+    asyncio.run(start_with_retry("Ray", ray.step, ray.undo))
     assert ray.calls == ["step", "undo", "step"]
 
 
 def test_the_error_of_a_step_that_fails_twice_is_one_line() -> None:
     ray = Scripted(TIMED_OUT, TIMED_OUT)
     with pytest.raises(LaunchError) as caught:
-        asyncio.run(start("Ray", ray.step, ray.undo))
+        asyncio.run(start_with_retry("Ray", ray.step, ray.undo))
     assert ray.calls == ["step", "undo", "step", "undo"]
     text = str(caught.value)
     assert text.startswith(
@@ -53,5 +53,5 @@ def test_the_error_of_a_step_that_fails_twice_is_one_line() -> None:
 def test_a_step_that_must_not_be_repeated_is_tried_once() -> None:
     cluster = Scripted(ConnectionError("nobody there"))
     with pytest.raises(LaunchError, match=r"^a cluster could not be started: ConnectionError: nobody there$"):
-        asyncio.run(start("a cluster", cluster.step, cluster.undo, max_attempts=1))
+        asyncio.run(start_with_retry("a cluster", cluster.step, cluster.undo, max_attempts=1))
     assert cluster.calls == ["step", "undo"]

@@ -8,42 +8,42 @@ import pytest
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.reports import added_up
-from dyorc.ports import bound, reserved
-from dyorc.supervision.limits import of_one_cell
-from dyorc.supervision.restarts import Restarts
+from dyorc.ports import bind, reserve
+from dyorc.supervision.limits import settings_of_cell
+from dyorc.supervision.restarts import RestartBackoff
 
 
 def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:
-    restarts = Restarts(0.5, 3.0)
+    restarts = RestartBackoff(0.5, 3.0)
     assert [restarts.delay_s(1.0) for _ in range(6)] == [0.0, 0.5, 1.0, 2.0, 3.0, 3.0]
     assert restarts.delay_s(3600.0) == 0.0  # it was well for long
     assert restarts.delay_s(1.0) == 0.5
 
 
 def test_a_reserved_port_is_for_those_who_share_it() -> None:
-    with reserved("127.0.0.1", 0) as keeper:
+    with reserve("127.0.0.1", 0) as keeper:
         port = keeper.getsockname()[1]
-        with bound("127.0.0.1", port, is_shared=True) as first, bound("127.0.0.1", port, is_shared=True) as second:
+        with bind("127.0.0.1", port, is_shared=True) as first, bind("127.0.0.1", port, is_shared=True) as second:
             first.listen()
             second.listen()
-        for refused in (bound, reserved):  # although nobody listens now
+        for refused in (bind, reserve):  # although nobody listens now
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
                 refused("127.0.0.1", port)
-    with bound("127.0.0.1", port):
+    with bind("127.0.0.1", port):
         pass
 
 
 def test_a_port_that_others_share_is_not_reserved() -> None:
-    with bound("127.0.0.1", 0, is_shared=True) as others:
+    with bind("127.0.0.1", 0, is_shared=True) as others:
         others.listen()
         with pytest.raises(OSError, match="Address already in use"):
-            reserved("127.0.0.1", others.getsockname()[1])
+            reserve("127.0.0.1", others.getsockname()[1])
 
 
 def test_a_connection_goes_to_those_who_listen() -> None:
-    with reserved("127.0.0.1", 0) as keeper:
+    with reserve("127.0.0.1", 0) as keeper:
         port = keeper.getsockname()[1]
-        with bound("127.0.0.1", port, is_shared=True) as only:
+        with bind("127.0.0.1", port, is_shared=True) as only:
             only.listen()
             for _ in range(20):
                 socket.create_connection(("127.0.0.1", port), timeout=10).close()
@@ -51,10 +51,10 @@ def test_a_connection_goes_to_those_who_listen() -> None:
 
 def test_limits_are_divided_among_cells(tmp_path: Path) -> None:
     settings = Settings(gateway=GatewayConfig(max_requests=5, max_bytes_in_flight=100, max_request_bytes=80))
-    one = of_one_cell(settings, 2)
+    one = settings_of_cell(settings, 2)
     assert (one.gateway.max_requests, one.gateway.max_connections, one.jobs.max_running) == (3, 8192, 20)
     assert one.gateway.max_bytes_in_flight == 80  # or a request that the server takes would fit into no cell
-    assert of_one_cell(settings, 1) == settings
+    assert settings_of_cell(settings, 1) == settings
 
 
 def test_reports_are_added_up() -> None:

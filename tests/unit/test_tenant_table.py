@@ -9,7 +9,7 @@ from dyorc.errors import TenantLimitError
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.tenants import Tenant
 from dyorc.supervision import tenant_table
-from dyorc.supervision.tenant_table import TenantTable, forget_in_flight, made_table
+from dyorc.supervision.tenant_table import TenantTable, clear_in_flight, make_table
 
 NUM_CELLS = 3
 
@@ -23,7 +23,7 @@ class Clock:
 
 @pytest.fixture
 def table() -> Iterator[int]:
-    descriptor = made_table(NUM_CELLS)
+    descriptor = make_table(NUM_CELLS)
     yield descriptor
     os.close(descriptor)
 
@@ -90,7 +90,7 @@ def test_what_was_in_flight_in_a_cell_that_ended_is_forgotten_but_not_its_tokens
     first.admit(tenant)
     with pytest.raises(TenantLimitError, match="1 requests in flight"):
         second.admit(tenant)
-    forget_in_flight(table, 0)
+    clear_in_flight(table, 0)
     with pytest.raises(TenantLimitError, match="more than 1 requests per second"):
         second.admit(tenant)
     clock.now_s += 1

@@ -2,14 +2,14 @@
 
 import structlog
 
-from dyorc.trouble import PAUSE_S, Trouble
+from dyorc.trouble import PAUSE_S, LogThrottle
 
 _log = structlog.get_logger("dyorc.test")
 
 
 def test_a_trouble_is_logged_once_then_counted_and_its_end_is_logged() -> None:
     now_s = 0.0
-    trouble = Trouble(_log, "disk_full", "disk_has_room", clock_s=lambda: now_s)
+    trouble = LogThrottle(_log, "disk_full", "disk_has_room", clock_s=lambda: now_s)
     with structlog.testing.capture_logs() as lines:
         trouble.end()
         for _ in range(500):
@@ -27,7 +27,7 @@ def test_a_trouble_is_logged_once_then_counted_and_its_end_is_logged() -> None:
 
 
 def test_one_that_comes_and_goes_is_logged_as_seldom() -> None:
-    trouble = Trouble(_log, "lost", is_error=True, clock_s=lambda: 0.0)
+    trouble = LogThrottle(_log, "lost", is_error=True, clock_s=lambda: 0.0)
     with structlog.testing.capture_logs() as lines:
         for _ in range(100):
             trouble.report(exc_info=ValueError("x"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.turns import turns_at_least, turns_at_most
+from dyorc.turns import switch_interval_at_least, switch_interval_at_most
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def python_s() -> Iterator[float]:
 
 def test_the_shortest_wish_holds_and_who_came_first_may_leave_first(python_s: float) -> None:
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
-    first.enter_context(turns_at_most(0.002))
-    second.enter_context(turns_at_most(0.0005))
+    first.enter_context(switch_interval_at_most(0.002))
+    second.enter_context(switch_interval_at_most(0.0005))
     assert sys.getswitchinterval() == pytest.approx(0.0005)
     first.close()
     assert sys.getswitchinterval() == pytest.approx(0.0005)
@@ -30,9 +30,9 @@ def test_the_shortest_wish_holds_and_who_came_first_may_leave_first(python_s: fl
 
 
 def test_who_needs_a_longer_turn_gets_it_whatever_others_want(python_s: float) -> None:
-    with turns_at_most(0.0005):
-        with turns_at_least(0.002):
+    with switch_interval_at_most(0.0005):
+        with switch_interval_at_least(0.002):
             assert sys.getswitchinterval() == pytest.approx(0.002)
         assert sys.getswitchinterval() == pytest.approx(0.0005)
-    with turns_at_most(0.5), turns_at_least(0.002):
+    with switch_interval_at_most(0.5), switch_interval_at_least(0.002):
         assert sys.getswitchinterval() == pytest.approx(python_s), "longer than either wish already"

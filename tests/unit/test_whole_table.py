@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console
 from rich.table import Column
 
-from dyorc.whole_table import WholeTable
+from dyorc.whole_table import StackedTable
 
 HEADERS = ("state", "requests/s", "batch: mean/most", "guesses: right/wrong/made", "why")
 LONG = "FileNotFoundError: no weights at /models/a-model/with/a/rather/long/path/model.safetensors"
 
 
 def printed(width: int, *, is_terminal: bool) -> list[str]:
-    table = WholeTable("program", *(Column(name, justify="right") for name in HEADERS))
+    table = StackedTable("program", *(Column(name, justify="right") for name in HEADERS))
     for name in ("recognise_text_of_lines", "b"):
         table.add_row(name, "failing", "12.5", "4.0/16", "10/2/12", LONG)
     console = Console(file=io.StringIO(), width=width, force_terminal=is_terminal, color_system=None)

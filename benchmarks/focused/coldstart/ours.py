@@ -15,9 +15,9 @@ from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import ModelRegistry
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink, new_replica_id
+from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import Holder
+from dyorc.replica.holder import ReplicaHandle
 from dyorc.status import ProgramStatus, ReplicaState
 
 _NODE = "here"
@@ -49,7 +49,7 @@ class Starts:
 async def measure(folder: Path, weights: Path) -> Starts:
     """Starts two replicas, the first without a fork server; then parks one and warms it again."""
     uplink = Uplink(address=f"unix://{folder}/link", link=LinkConfig(), transport=TransportConfig())
-    client = ForkClient(ForkPlace(folder=f"{folder}/forks", modules=_LIBRARIES))
+    client = ForkClient(ForkServerSpec(folder=f"{folder}/forks", modules=_LIBRARIES))
     async with _orchestrator(uplink) as orchestrator, contextlib.AsyncExitStack() as stack:
         stack.callback(client.close, _END_S)
         cold_s, first = await _start(client, uplink, weights, orchestrator)
@@ -71,10 +71,10 @@ async def _orchestrator(uplink: Uplink) -> AsyncGenerator[Orchestrator]:
         yield orchestrator
 
 
-async def _start(client: ForkClient, uplink: Uplink, weights: Path, orchestrator: Orchestrator) -> tuple[float, Holder]:
+async def _start(client: ForkClient, uplink: Uplink, weights: Path, orchestrator: Orchestrator) -> tuple[float, ReplicaHandle]:
     name = program.cold.name
-    assignment = Assignment(
-        source=Source(folder=str(Path.cwd()), target=f"{program.__file__}:{name}", program=name),
+    assignment = ReplicaAssignment(
+        source=ProgramSource(folder=str(Path.cwd()), target=f"{program.__file__}:{name}", program=name),
         identity=Identity(replica_id=new_replica_id(name), program=name, node=_NODE),
         uplink=uplink, num_threads=1, graceful_s=1.0, environment={program.WEIGHTS: str(weights)},
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _status(orchestrator: Orchestrator) -> ProgramStatus:
     return orchestrator.status.programs[program.cold.name]
 
 
-def _shares(client: ForkClient, *holders: Holder) -> int:
+def _shares(client: ForkClient, *holders: ReplicaHandle) -> int:
     """Returns the memory of the fork server and of replicas, pages that they share counted once."""
     pids = [holder.process.pid for holder in holders]
     parent = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])

@@ -18,15 +18,15 @@ from jaxtyping import Float
 
 import dyorc
 from benchmarks.focused.scaleout.instant_fleet import InstantFleet
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import EngineConfig, OrchestratorConfig, TransportConfig
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
-from dyorc.services.collector import settle_garbage_collector
+from dyorc.services.garbage_collector import settle_garbage_collector
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 
 _WARM_UP_S = 2.0
 _X = np.ones(16, np.float32)
@@ -54,7 +54,7 @@ async def measure(num_replicas: int, num_in_flight: int, duration_s: float) -> d
     """Returns the figures."""
     repertoire = ModelRegistry.of([chain])
     status = StatusBoard(repertoire.programs)
-    tensors = Tensors(Exchange(OWN, "bench", TransportConfig()))
+    tensors = Tensors(TensorExchange(OWN, "bench", TransportConfig()))
     fleet = InstantFleet(repertoire.programs, num_replicas, status)
     config = OrchestratorConfig(engine=EngineConfig(max_requests=2**20))
     async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:

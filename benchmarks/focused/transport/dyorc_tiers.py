@@ -23,7 +23,7 @@ from benchmarks.focused.transport.processes import Child, receive_json, send_jso
 from dyorc.config import TransportConfig
 from dyorc.transport.arena import Arena
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.buffers import Buffers
+from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer, GrpcTier
 from dyorc.transport.in_place import InPlaceTier
@@ -32,7 +32,7 @@ from dyorc.transport.messages import BatchRequest, decode, encode
 from dyorc.transport.outbox import Outbox
 from dyorc.transport.routes import Routes
 from dyorc.transport.shared_memory import SharedMemoryTier
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 
@@ -66,7 +66,7 @@ class Tier:
         self._outbox = Outbox(self._arena, 2**40 if self.name in ("message", "inline") else 0)
         keys = ClusterKeys.generate() if self.name == "zmq_tensors_curve" else None
         token = secrets.token_hex(16)
-        self._holder = Holder("producer", "here", self._arena.name, *self._serve(keys, token))
+        self._holder = TensorHolder("producer", "here", self._arena.name, *self._serve(keys, token))
         if self.name == "in_place":
             own = InPlaceTier("producer", ArenaView(_FOLDER, self._arena.name))
             self._stack.callback(own.close)
@@ -186,7 +186,7 @@ def consume(pipe: Connection, address: str, name: str, public: str, secret: str,
         routes = Routes((), (GrpcTier(_CONFIG, token),))
     else:
         routes = Routes((SharedMemoryTier("here", _FOLDER),))
-    inbox, batch = Inbox(routes, Buffers().take), Buffers()
+    inbox, batch = Inbox(routes, BatchBuffers().take), BatchBuffers()
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.bind(address)
         send_json(pipe, "ready")
@@ -201,7 +201,7 @@ def consume(pipe: Connection, address: str, name: str, public: str, secret: str,
             inbox.done()
 
 
-def _gather(buffers: Buffers, rows: Sequence[Bytes]) -> Bytes:
+def _gather(buffers: BatchBuffers, rows: Sequence[Bytes]) -> Bytes:
     whole = np.frombuffer(buffers.take(0, sum(row.nbytes for row in rows)), np.uint8)
     at = 0
     for row in rows:

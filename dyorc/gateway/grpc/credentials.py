@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from dyorc.config import GatewayConfig
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -34,7 +34,7 @@ class _Files:
     def __init__(self, config: GatewayConfig) -> None:
         self._pair = (Path(config.tls_key_file), Path(config.tls_certificate_file))
         self._roots = Path(config.tls_client_roots_file) if config.tls_client_roots_file else None
-        self._broken = Trouble(_log, "tls_certificate_broken", is_error=True)
+        self._broken = LogThrottle(_log, "tls_certificate_broken", is_error=True)
         self._state = self._look()
         self._reading = threading.Lock()
 

@@ -16,7 +16,7 @@ from dyorc.gateway.outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
-from dyorc.off_loop import INLINE_BYTES, OffLoop
+from dyorc.off_loop import INLINE_BYTES, ThreadOffload
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 from dyorc.protocol.parameters import EMPTY_FINAL
 
@@ -46,7 +46,7 @@ def model_in(message: bytes) -> str:
 
 
 async def decode_request(
-    found: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: OffLoop
+    found: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: ThreadOffload
 ) -> tuple[InferRequest, bool]:
     """Checks a request.
 

@@ -6,7 +6,7 @@ from dyorc.config import GatewayConfig, TelemetryConfig
 from dyorc.gateway.http.metrics_routes import metrics_app
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.metrics import Metrics
-from dyorc.ports import bound
+from dyorc.ports import bind
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -25,4 +25,4 @@ def metrics_server(metrics: Metrics, telemetry: TelemetryConfig, gateway: Gatewa
         update={"host": host, "port": port, "allow_open": True, "tls_certificate_file": "", "tls_client_roots_file": ""}
     )
     _log.info("metrics", host=host, port=port)
-    return HttpServer(metrics_app(metrics), config, None, listener=bound(host, port, is_shared=True))
+    return HttpServer(metrics_app(metrics), config, None, listener=bind(host, port, is_shared=True))

@@ -17,7 +17,7 @@ from dyorc.gateway.http.connections import Connection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
-from dyorc.ports import bound
+from dyorc.ports import bind
 from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -66,7 +66,7 @@ class HttpServer:
             OSError: If the address is not available. The message names it.
         """
         config, tls = self._config, self._tls
-        self._socket = self._listener or bound(config.host, config.port)
+        self._socket = self._listener or bind(config.host, config.port)
         self.lobby = ConnectionRegistry(
             self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct
         )

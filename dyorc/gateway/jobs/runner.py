@@ -24,7 +24,7 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.trouble import Trouble
+from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -84,12 +84,12 @@ class Runner:
         self._is_stopping = asyncio.Event()
         self._is_over = asyncio.Event()
         self._is_down = False
-        self._down = Trouble(_log, "job_store_down", recovery="job_store_back")
+        self._down = LogThrottle(_log, "job_store_down", recovery="job_store_back")
         self._slots = Slots(config.max_running)
         self._num_bytes: int | None = None
         self._num_queued: int | None = None
         self._num_retried = 0
-        self._unwritten = Trouble(_log, "job_not_written", recovery="jobs_written_again")
+        self._unwritten = LogThrottle(_log, "job_not_written", recovery="jobs_written_again")
         self._num_ended = {JobState.SUCCEEDED: 0, JobState.FAILED: 0}
 
     def report(self) -> dict[str, Any]:

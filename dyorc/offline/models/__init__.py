@@ -6,12 +6,8 @@ Anything else works as well that returns such a pair: `dyorc plan FILE:FUNCTION`
 
 from dyorc.offline.models.bert import bert, bert_moe
 from dyorc.offline.models.gpt import gpt
-from dyorc.offline.models.inception import inception
 from dyorc.offline.models.llama import llama
-from dyorc.offline.models.recycled import recycled
-from dyorc.offline.models.swin import swin
-from dyorc.offline.models.unet import unet
 from dyorc.offline.models.vgg import vgg19
 from dyorc.offline.models.vit import vit, vit_moe
 
-__all__ = ["bert", "bert_moe", "gpt", "inception", "llama", "recycled", "swin", "unet", "vgg19", "vit", "vit_moe"]
+__all__ = ["bert", "bert_moe", "gpt", "llama", "vgg19", "vit", "vit_moe"]

@@ -16,10 +16,10 @@ from dyorc.offline.plan import ChannelKind
 from dyorc.offline.runtime.lanes import MEMORY_FOLDER, Lanes, MessageLane, slot_bytes_of
 from dyorc.offline.runtime.links import LinkLostError
 from dyorc.offline.runtime.outgoing import Outgoing
-from dyorc.transport.arena import Arena, Block
+from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.slots import HEADER_BYTES, ArenaWindow, Slot
+from dyorc.transport.slots import HEADER_BYTES, ArenaSlot, ArenaWindow
 
 LENGTH_BYTES = 8
 """Before what a dynamic message says of itself."""
@@ -86,8 +86,8 @@ class ChannelEndpoints:
         self._slot_bytes = slot_bytes_of(lanes)
         self._stack = ExitStack()
         self._arena: Arena | None = None
-        self.slots: dict[tuple[int, int, int], Slot] = {}
-        self.boxes: dict[int, Slot] = {}
+        self.slots: dict[tuple[int, int, int], ArenaSlot] = {}
+        self.boxes: dict[int, ArenaSlot] = {}
         self.views: dict[int, ArenaView] = {}
         self.infos: dict[int, EndpointInfo] = {}
         self.outgoing = Outgoing(timeout_s)
@@ -151,10 +151,10 @@ class ChannelEndpoints:
             self._stack.callback(self.outgoing.close)  # before the server ends: its threads wait there
         return EndpointInfo(self._arena.name if self._arena else "", slots, boxes, address, token)
 
-    def _make_slot(self, num_bytes: int, name: str) -> tuple[Slot, tuple[int, int]]:
+    def _make_slot(self, num_bytes: int, name: str) -> tuple[ArenaSlot, tuple[int, int]]:
         block = self.allocate(HEADER_BYTES + num_bytes)
         block.memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
-        return Slot(block.memory, name), (block.offset, block.num_bytes)
+        return ArenaSlot(block.memory, name), (block.offset, block.num_bytes)
 
     def _open_peer(self, peer: int) -> None:
         info = self.infos[peer]
@@ -172,7 +172,7 @@ class ChannelEndpoints:
             self.views[peer] = view = ArenaView(MEMORY_FOLDER, info.arena)
             self._stack.callback(view.close)
 
-    def allocate(self, num_bytes: int) -> Block:
+    def allocate(self, num_bytes: int) -> ArenaBlock:
         """Returns a block of this rank's arena.
 
         Raises:
@@ -184,12 +184,12 @@ class ChannelEndpoints:
             raise PlanError(f"{MEMORY_FOLDER} has no room for {num_bytes:,} bytes that rank {self._rank} shares")
         return block
 
-    def publish(self, block: Block) -> None:
+    def publish(self, block: ArenaBlock) -> None:
         """Makes a block visible to other ranks."""
         assert self._arena is not None, "it has blocks"
         self._arena.publish(block)
 
-    def free(self, block: Block) -> None:
+    def free(self, block: ArenaBlock) -> None:
         """Gives a block back."""
         assert self._arena is not None, "it has blocks"
         self._arena.free(block.block_id)

@@ -28,8 +28,8 @@ from dyorc.offline.runtime.ends import LENGTH_BYTES, ChannelEndpoints
 from dyorc.offline.runtime.lanes import MessageLane, places_of
 from dyorc.offline.runtime.links import LinkLostError, as_bytes
 from dyorc.offline.runtime.outgoing import Outgoing
-from dyorc.transport.arena import Block
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.arena import ArenaBlock
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 Kind: TypeAlias = tuple[tuple[int, ...], torch.dtype]
 """The shape and the type of a tensor in a message."""
@@ -49,7 +49,7 @@ class Media:
     def __init__(self, ends: ChannelEndpoints, timeout_s: float) -> None:
         self._ends = ends
         self._timeout_s = timeout_s
-        self._blocks: dict[int, Block] = {}  # of dynamic messages that were sent, by lane
+        self._blocks: dict[int, ArenaBlock] = {}  # of dynamic messages that were sent, by lane
         self._tiers: dict[tuple[int, int], Any] = {}
         self._live: set[int] = set()  # where messages begin that are still used
         self._counting = threading.Lock()
@@ -192,9 +192,9 @@ class Media:
         num_bytes = sizes[0] if len(sizes) == 1 else places_of(sizes)[1]
         memory = np.empty(num_bytes, np.uint8)
         info = self._ends.infos[lane.edge.source]
-        holder = Holder(f"rank {lane.edge.source}", "", "", grpc_address=info.grpc_address)
+        holder = TensorHolder(f"rank {lane.edge.source}", "", "", grpc_address=info.grpc_address)
         block = Outgoing.block_of(lane.number, self._number_of(lane))
-        self._tier(lane.edge.source).fetch(holder, [Span(block, 0, num_bytes)], [memory.data])
+        self._tier(lane.edge.source).fetch(holder, [ByteSpan(block, 0, num_bytes)], [memory.data])
         return _tensors_in(memory, kinds)
 
     def _tier(self, peer: int) -> Any:

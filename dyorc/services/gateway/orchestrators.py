@@ -6,17 +6,17 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
 from dyorc.leadership.leader_discovery import LeaderDiscovery
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.control_client import ControlClient
 from dyorc.remote.groups_backend import GroupsBackend
 from dyorc.running import MACHINE
 from dyorc.store.leases import Leases
-from dyorc.transport.exchange import Exchange
-from dyorc.transport.network import Network
+from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.network import NodeNetwork
 
 
 class Orchestrators(NamedTuple):
@@ -34,7 +34,7 @@ class Orchestrators(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def orchestrators(settings: Settings, leases: Leases, network: Network | None) -> AsyncGenerator[Orchestrators]:
+async def orchestrators(settings: Settings, leases: Leases, network: NodeNetwork | None) -> AsyncGenerator[Orchestrators]:
     """Follows the leaders of a gateway's groups while entered.
 
     Args:
@@ -46,7 +46,7 @@ async def orchestrators(settings: Settings, leases: Leases, network: Network | N
     """
     name, node = f"gateway-{secrets.token_hex(8)}", MACHINE if network is None else network.host
     async with contextlib.AsyncExitStack() as stack:
-        exchange = stack.enter_context(Exchange(name, node, settings.transport, network))
+        exchange = stack.enter_context(TensorExchange(name, node, settings.transport, network))
         tensors = Tensors(exchange)
         tensors.open()
         stack.callback(tensors.close)

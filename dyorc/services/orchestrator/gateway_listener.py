@@ -8,12 +8,12 @@ from dyorc.config import Settings
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.remote.gateway_server import GatewayServer
-from dyorc.transport.network import Network
+from dyorc.transport.network import NodeNetwork
 
 
 @contextlib.asynccontextmanager
 async def gateway_listener(
-    orchestrator: Orchestrator, settings: Settings, lead: LeaderTerm, network: Network | None
+    orchestrator: Orchestrator, settings: Settings, lead: LeaderTerm, network: NodeNetwork | None
 ) -> AsyncGenerator[GatewayServer]:
     """Lets gateways dial in while entered.
 

@@ -18,12 +18,12 @@ from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.repertoire import ModelRegistry
-from dyorc.replica.assignment import Group, Identity, Uplink
-from dyorc.replica.following import Following
+from dyorc.replica.assignment import Identity, OrchestratorGroup, Uplink
+from dyorc.replica.following import LeaderTracker
 from dyorc.replica.worker import Worker
 from dyorc.store.leases import Leases
 from dyorc.store.opening import leases_of
-from dyorc.transport.messages import BatchRequest, Hello, Warm, Welcome, decode, encode
+from dyorc.transport.messages import BatchRequest, ReplicaHello, ReplicaWelcome, Warm, decode, encode
 from tests.asking import submission
 from tests.deadlines import wait_until, wait_until_async
 from tests.integration.jobs.stored_jobs import LONG_S
@@ -80,7 +80,10 @@ class _Leaders:
     def replica(self, name: str, plan: str = "") -> Generator[Worker]:
         """Starts a replica that was told of an orchestrator when Serve was asked for it."""
         uplink = Uplink(
-            address=self.address(name), link=FAST_LINK, transport=FAST_TRANSPORT, group=Group(name="g", store=self.setting)
+            address=self.address(name),
+            link=FAST_LINK,
+            transport=FAST_TRANSPORT,
+            group=OrchestratorGroup(name="g", store=self.setting),
         )
         worker = Worker(lambda: Counted, Identity(replica_id="one", program=Counted.name, node="here"), uplink, plan)
         try:
@@ -145,13 +148,13 @@ async def test_nothing_is_used_that_a_leader_with_an_older_fence_says(leaders: _
             await wait_until_async(lambda: stale.heard, "the replica dials")
             peer = stale.heard[-1][0]
             batch = BatchRequest(1, ())
-            for message in (Welcome(1), Warm(), batch):
+            for message in (ReplicaWelcome(1), Warm(), batch):
                 assert stale.link.send(peer, [encode(message)])
             num_before = len(stale.heard)
             await wait_until_async(lambda: len(stale.heard) > num_before + 2, "it has read them, and says hello again")
             said = {decode(frames[0]) for _, frames in stale.heard}
-            assert {type(one) for one in said} == {Hello}, "no batch was answered"
-            assert {one.fence for one in said if isinstance(one, Hello)} == {2}
+            assert {type(one) for one in said} == {ReplicaHello}, "no batch was answered"
+            assert {one.fence for one in said if isinstance(one, ReplicaHello)} == {2}
         async with leaders.leading("shared", 3) as third:
             assert await _answer(third) == 11
 
@@ -185,8 +188,8 @@ def test_a_store_that_does_not_answer_does_not_keep_a_replica_from_its_batches(t
     with socket.socket(socket.AF_UNIX) as redis:  # it accepts connections, and never says anything
         redis.bind(str(tmp_path / "redis"))
         redis.listen()
-        group = Group(name="g", store=f"unix://{tmp_path}/redis")
-        following = Following(Uplink(address="unix:///there", link=FAST_LINK, transport=FAST_TRANSPORT, group=group))
+        group = OrchestratorGroup(name="g", store=f"unix://{tmp_path}/redis")
+        following = LeaderTracker(Uplink(address="unix:///there", link=FAST_LINK, transport=FAST_TRANSPORT, group=group))
         following.look()
         assert following.is_looking
         assert following.address == "unix:///there"

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
-from dyorc.transport.endings import Ending
+from dyorc.transport.endings import PeerEnding
 from dyorc.transport.link import OrchestratorEnd, listen
 from tests.deadlines import TIMEOUT_S, wait_until_async
 
@@ -27,9 +27,9 @@ class Hub:
     def __init__(self, address: str, config: LinkConfig = CONFIG) -> None:
         self.heard: list[tuple[bytes, list[bytes]]] = []
         self.lost: list[bytes] = []
-        self.endings: dict[bytes, Ending] = {}
+        self.endings: dict[bytes, PeerEnding] = {}
         self.happened: list[str] = []
-        callbacks = Callbacks(self._received, lambda: self.happened.append("drained"), self._lost)
+        callbacks = LinkCallbacks(self._received, lambda: self.happened.append("drained"), self._lost)
         self.link: OrchestratorEnd = listen(address, config, callbacks)
 
     async def __aenter__(self) -> Self:
@@ -43,7 +43,7 @@ class Hub:
         self.heard.append((peer, [bytes(frame) for frame in frames]))
         self.happened.append("received")
 
-    def _lost(self, peer: bytes, ending: Ending) -> None:
+    def _lost(self, peer: bytes, ending: PeerEnding) -> None:
         self.lost.append(peer)
         self.endings[peer] = ending
         self.happened.append("lost")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyorc.errors import TransportError
-from dyorc.transport.callbacks import Callbacks
+from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import dial, listen
 from dyorc.transport.unix_framing import MAX_FRAMES
@@ -75,7 +75,7 @@ async def test_the_receiver_is_told_when_there_are_no_more_messages(address: str
 
 async def test_received_frames_are_aligned_and_belong_to_the_receiver(unix_address: str) -> None:
     kept: list[Frame] = []
-    link = listen(unix_address, CONFIG, Callbacks(lambda _, frames: kept.extend(frames), lambda: None, lambda *_: None))
+    link = listen(unix_address, CONFIG, LinkCallbacks(lambda _, frames: kept.extend(frames), lambda: None, lambda *_: None))
     async with link:
         dealer = dial(unix_address, CONFIG, 1.0)
         sent = [bytes([at]) * (1 + at * 700) for at in range(100)]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
+from benchmarks.papers.models.evomoe import LocalExperts, ParallelExperts
 from dyorc.offline.models.blocks import FeedForward
-from dyorc.offline.models.evomoe import LocalExperts, ParallelExperts
 from tests.integration.offline.own_ranks import own_rank
 
 HIDDEN, NUM_EXPERTS, NUM_TOKENS = 8, 4, 24

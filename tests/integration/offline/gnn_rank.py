@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from dyorc.offline.models.gnn import GatedGcn, Graph, Grid, on_ring, rmat
+from benchmarks.papers.models.gnn import GatedGcn, Graph, Grid, on_ring, rmat
 from tests.integration.offline.own_ranks import own_rank
 
 FEATURES = 6

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.papers.channels import copies, training_rows
+from benchmarks.papers.table import Relation
 from dyorc.errors import PlanRunError, TransportError
 from dyorc.offline.cluster import one_machine
 from dyorc.offline.models import gpt
@@ -17,8 +19,6 @@ from dyorc.offline.passes.channels import with_channels
 from dyorc.offline.plan import ChannelKind, Plan, Transfer
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import PARTIAL, REPLICATE, Shard
-from dyorc.offline.reproduce.channels import copies, training_rows
-from dyorc.offline.reproduce.table import Relation
 from dyorc.offline.runtime import RankForkServer, RankOptions, Ranks, Training, train_on
 from dyorc.offline.runtime.lanes import MEMORY_FOLDER
 from dyorc.transport.arena_file import open_arena, read_layout

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from dyorc.offline.models.gnn import whole
+from benchmarks.papers.models.gnn import whole
 from tests.integration.offline.gnn_rank import make
 from tests.integration.offline.own_ranks import run_ranks
 

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.config import TransportConfig
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.gateway_server import GatewayServer
-from dyorc.transport.exchange import Exchange
-from dyorc.transport.network import Network
+from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.network import NodeNetwork
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 
 
@@ -41,7 +41,7 @@ class Told:
 
 @contextlib.asynccontextmanager
 async def gateway_server_of(
-    orchestrator: Orchestrator, address: str, network: Network | None = None
+    orchestrator: Orchestrator, address: str, network: NodeNetwork | None = None
 ) -> AsyncGenerator[GatewayServer]:
     """Lets gateways ask an orchestrator while entered."""
     keys = None if network is None else network.secrets.keys
@@ -51,10 +51,10 @@ async def gateway_server_of(
 
 @contextlib.contextmanager
 def arena_of(
-    name: str, node: str = "here", network: Network | None = None, transport: TransportConfig = FAST_TRANSPORT
+    name: str, node: str = "here", network: NodeNetwork | None = None, transport: TransportConfig = FAST_TRANSPORT
 ) -> Generator[Tensors]:
     """Opens a gateway's arena."""
-    with Exchange(name, node, transport, network) as exchange:
+    with TensorExchange(name, node, transport, network) as exchange:
         tensors = Tensors(exchange)
         tensors.open()
         try:
@@ -68,7 +68,7 @@ async def gateway(
     leaders: Told,
     name: str = "gateway-1",
     node: str = "here",
-    network: Network | None = None,
+    network: NodeNetwork | None = None,
     transport: TransportConfig = FAST_TRANSPORT,
 ) -> AsyncGenerator[RemoteBackend]:
     """Runs a gateway's end while entered; on another node than the orchestrator it shares no memory with it."""

@@ -8,10 +8,10 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
+from dyorc.answering.local_answers import own_arrays
 from dyorc.cells.cell import shared_cell
-from dyorc.cells.hosted import Hosted
+from dyorc.cells.hosted import HostedProgram
 from dyorc.config import Settings
-from dyorc.orchestrator.answers import own_arrays
 from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import wait_until_async
@@ -38,16 +38,16 @@ async def noting(x: Int[np.ndarray, ""]) -> Int[np.ndarray, ""]:
 async def test_no_effect_is_lost_or_repeated_when_its_program_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     noted.clear()
     moves: list[str] = []
-    settle = Hosted._settle
+    settle = HostedProgram._settle
 
-    def settle_and_move(self: Hosted) -> None:
+    def settle_and_move(self: HostedProgram) -> None:
         """Moves whenever the program has no batch, while others may be held back before it."""
         settle(self)
         if not self._num_held:
             moves.append(self.replica_id)
             self.join()
 
-    monkeypatch.setattr(Hosted, "_settle", settle_and_move)
+    monkeypatch.setattr(HostedProgram, "_settle", settle_and_move)
     settings, told = Settings(transport=FAST_TRANSPORT), Told()
     async with (
         shared_cell(ModelRegistry.of([noting]), settings, "here", None) as orchestrator,

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyorc.answering.local_answers import own_arrays
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError
-from dyorc.orchestrator.answers import own_arrays
-from dyorc.transport.exchange import Exchange
-from dyorc.transport.network import Network, Secrets
+from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_tensors import ZmqTier
 from tests.asking import submission
 from tests.certificates import Authority
@@ -24,7 +24,7 @@ from tests.integration.remote.ends import Told, gateway, gateway_server_of
 from tests.integration.stack import FAST_TRANSPORT, running, within
 from tests.workflows import large
 
-NETWORK = Network(host="127.0.0.1", secrets=Secrets.generate())
+NETWORK = NodeNetwork(host="127.0.0.1", secrets=ClusterSecrets.generate())
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,13 @@ def test_who_was_signed_by_another_authority_is_not_read_from_and_does_not_read(
 
 
 @contextlib.contextmanager
-def end(name: str, config: TransportConfig) -> Iterator[tuple[Holder, Routes]]:
+def end(name: str, config: TransportConfig) -> Iterator[tuple[TensorHolder, Routes]]:
     """Opens a process's end, on a node of its own: how others reach it, and its ways to others."""
-    with Exchange(name, name, config, NETWORK) as found, contextlib.closing(found.routes()) as routes:
+    with TensorExchange(name, name, config, NETWORK) as found, contextlib.closing(found.routes()) as routes:
         yield found.holder, routes
 
 
-def probed(routes: Routes, holder: Holder) -> str:
+def probed(routes: Routes, holder: TensorHolder) -> str:
     """Reads what every end lets others measure with, and returns by which tier."""
     assert holder.probe is not None
     return routes.fetch(holder, [holder.probe], [memoryview(bytearray(holder.probe.num_bytes))])

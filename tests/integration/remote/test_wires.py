@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dyorc.orchestrator.answers import own_arrays
+from dyorc.answering.local_answers import own_arrays
 from dyorc.remote.backend import RemoteBackend
-from dyorc.transport.network import Network, Secrets
+from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.remote.ends import Told, gateway, gateway_server_of
@@ -27,7 +27,7 @@ class Parted(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def parted(leaves_nothing: None) -> AsyncIterator[Parted]:
-    network = Network(host="127.0.0.1", secrets=Secrets.generate())
+    network = NodeNetwork(host="127.0.0.1", secrets=ClusterSecrets.generate())
     targets = [arithmetic.quadruple, large.whole, large.summed, streaming.ramps]
     async with (
         running(targets, network=network) as stack,

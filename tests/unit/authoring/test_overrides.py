@@ -11,8 +11,8 @@ from dyorc.authoring.overrides import override, override_programs
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
-from dyorc.launcher.plans import Plans
-from dyorc.replica.assignment import Assignment, ForkPlace, Identity, Source, Uplink
+from dyorc.launcher.plans import ReplicaSpecs
+from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 
 
 def _program(**options: Any) -> Program:
@@ -56,11 +56,11 @@ def test_an_error_leaves_all_programs_as_they_were() -> None:
 
 def test_a_replica_is_told_of_them() -> None:
     program = override(_program(), {"execution_timeout_s": 5.0, "ray_actor_options": {"resources": {"a": 1}}})
-    place = Source(folder="", target="flow.py:large", program="large")
-    plans = Plans({program: place}, DeploymentConfig(), ForkPlace(folder=""), "node", 1.0)
-    told = Assignment(
+    place = ProgramSource(folder="", target="flow.py:large", program="large")
+    plans = ReplicaSpecs({program: place}, DeploymentConfig(), ForkServerSpec(folder=""), "node", 1.0)
+    told = ReplicaAssignment(
         source=plans.source(program), identity=Identity(replica_id="", program="large", node=""), num_threads=1, graceful_s=1.0,
         uplink=Uplink(address="", link=LinkConfig(), transport=TransportConfig()),
     )  # fmt: skip
-    overrides = Assignment.from_json(told.to_json()).source.overrides
+    overrides = ReplicaAssignment.from_json(told.to_json()).source.overrides
     assert override(_program(), overrides).options == program.options

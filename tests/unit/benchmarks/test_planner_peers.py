@@ -12,6 +12,7 @@ from benchmarks.focused.planner_peers.asking import NoAnswerError, autoparallel,
 from benchmarks.focused.planner_peers.cases import Case, even, uneven
 from benchmarks.focused.planner_peers.placements import PeerPlacements, plan_of_placements, read_placements, translated
 from benchmarks.focused.planner_peers.stages import PeerPipeline, PeerStage, plan_of_pipeline, read_pipelines
+from benchmarks.papers.peers import peers_section
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster, uneven_cluster
 from dyorc.offline.models import gpt
@@ -22,7 +23,6 @@ from dyorc.offline.planners.baselines.megatron import columns_and_rows
 from dyorc.offline.program import REPLICATE, Placement, Shard
 from dyorc.offline.program.costs import costs_of
 from dyorc.offline.program.graph import Phase
-from dyorc.offline.reproduce.peers import peers_section
 from dyorc.offline.simulate import simulate
 from tests.unit.offline.examples import Example, example_of
 from tests.unit.offline.planned import assert_equal_to_one_device

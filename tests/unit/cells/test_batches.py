@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from dyorc.cells.batches import LocalBatch, run
+from dyorc.cells.batches import LocalBatch, run_batch
 from dyorc.replica.executor import BatchError
 from tests.deadlines import wait_until
 
@@ -59,7 +59,7 @@ def busy_thread() -> Iterator[Callable[[], float]]:
 
 def ran(work: Callable[[], object]) -> Any:
     """Runs a batch that does this."""
-    return run(BATCH, cast(Any, _Program(work)), cast(Any, _Results()))
+    return run_batch(BATCH, cast(Any, _Program(work)), cast(Any, _Results()))
 
 
 def give_the_interpreter_away(until: Callable[[], bool]) -> None:

@@ -129,7 +129,7 @@ async def test_programs_that_move_under_load_run_every_call_once() -> None:
             post(event)
 
         fleet: Any = orchestrator._fleet  # pyright: ignore[reportPrivateUsage]
-        object.__setattr__(fleet._around, "post", watch)
+        object.__setattr__(fleet._context, "post", watch)
         for slow in (False, True, False, True):
             is_slow = slow
             await asyncio.gather(*(client(orchestrator, number) for number in range(24)))

@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 import pytest
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.arrays import Array
-from dyorc.cells.results import Results
-from dyorc.orchestrator.tensors import OWN, Tensors
+from dyorc.cells.results import ProgramResults
 from dyorc.tensor import TensorRef, blocks_of
 from dyorc.transport.arena import Arena
 from dyorc.transport.codec import Rows
@@ -19,9 +19,9 @@ NUMBERS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TEXTS = [np.array(text, object) for text in (b"a", b"bc", b"")]
 
 
-def results_of_arrays() -> Results:
+def results_of_arrays() -> ProgramResults:
     """Returns what keeps results of any size as arrays."""
-    return Results("here", Outbox(cast(Arena, None), 2**62))
+    return ProgramResults("here", Outbox(cast(Arena, None), 2**62))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_large_tensors_lie_in_the_arena(tmp_path: Path) -> None:
     tensors = Tensors(exchange(str(tmp_path), OWN, inline_limit_bytes=64))
     with tensors.exchange:
         tensors.open()
-        results = Results("here", Outbox(tensors.exchange.arena, 64))
+        results = ProgramResults("here", Outbox(tensors.exchange.arena, 64))
         large, small = np.arange(300, dtype=np.int64).reshape(3, 100), np.arange(3)
         kept = results.keep([small, large])
         assert [[bool(tensor.block) for tensor in row] for row in kept] == [[False, True]] * 3
@@ -72,7 +72,7 @@ def test_memory_that_the_program_asked_for_is_not_copied(tmp_path: Path) -> None
     with tensors.exchange:
         tensors.open()
         outbox = Outbox(tensors.exchange.arena, 64)
-        results = Results("here", outbox)
+        results = ProgramResults("here", outbox)
         used, unused = results.reserve(800), results.reserve(800)
         assert used is not None
         assert unused is not None
@@ -88,7 +88,7 @@ def test_nothing_is_kept_if_there_is_no_room(tmp_path: Path) -> None:
     with tensors.exchange:
         tensors.open()
         arena = tensors.exchange.arena
-        results = Results("here", Outbox(arena, 64))
+        results = ProgramResults("here", Outbox(arena, 64))
         half: Array = np.zeros((1, arena.max_block_bytes * 3 // 5), np.uint8)
         with pytest.raises(NoRoomError):
             results.keep([half, half])

@@ -54,7 +54,7 @@ from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.tensor import BlockId, TensorRef, blocks_of
 from dyorc.terms import Terms
 from dyorc.transport.codec import Rows
@@ -120,7 +120,7 @@ class World:
         self._nodes: dict[str, str] = {}
         self._num_joined = 0
         self._num_blocks = 0
-        self._executors = {program.name: Executor.load(program) for program in self.programs}
+        self._executors = {program.name: ProgramExecutor.load(program) for program in self.programs}
 
     # Events
 
@@ -135,7 +135,7 @@ class World:
 
     def add(self, program: Program) -> None:
         """Deploys another program."""
-        self._executors.setdefault(program.name, Executor.load(program))
+        self._executors.setdefault(program.name, ProgramExecutor.load(program))
         self.tell(ProgramAdded(program))
 
     def want(self, program: Program, num_warm: int, lead_s: float = 0.0, misplaced: tuple[str, ...] = ()) -> None:

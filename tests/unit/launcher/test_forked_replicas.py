@@ -12,10 +12,10 @@ from jaxtyping import Float
 import dyorc
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.launcher.forked_replicas import ForkedReplicas
-from dyorc.launcher.plans import Plans
-from dyorc.replica.assignment import ForkPlace, Source, Uplink
+from dyorc.launcher.plans import ReplicaSpecs
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource, Uplink
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.lines import Line
+from dyorc.replica.lines import JsonLineSocket
 
 _LONG_S = 3_600.0
 _UPLINK = Uplink(address="", link=LinkConfig(), transport=TransportConfig())
@@ -37,12 +37,12 @@ class _Forks:
     """A fork server that forks nothing: each process is the other end of a connection."""
 
     def __init__(self) -> None:
-        self.processes: list[Line] = []
+        self.processes: list[JsonLineSocket] = []
 
     def fork(self, assignment: object, *, is_adopted: bool) -> _Holder:
         ours, theirs = socket.socketpair()
-        self.processes.append(Line(theirs))
-        return _Holder(line=Line(ours))
+        self.processes.append(JsonLineSocket(theirs))
+        return _Holder(line=JsonLineSocket(ours))
 
     def num_held(self) -> int:
         num = 0
@@ -61,7 +61,9 @@ class _Forks:
 def _held(num: int, then: Callable[[ForkedReplicas, _Forks, list[float]], Any]) -> None:
     async def run() -> None:
         forks, now_s = _Forks(), [0.0]
-        plans = Plans({one: Source(folder="", target="", program="one")}, DeploymentConfig(), ForkPlace(folder=""), "local", 1.0)
+        plans = ReplicaSpecs(
+            {one: ProgramSource(folder="", target="", program="one")}, DeploymentConfig(), ForkServerSpec(folder=""), "local", 1.0
+        )
         held = ForkedReplicas(cast("ForkClient", forks), plans, 1.0, lambda: now_s[0])
         await held.prepare(one, num, _UPLINK)
         assert forks.num_held() == num

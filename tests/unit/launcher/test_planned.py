@@ -13,8 +13,8 @@ from dyorc.authoring.program import Program
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.config import CellsConfig, DeploymentConfig, Settings
 from dyorc.errors import ConfigurationError, DefinitionError, PlanError
-from dyorc.launcher.plans import Plans, libraries_of_plans
-from dyorc.replica.assignment import ForkPlace, Source
+from dyorc.launcher.plans import ReplicaSpecs, libraries_of_plans
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource
 from dyorc.serving_options import plans_of
 
 _HEAD: dict[str, Any] = {
@@ -37,9 +37,9 @@ def _plan(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-def _plans(*programs: Program) -> Plans:
-    places = dict.fromkeys(programs, Source(folder="", target="", program=""))
-    return Plans(places, DeploymentConfig(), ForkPlace(folder=""), "here", 1.0)
+def _plans(*programs: Program) -> ReplicaSpecs:
+    places = dict.fromkeys(programs, ProgramSource(folder="", target="", program=""))
+    return ReplicaSpecs(places, DeploymentConfig(), ForkServerSpec(folder=""), "here", 1.0)
 
 
 def test_ray_reserves_for_all_processes_of_a_group(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
-from dyorc.launcher.plans import Plans
-from dyorc.replica.assignment import ForkPlace, Source
+from dyorc.launcher.plans import ReplicaSpecs
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource
 
-_ANYWHERE = Source(folder="", target="", program="")
+_ANYWHERE = ProgramSource(folder="", target="", program="")
 
 
 @dyorc.program
@@ -25,7 +25,7 @@ def _program(name: str, num_gpus: float, **numbers: int) -> Program:
 
 
 def _told(num_devices: float, *programs: Program) -> list[float]:
-    plans = Plans(dict.fromkeys(programs, _ANYWHERE), DeploymentConfig(), ForkPlace(folder=""), None, 1.0)
+    plans = ReplicaSpecs(dict.fromkeys(programs, _ANYWHERE), DeploymentConfig(), ForkServerSpec(folder=""), None, 1.0)
     options: list[Any] = [plans.actor_options(program, num_devices) for program in programs]
     assert all(one["num_cpus"] == 1 for one in options)
     return [one["num_gpus"] for one in options]

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
-from dyorc.launcher.plans import Plans
+from dyorc.launcher.plans import ReplicaSpecs
 from dyorc.launcher.serve_replicas import ServeReplicas
-from dyorc.replica.assignment import ForkPlace, Source, Uplink
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource, Uplink
 from tests.deadlines import wait_until_async
 
 
@@ -32,8 +32,8 @@ def test_a_server_that_stops_waits_for_what_serve_was_asked_for(monkeypatch: pyt
     monkeypatch.setattr(ServeReplicas, "_delete", delete)
 
     async def stop_while_a_program_is_removed() -> None:
-        source = Source(folder="", target="", program="")
-        plans = Plans({one: source}, DeploymentConfig(), ForkPlace(folder=""), None, 1.0)
+        source = ProgramSource(folder="", target="", program="")
+        plans = ReplicaSpecs({one: source}, DeploymentConfig(), ForkServerSpec(folder=""), None, 1.0)
         replicas = ServeReplicas(plans, DeploymentConfig(), Uplink(address="", link=LinkConfig(), transport=TransportConfig()))
         replicas._is_deployed = True
         removing = asyncio.create_task(replicas.remove(one))

@@ -10,6 +10,7 @@ from functools import cache
 import torch
 from torch import nn
 
+from benchmarks.papers import models as papers_models
 from dyorc.offline import models
 from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
 from tests.shared_folders import run_folder
@@ -96,8 +97,8 @@ _EXAMPLES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] =
     "bert_switch": lambda: models.bert_moe(hidden=16, gate="switch"),
     "dropout": lambda: (_Dropping(), (torch.randn(8, 3, 4, 3),)),
     "llama": lambda: models.llama(layers=1),
-    "swin": lambda: models.swin(depths=(2, 1), hidden=8, window=2, size=16, batch=4),
-    "unet": lambda: models.unet(stages=1, size=8, batch=4),
+    "swin": lambda: papers_models.swin(depths=(2, 1), hidden=8, window=2, size=16, batch=4),
+    "unet": lambda: papers_models.unet(stages=1, size=8, batch=4),
     "vgg19": lambda: models.vgg19(batch=4, convolutions=(1, 1, 1, 1, 1)),
     "vit": lambda: models.vit(layers=1),
     "vit_moe": lambda: models.vit_moe(hidden=16),

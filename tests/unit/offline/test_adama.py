@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.papers import adama
+from benchmarks.papers.table import Relation
 from dyorc.offline.cluster import even_cluster
 from dyorc.offline.cluster.small import uneven_cluster
 from dyorc.offline.memory import peak_of
@@ -15,8 +17,6 @@ from dyorc.offline.passes.adama import AdamA, accumulate_microbatches, with_adam
 from dyorc.offline.plan import Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import TensorProgram, ValueKind, evaluate, with_update
-from dyorc.offline.reproduce import adama
-from dyorc.offline.reproduce.table import Relation
 from dyorc.offline.runtime.channel import InlineChannel, RankChannels
 from dyorc.offline.runtime.executor import Emulated, ScheduleExecutor
 from dyorc.offline.runtime.links import Links

@@ -6,12 +6,12 @@ from math import prod
 
 import pytest
 
+from benchmarks.papers.layout_pairs import is_exact, layouts_of, mesh_of, tally
 from dyorc.errors import PlanError
 from dyorc.offline.plan import CollectiveKind, MeshAxis, PlanBuilder
 from dyorc.offline.plan.adapters import Adapters, Hop, Spot, Tensor, bytes_moved
 from dyorc.offline.plan.layout import overlap, region_of
 from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
-from dyorc.offline.reproduce.layout_pairs import is_exact, layouts_of, mesh_of, tally
 from tests.unit.offline.examples import example
 
 _MATRIX = Tensor((8, 8), (1, 1), 8)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.papers.crossover import formulas
+from benchmarks.papers.table import Relation
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster
@@ -20,8 +22,6 @@ from dyorc.offline.planners import PLANNERS
 from dyorc.offline.planners.crossover.file import read_merged, write_merged
 from dyorc.offline.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
 from dyorc.offline.planners.crossover.phases import Resource, phases_of
-from dyorc.offline.reproduce.crossover import formulas
-from dyorc.offline.reproduce.table import Relation
 from dyorc.offline.runtime.crowd import DeviceSharing, SharedDevice
 from dyorc.offline.runtime.turns import JobTurns, PhaseClaim, TurnTaker
 from dyorc.offline.simulate import simulate

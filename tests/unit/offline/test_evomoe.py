@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dyorc.offline.models.blocks import FeedForward
-from dyorc.offline.models.evomoe import (
+from benchmarks.papers import evomoe
+from benchmarks.papers.models.evomoe import (
     DenseToSparseGate,
     Diversity,
     EveryGate,
@@ -19,7 +19,7 @@ from dyorc.offline.models.evomoe import (
     Schedule,
     SwitchGate,
 )
-from dyorc.offline.reproduce import evomoe
+from dyorc.offline.models.blocks import FeedForward
 
 _HIDDEN, _EXPERTS = 8, 4
 

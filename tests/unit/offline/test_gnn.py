@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 import torch
 
-from dyorc.offline.memory import TensorCounter, peak_of
-from dyorc.offline.models.gnn import (
+from benchmarks.papers import ngra
+from benchmarks.papers.models.gnn import (
     Advice,
     Gat,
     GatedGcn,
@@ -33,8 +33,8 @@ from dyorc.offline.models.gnn import (
     whole,
     whole_bytes,
 )
-from dyorc.offline.reproduce import ngra
-from dyorc.offline.reproduce.table import Relation
+from benchmarks.papers.table import Relation
+from dyorc.offline.memory import TensorCounter, peak_of
 
 _FEATURES = 6
 _LAYERS: list[Callable[[int, int], SagaLayer]] = [Gcn, Sage, GgNn, GatedGcn, Gat]

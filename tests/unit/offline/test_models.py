@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.offline.models.published import Model, hap_bert, hap_bert_moe, hap_vgg19, hap_vit, hidup_bert, hidup_vit
+from benchmarks.papers.models.published import Model, hap_bert, hap_bert_moe, hap_vgg19, hap_vit, hidup_bert, hidup_vit
 from dyorc.offline.program import axes_of, capture, strategies_of
 from tests.unit.offline.examples import EXAMPLES, example
 

@@ -45,7 +45,7 @@ def test_bubbles_by_depth_are_the_published_ones_by_both_searches(shape: str) ->
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bubbles_by_memory_are_the_published_ones(shape: str) -> None:
     for units, bubbles in enumerate(_BY_MEMORY[shape], 1):
-        if bubbles is not None:  # NN with less memory takes seconds: `dyorc reproduce tessel` has it
+        if bubbles is not None:  # NN with less memory takes seconds: `python -m benchmarks.papers tessel` has it
             found = shortest_period(SHAPES[shape]().with_capacity(units), PeriodSearchLimits(shorten=False))
             assert (found.repetend.bubbles, found.is_optimal) == (bubbles, True), units
             timeline = found.repetend.unroll(10)

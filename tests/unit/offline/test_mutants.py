@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from benchmarks.papers.mutants import MUTATIONS, NUM_PUBLISHED, Outcome, outcomes
 from dyorc.offline.cluster import even_cluster, one_machine
 from dyorc.offline.passes.channels import with_channels
 from dyorc.offline.passes.coconet import overlapped
@@ -12,7 +13,6 @@ from dyorc.offline.plan import ChannelKind, Collective, CollectiveKind, Plan
 from dyorc.offline.planners import PLANNERS
 from dyorc.offline.program import Shard
 from dyorc.offline.verify import Tier, verify
-from dyorc.offline.verify.mutants import MUTATIONS, NUM_PUBLISHED, Outcome, outcomes
 from tests.unit.offline.examples import example
 
 _ONLY_PROOF = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.papers.mutants import MUTATIONS
 from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, PlanError, ProgramCaptureError
 from dyorc.offline.cluster import Cluster, even_cluster, uneven_cluster
@@ -21,7 +22,6 @@ from dyorc.offline.planners.auto import Attempt, plan
 from dyorc.offline.program import TensorProgram, evaluate, sources_of
 from dyorc.offline.simulate import simulate
 from dyorc.offline.verify import verify
-from dyorc.offline.verify.mutants import MUTATIONS
 from dyorc.planned_module import module_of, program_of
 from tests.unit.offline.examples import example
 

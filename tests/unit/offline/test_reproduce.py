@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from dyorc.offline.reproduce import REPRODUCIBLE, adama, coconet, coconet_overlap, page
-from dyorc.offline.reproduce.coconet import counts
-from dyorc.offline.reproduce.hap.crossovers import figures_2_and_4
-from dyorc.offline.reproduce.hap.seconds import figure_19
-from dyorc.offline.reproduce.hidup.bars import figure_6
-from dyorc.offline.reproduce.hidup.combination import combination
-from dyorc.offline.reproduce.joint import at_once, commands
-from dyorc.offline.reproduce.markdown import to_markdown
-from dyorc.offline.reproduce.picture import draw_table
-from dyorc.offline.reproduce.rows import number_row, ratio_row
-from dyorc.offline.reproduce.study import Study
-from dyorc.offline.reproduce.summary import SYSTEMS
-from dyorc.offline.reproduce.superscaler import conversions
-from dyorc.offline.reproduce.table import Kind, Line, Relation, Table, table_from_json
-from dyorc.offline.reproduce.trainverify.figures import Model
-from dyorc.offline.reproduce.trainverify.times import model_rows
+from benchmarks.papers import REPRODUCIBLE, adama, coconet, coconet_overlap, page
+from benchmarks.papers.coconet import counts
+from benchmarks.papers.hap.crossovers import figures_2_and_4
+from benchmarks.papers.hap.seconds import figure_19
+from benchmarks.papers.hidup.bars import figure_6
+from benchmarks.papers.hidup.combination import combination
+from benchmarks.papers.joint import at_once, commands
+from benchmarks.papers.markdown import to_markdown
+from benchmarks.papers.picture import draw_table
+from benchmarks.papers.rows import number_row, ratio_row
+from benchmarks.papers.study import Study
+from benchmarks.papers.summary import SYSTEMS
+from benchmarks.papers.superscaler import conversions
+from benchmarks.papers.table import Kind, Line, Relation, Table, table_from_json
+from benchmarks.papers.trainverify.figures import Model
+from benchmarks.papers.trainverify.times import model_rows
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,9 @@ def test_the_page_begins_with_what_comes_out_of_each_system(tmp_path: Path, monk
     monkeypatch.setattr(sys, "argv", ["page", str(tmp_path), str(tmp_path / "page.md")])
     page.main()
     text = (tmp_path / "page.md").read_text()
-    assert re.search(r"\| \[HAP\]\(#hap-y24\) \| .+ \| 3 \| 1 \| 1 \| 1 \|  \|  \|  \|  \| `dyorc reproduce hap` \|", text)
+    assert re.search(
+        r"\| \[HAP\]\(#hap-y24\) \| .+ \| 3 \| 1 \| 1 \| 1 \|  \|  \|  \|  \| `python -m benchmarks.papers hap` \|", text
+    )
     assert "| all | | 6 |" in text
     assert text.index("| all |") < text.index("### HAP (Y'24)")
     assert text.count("The run was interrupted; missing: part.") == 1

@@ -5,12 +5,12 @@ from random import Random
 import pytest
 from scipy.stats import spearmanr  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
-from dyorc.offline.reproduce.bands import CLOSE, EXACT, FRACTIONS, MODELLED, REPEATED, SIMULATED, Band
-from dyorc.offline.reproduce.markdown import counts_of, to_markdown
-from dyorc.offline.reproduce.rows import fact_row, number_row, points_of, ratio_row, sign_row
-from dyorc.offline.reproduce.study import Study, unjudged
-from dyorc.offline.reproduce.table import COMPARED, Kind, Relation, Row, Table, table_from_json
-from dyorc.offline.reproduce.trends import rank_correlation, trend_relation, trends
+from benchmarks.papers.bands import CLOSE, EXACT, FRACTIONS, MODELLED, REPEATED, SIMULATED, Band
+from benchmarks.papers.markdown import counts_of, to_markdown
+from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row, sign_row
+from benchmarks.papers.study import Study, unjudged
+from benchmarks.papers.table import COMPARED, Kind, Relation, Row, Table, table_from_json
+from benchmarks.papers.trends import rank_correlation, trend_relation, trends
 
 _GPUS = (8, 16, 32, 64)
 

@@ -1,4 +1,4 @@
-"""`dyorc reproduce` loses no row that it has found, whatever fails beside it or interrupts it."""
+"""`python -m benchmarks.papers` loses no row that it has found, whatever fails beside it or interrupts it."""
 
 import json
 import sys
@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner, Result
 
-from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
-from dyorc.offline import reproduce
-from dyorc.offline.reproduce.rows import ratio_row
-from dyorc.offline.reproduce.study import Study, seconds_left
-from dyorc.offline.reproduce.table import Kind, Relation, Row, Table, table_from_json
+from benchmarks import papers
+from benchmarks.papers.__main__ import app
+from benchmarks.papers.rows import ratio_row
+from benchmarks.papers.study import Study, seconds_left
+from benchmarks.papers.table import Kind, Relation, Row, Table, table_from_json
 
 _Parts = Callable[[], Mapping[str, Iterator[Row]]]
 
@@ -47,13 +47,13 @@ def systems(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return Study(name=name, title=name.upper(), about="How.", parts=make(), is_quick=quick)
 
             monkeypatch.setitem(sys.modules, f"systems_of_test.{name}", SimpleNamespace(reproduce=study))
-        monkeypatch.setattr(reproduce, "REPRODUCIBLE", {name: f"systems_of_test.{name}" for name in parts})
+        monkeypatch.setattr(papers, "REPRODUCIBLE", {name: f"systems_of_test.{name}" for name in parts})
 
     return put
 
 
 def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
 def _table(folder: Path, name: str) -> Table:

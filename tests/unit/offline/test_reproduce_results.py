@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dyorc.offline.reproduce import REPRODUCIBLE
-from dyorc.offline.reproduce.page import page_of, tables_in
-from dyorc.offline.reproduce.study import Study
-from dyorc.offline.reproduce.table import COMPARED, Relation, Row, Table, equal_as
-from dyorc.offline.reproduce.trends import trends
+from benchmarks.papers import REPRODUCIBLE
+from benchmarks.papers.page import page_of, tables_in
+from benchmarks.papers.study import Study
+from benchmarks.papers.table import COMPARED, Relation, Row, Table, equal_as
+from benchmarks.papers.trends import trends
 
 _ROOT = Path(__file__).parents[3]
 _RESULTS = _ROOT / "benchmarks" / "results" / "planners"

@@ -5,9 +5,10 @@ from functools import cache
 import pytest
 import torch
 
+from benchmarks.papers.models import recycled
 from dyorc.errors import PlanError
 from dyorc.offline.cluster import even_cluster
-from dyorc.offline.models import gpt, recycled
+from dyorc.offline.models import gpt
 from dyorc.offline.plan import Apply, Plan
 from dyorc.offline.plan.order import communicate_early
 from dyorc.offline.plan.show import summary_of

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.papers.tag.searching import Searching
 from dyorc.offline.cluster import uneven_cluster
 from dyorc.offline.cluster.published import tag_cluster
 from dyorc.offline.planners.tag import plan as tag_plan
@@ -22,7 +23,6 @@ from dyorc.offline.planners.tag.search import TreeSearch
 from dyorc.offline.planners.tag.start import SearchBaseline
 from dyorc.offline.planners.tag.topologies import random_cluster
 from dyorc.offline.planners.tag.training import TrainingEffort, learn, play, train
-from dyorc.offline.reproduce.tag.searching import Searching
 from tests.unit.offline.examples import example
 
 _LITTLE = TrainingEffort(rounds=2, games=1, groups=1, playouts=6, epochs=2)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
-from dyorc.orchestrator.tensors import Tensors
-from dyorc.replica.executor import BatchError, Executor
+from dyorc.replica.executor import BatchError, ProgramExecutor
 from dyorc.tensor import BlockId, TensorRef
 
 
@@ -24,7 +24,7 @@ class InMemoryFleet:
     """
 
     def __init__(self, programs: Sequence[Program], tensors: Tensors) -> None:
-        self._executors = {program.name: Executor.load(program) for program in programs}
+        self._executors = {program.name: ProgramExecutor.load(program) for program in programs}
         self._tensors = tensors
         self._numbers = dict.fromkeys(self._executors, 0)
         self.is_holding = False

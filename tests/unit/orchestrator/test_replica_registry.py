@@ -10,8 +10,8 @@ from jaxtyping import Float
 import dyorc
 from dyorc.orchestrator.replica_registry import ReplicaRegistry
 from dyorc.status import ProgramState, ReplicaState, StatusBoard
-from dyorc.transport.messages import Hello, Message, Park, Parked, Warm
-from dyorc.transport.tiers import Holder
+from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
+from dyorc.transport.tiers import TensorHolder
 from tests.deadlines import TIMEOUT_S, wait_until_async
 
 pytestmark = pytest.mark.anyio
@@ -40,10 +40,10 @@ class Troupe:
         )
 
     def park(self, name: str, node: str = "here") -> None:
-        self.roster.parked(Parked(name, "double", 1, Holder(name, node, "")))
+        self.roster.parked(Parked(name, "double", 1, TensorHolder(name, node, "")))
 
     def join(self, name: str, load_s: float = 0.5, node: str = "here") -> bool:
-        return self.roster.ready(Hello(name, "double", 1, Holder(name, node, ""), load_s=load_s))
+        return self.roster.ready(ReplicaHello(name, "double", 1, TensorHolder(name, node, ""), load_s=load_s))
 
     def states(self) -> dict[str, ReplicaState]:
         return {name: one.state for name, one in self.status.programs["double"].replicas.items()}
@@ -235,7 +235,7 @@ async def test_what_is_there_is_counted_by_state_and_how_long_it_took_is_measure
     status = troupe.status.programs["double"]
     assert status.counts().starting == 2
     assert status.lead is None
-    troupe.roster.parked(Parked("a", "double", 1, Holder("a", "here", ""), start_s=2.0))
+    troupe.roster.parked(Parked("a", "double", 1, TensorHolder("a", "here", ""), start_s=2.0))
     troupe.join("a", load_s=0.5)
     assert status.lead is not None
     assert (status.lead.from_parked_s, status.lead.from_cold_s) == (0.5, 2.5)
@@ -254,7 +254,7 @@ def sharing(num_gpus: float) -> Troupe:
 
 def on_device(troupe: Troupe, program: str, device: str = "0") -> None:
     """Has the only replica of a program say that it is parked on a device."""
-    troupe.roster.parked(Parked(program, program, 1, Holder(program, "here", ""), device=device))
+    troupe.roster.parked(Parked(program, program, 1, TensorHolder(program, "here", ""), device=device))
 
 
 async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_turns() -> None:
@@ -263,7 +263,7 @@ async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_t
         troupe.roster.want(program, 1, 0)
         on_device(troupe, program)
     assert troupe.warmed() == ["one"]
-    troupe.roster.ready(Hello("one", "one", 1, Holder("one", "here", "")))
+    troupe.roster.ready(ReplicaHello("one", "one", 1, TensorHolder("one", "here", "")))
     troupe.roster.want("one", 0, 1)
     troupe.roster.park("one")
     assert troupe.warmed() == ["one"], "it has not let go yet"
@@ -288,21 +288,21 @@ async def test_a_replica_on_a_device_that_others_need_is_replaced_elsewhere_befo
     one, two = (troupe.status.programs[name] for name in ("one", "two"))
     troupe.roster.want("one", 1, 1)
     for replica_id, device in (("here", "0"), ("there", "1")):
-        troupe.roster.parked(Parked(replica_id, "one", 1, Holder(replica_id, "node", ""), device=device))
-    troupe.roster.ready(Hello("here", "one", 1, Holder("here", "node", "")))
+        troupe.roster.parked(Parked(replica_id, "one", 1, TensorHolder(replica_id, "node", ""), device=device))
+    troupe.roster.ready(ReplicaHello("here", "one", 1, TensorHolder("here", "node", "")))
     troupe.roster.want("two", 1, 0)
-    troupe.roster.parked(Parked("two", "two", 1, Holder("two", "node", ""), device="0"))
+    troupe.roster.parked(Parked("two", "two", 1, TensorHolder("two", "node", ""), device="0"))
     assert troupe.warmed() == ["here"]
 
     one.most_on = {"node/0": 0}
     assert one.misplaced() == ["here"]
     troupe.roster.want("one", 1, 1)
     assert troupe.warmed() == ["here", "there"]
-    troupe.roster.ready(Hello("there", "one", 1, Holder("there", "node", "")))
+    troupe.roster.ready(ReplicaHello("there", "one", 1, TensorHolder("there", "node", "")))
     troupe.roster.park("here")
-    troupe.roster.parked(Parked("here", "one", 1, Holder("here", "node", ""), device="0"))
+    troupe.roster.parked(Parked("here", "one", 1, TensorHolder("here", "node", ""), device="0"))
     assert troupe.warmed() == ["here", "there", "two"]
-    troupe.roster.ready(Hello("two", "two", 1, Holder("two", "node", "")))
+    troupe.roster.ready(ReplicaHello("two", "two", 1, TensorHolder("two", "node", "")))
     assert [(status.counts().warm, status.misplaced()) for status in (one, two)] == [(1, []), (1, [])]
     troupe.roster.want("one", 2, 0)
     assert troupe.warmed() == ["here", "there", "two"], "the device belongs to the other"

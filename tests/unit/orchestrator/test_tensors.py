@@ -7,30 +7,30 @@ import msgspec
 import numpy as np
 import pytest
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.arrays import Array, same_array
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import DType, TensorRef
-from dyorc.transport.body import Body
+from dyorc.transport.body import ArenaBody
 from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.messages import BatchRequest, encode
-from dyorc.transport.tiers import Holder
+from dyorc.transport.tiers import TensorHolder
 from tests.exchanges import ARENA_BYTES, NODE, TensorPath, exchange, tensor_path
 
 LIMIT = 64
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Exchange]:
+def own(tmp_path: Path) -> Iterator[TensorExchange]:
     """Makes the orchestrator's end of the path."""
     with exchange(str(tmp_path), OWN, inline_limit_bytes=LIMIT) as opened:
         yield opened
 
 
 @pytest.fixture
-def tensors(own: Exchange) -> Tensors:
+def tensors(own: TensorExchange) -> Tensors:
     """Makes references to tensors in its arena."""
     opened = Tensors(own)
     opened.open()
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Iterator[TensorPath]:
         yield opened
 
 
-def body_with(tensors: Tensors, array: Array, lead: int) -> tuple[Body, Array]:
+def body_with(tensors: Tensors, array: Array, lead: int) -> tuple[ArenaBody, Array]:
     """Makes a body of `lead` bytes and an array, with a view of the array in it."""
     body = tensors.body(lead + array.nbytes, lead)
     body.memory[lead:] = array.tobytes()
@@ -55,7 +55,7 @@ def body_with(tensors: Tensors, array: Array, lead: int) -> tuple[Body, Array]:
 
 
 @pytest.mark.parametrize("lead", [0, 1, 7, 63, 64, 65, 1000])
-def test_a_large_input_stays_where_the_body_was_received(own: Exchange, tensors: Tensors, lead: int) -> None:
+def test_a_large_input_stays_where_the_body_was_received(own: TensorExchange, tensors: Tensors, lead: int) -> None:
     sent = np.arange(100, dtype=np.float64)
     body, array = body_with(tensors, sent, lead)
     assert array.ctypes.data % 64 == 0
@@ -69,7 +69,7 @@ def test_a_large_input_stays_where_the_body_was_received(own: Exchange, tensors:
     assert own.arena.num_blocks == 0
 
 
-def test_an_input_that_is_not_aligned_or_not_together_is_copied(own: Exchange, tensors: Tensors) -> None:
+def test_an_input_that_is_not_aligned_or_not_together_is_copied(own: TensorExchange, tensors: Tensors) -> None:
     sent = np.arange(200, dtype=np.float64)
     for lead, step in ((4, 1), (0, 2)):
         body = tensors.body(lead + sent.nbytes, 0)
@@ -83,7 +83,7 @@ def test_an_input_that_is_not_aligned_or_not_together_is_copied(own: Exchange, t
     assert own.arena.num_blocks == 0
 
 
-def test_an_array_outside_of_the_body_is_copied(own: Exchange, tensors: Tensors) -> None:
+def test_an_array_outside_of_the_body_is_copied(own: TensorExchange, tensors: Tensors) -> None:
     body = tensors.body(100, 0)
     for array in (np.arange(200.0), np.frombuffer(own.arena.allocate(2000).memory, np.float64)):  # pyright: ignore
         (tensor,) = tensors.keep_all([array], body)
@@ -91,7 +91,7 @@ def test_an_array_outside_of_the_body_is_copied(own: Exchange, tensors: Tensors)
         assert same_array(tensors.read([tensor])[0], array)
 
 
-def test_small_inputs_travel_inline_and_outlive_the_body(own: Exchange, tensors: Tensors) -> None:
+def test_small_inputs_travel_inline_and_outlive_the_body(own: TensorExchange, tensors: Tensors) -> None:
     sent = np.arange(LIMIT // 8, dtype=np.int64)
     body, array = body_with(tensors, sent, 3)
     (tensor,) = tensors.keep_all([array], body)
@@ -102,7 +102,7 @@ def test_small_inputs_travel_inline_and_outlive_the_body(own: Exchange, tensors:
     assert own.arena.num_blocks == 0
 
 
-def test_texts_are_stored_or_travel_inline_by_their_length(own: Exchange, tensors: Tensors) -> None:
+def test_texts_are_stored_or_travel_inline_by_their_length(own: TensorExchange, tensors: Tensors) -> None:
     short, long = np.array([b"a", b""], object), np.array([b"b" * LIMIT, b"\xff\x00"], object)
     refs = tensors.keep_all([short, long])
     assert [bool(tensor.block) for tensor in refs] == [False, True]
@@ -110,7 +110,7 @@ def test_texts_are_stored_or_travel_inline_by_their_length(own: Exchange, tensor
         assert same_array(before, after)
 
 
-def test_a_body_may_be_empty(own: Exchange, tensors: Tensors) -> None:
+def test_a_body_may_be_empty(own: TensorExchange, tensors: Tensors) -> None:
     body = tensors.body(0, 0)
     assert body.offset_of(np.zeros(3)) is None
     tensors.drop(body)
@@ -132,7 +132,7 @@ def test_a_body_may_be_empty(own: Exchange, tensors: Tensors) -> None:
     ids=["no room", "too large", "no type", "no bytes"],
 )
 def test_a_request_whose_inputs_cannot_all_be_kept_keeps_none(
-    own: Exchange, tensors: Tensors, is_in_body: bool, bad: Array, error: type[Exception]
+    own: TensorExchange, tensors: Tensors, is_in_body: bool, bad: Array, error: type[Exception]
 ) -> None:
     block = own.arena.allocate(own.arena.max_block_bytes - ARENA_BYTES // 2)
     assert block is not None
@@ -144,7 +144,7 @@ def test_a_request_whose_inputs_cannot_all_be_kept_keeps_none(
     assert own.arena.num_blocks == 1
 
 
-def test_a_body_without_room_is_a_capacity_error(own: Exchange, tensors: Tensors) -> None:
+def test_a_body_without_room_is_a_capacity_error(own: TensorExchange, tensors: Tensors) -> None:
     block = own.arena.allocate(ARENA_BYTES // 2)
     assert block is not None
     with pytest.raises(CapacityError, match=f"no room now for the request's {ARENA_BYTES // 2} bytes"):
@@ -152,7 +152,7 @@ def test_a_body_without_room_is_a_capacity_error(own: Exchange, tensors: Tensors
     assert own.arena.num_blocks == 1
 
 
-def test_inputs_larger_than_the_arena_are_refused_for_good_with_both_sizes(own: Exchange, tensors: Tensors) -> None:
+def test_inputs_larger_than_the_arena_are_refused_for_good_with_both_sizes(own: TensorExchange, tensors: Tensors) -> None:
     limit = own.arena.max_block_bytes
     with pytest.raises(PayloadTooLargeError, match=f"take {ARENA_BYTES} bytes of shared memory, of which the server has {limit}"):
         tensors.body(ARENA_BYTES, 0)
@@ -173,7 +173,7 @@ def test_inputs_larger_than_the_arena_are_refused_for_good_with_both_sizes(own: 
     assert kept.block
 
 
-def test_only_its_own_blocks_are_freed(own: Exchange, tensors: Tensors) -> None:
+def test_only_its_own_blocks_are_freed(own: TensorExchange, tensors: Tensors) -> None:
     kept, other = tensors.keep(np.arange(100.0)), tensors.keep(np.arange(100.0))
     tensors.free([("a", other.block), (OWN, kept.block), ("b", 2)])
     assert own.arena.num_blocks == 1
@@ -193,7 +193,7 @@ def huge(holder: str, row: int, num_bytes: int = 8 * 2**20, block: int = 7) -> T
 
 
 def test_neighbours_become_one_piece_and_the_message_stays_small(tensors: Tensors) -> None:
-    tensors.join(Holder("a", NODE, "arena-a"))
+    tensors.join(TensorHolder("a", NODE, "arena-a"))
     headers, frames, holders = tensors.pack([(huge("a", row),) for row in range(32)])
     (column,) = headers
     assert isinstance(column, StoredColumn)
@@ -207,7 +207,7 @@ def test_neighbours_become_one_piece_and_the_message_stays_small(tensors: Tensor
 def test_the_message_of_a_batch_from_everywhere_stays_small(tensors: Tensors) -> None:
     """The worst case of 32 calls: no two neighbours, and each seen through a view."""
     for name in "abcd":
-        tensors.join(Holder(name, NODE, f"arena-{name}"))
+        tensors.join(TensorHolder(name, NODE, f"arena-{name}"))
     operands = [(huge("abcd"[row % 4], row).view((slice(None, None, 2),)),) for row in range(32)]
     headers, frames, holders = tensors.pack(operands)
     assert (len(headers[0].parts), frames, len(holders)) == (32, [], 4)  # pyright: ignore[reportAttributeAccessIssue]
@@ -227,7 +227,7 @@ def test_the_message_of_a_batch_from_everywhere_stays_small(tensors: Tensors) ->
 )
 def test_a_tensor_that_only_looks_like_a_neighbour_is_a_piece_of_its_own(tensors: Tensors, second: TensorRef) -> None:
     for name in "ab":
-        tensors.join(Holder(name, NODE, f"arena-{name}"))
+        tensors.join(TensorHolder(name, NODE, f"arena-{name}"))
     headers, _, _ = tensors.pack([(huge("a", 0),), (second,)])
     assert len(headers[0].parts) == 2  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -271,7 +271,7 @@ whole = StoredRows(0, 1, 4096, 8, (2,), 1, 2)
     ],
 )
 def test_inconsistent_claims_are_refused(tensors: Tensors, columns: tuple[StoredColumn, ...]) -> None:
-    tensors.join(Holder("a", NODE, "arena-a"))
+    tensors.join(TensorHolder("a", NODE, "arena-a"))
     with pytest.raises(TransportError):
         tensors.refs("a", columns, [])
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.errors import DefinitionError
-from dyorc.replica.executor import BatchError, BatchResult, Executor
+from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 
 NUM_FEATURES = 784
 torch.manual_seed(0)
@@ -41,7 +41,7 @@ def refusing(x: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch n"]:
     return x
 
 
-def run(executor: Executor, rows: Any) -> list[Any]:
+def run(executor: ProgramExecutor, rows: Any) -> list[Any]:
     result = executor.run([rows], ())
     assert isinstance(result, BatchResult), result
     return [row.copy() for row in result.outputs[0]]
@@ -49,7 +49,7 @@ def run(executor: Executor, rows: Any) -> list[Any]:
 
 @pytest.mark.parametrize("program", [by_torch, by_numpy])
 def test_no_bit_depends_on_the_others(program: Program) -> None:
-    executor = Executor.load(program)
+    executor = ProgramExecutor.load(program)
     executor.reuse_memory()
     alone = [run(executor, ROWS[at : at + 1])[0].tobytes() for at in range(len(ROWS))]
     for size in range(1, len(ROWS) + 1):
@@ -59,13 +59,13 @@ def test_no_bit_depends_on_the_others(program: Program) -> None:
 
 
 def test_results_that_lie_in_the_memory_of_inputs_stay() -> None:
-    executor = Executor.load(same)
+    executor = ProgramExecutor.load(same)
     executor.reuse_memory()
     np.testing.assert_array_equal(run(executor, [row[:9] for row in ROWS[:5]]), ROWS[:5, :9])
 
 
 def test_the_error_of_one_call_is_the_batch_s() -> None:
-    result = Executor.load(refusing).run([np.array([[-1.0], [1.0]], np.float32)], ())
+    result = ProgramExecutor.load(refusing).run([np.array([[-1.0], [1.0]], np.float32)], ())
     assert isinstance(result, BatchError)
     assert result.message == "it is positive"
 

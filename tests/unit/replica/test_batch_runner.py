@@ -14,7 +14,7 @@ from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.engine.request_trace import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
-from dyorc.replica.executor import Executor
+from dyorc.replica.executor import ProgramExecutor
 from dyorc.transport.codec import Frame
 from dyorc.transport.messages import BatchFailure, BatchReply, InputsLost, Message, decode
 from tests.exchanges import ARENA_BYTES, Call, TensorPath, over_the_wire, tensor_path
@@ -74,7 +74,7 @@ class Replica:
         self, path: TensorPath, program: Program, wait: Callable[[], None] = lambda: None, arena_wait_s: float = 60.0
     ) -> None:
         self.path = path
-        self.executor = Executor.load(program)
+        self.executor = ProgramExecutor.load(program)
         self.num_waits = 0
         self._wait = wait
         self._runner = BatchRunner(
@@ -265,7 +265,7 @@ def test_a_holder_that_is_gone_is_lost(path: TensorPath) -> None:
     request, frames = path.request(calls)
     path.producer.__exit__(None, None, None)
     sent: list[Message] = []
-    runner = BatchRunner("consumer", Executor.load(same), path.inbox, path.consumer.outbox, RoomWait(lambda: None, 0.0))
+    runner = BatchRunner("consumer", ProgramExecutor.load(same), path.inbox, path.consumer.outbox, RoomWait(lambda: None, 0.0))
     runner.answer(request, frames, lambda frames: sent.append(decode(frames[0])))
     check_lost(path, sent[0], calls)
 

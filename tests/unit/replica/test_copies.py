@@ -12,13 +12,13 @@ from jaxtyping import Float
 import dyorc
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.replica.executor import BatchResult, Executor
-from dyorc.transport.buffers import Buffers
+from dyorc.replica.executor import BatchResult, ProgramExecutor
+from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Rows, StoredColumn
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.routes import Routes
 from dyorc.transport.shared_memory import SharedMemoryTier
-from dyorc.transport.tiers import Span
+from dyorc.transport.tiers import ByteSpan
 from tests.exchanges import FAR, Call, CopyingTier, TensorPath, exchange, tensor_path
 
 SIZE = 2048
@@ -75,7 +75,7 @@ class Watched:
     """A program that notes what it gets: the array itself, and its values at that time."""
 
     def __init__(self, program: Program) -> None:
-        self.executor = Executor.load(program)
+        self.executor = ProgramExecutor.load(program)
         self.executor.reuse_memory()
         self.seen: list[Any] = []
         self.values: list[Array] = []
@@ -100,7 +100,7 @@ def mapped(path: TensorPath, calls: Sequence[Call], routes: Routes) -> Array:
     tensor = calls[0][0]
     tier = routes.viewer(path.producer.holder)
     assert tier is not None
-    span = Span(tensor.block, tensor.offset, len(calls) * tensor.num_bytes)
+    span = ByteSpan(tensor.block, tensor.offset, len(calls) * tensor.num_bytes)
     return np.frombuffer(tier.view(path.producer.holder, span, True), np.uint8)
 
 
@@ -173,7 +173,7 @@ def far_inbox(path: TensorPath, folder: Path) -> tuple[Inbox, CopyingTier]:
     """Opens a consumer on another node than the producer's."""
     tier = CopyingTier(str(folder))
     path.tensors.join(type(path.producer.holder)("producer", FAR, path.producer.arena.name))
-    return Inbox(Routes((SharedMemoryTier(path.consumer.holder.node, str(folder)),), (tier,)), Buffers().take), tier
+    return Inbox(Routes((SharedMemoryTier(path.consumer.holder.node, str(folder)),), (tier,)), BatchBuffers().take), tier
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
@@ -349,7 +349,7 @@ def test_rows_of_rank_0_are_arrays_wherever_they_come_from(path: TensorPath, rea
 
 def test_without_a_replica_every_batch_has_its_own_memory() -> None:
     """`dyorc.run` may be called on any number of threads, and by programs."""
-    executor = Executor.load(look)
+    executor = ProgramExecutor.load(look)
     results = [executor.run([list(numbers(2, first))], ()) for first in range(2)]
     for first, result in enumerate(results):
         assert isinstance(result, BatchResult)

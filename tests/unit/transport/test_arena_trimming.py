@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyorc.transport.arena import Arena, Block
+from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import PAGE_BYTES
-from dyorc.transport.arena_trimming import Trimming
+from dyorc.transport.arena_trimming import ArenaTrimmer
 from dyorc.transport.arena_usage import usage_of
 from dyorc.transport.arena_views import ArenaView
 from tests.deadlines import wait_until
@@ -30,7 +30,7 @@ def stored_bytes(arena: Arena) -> int:
     return os.stat(Path("/dev/shm") / arena.name).st_blocks * 512
 
 
-def filled(arena: Arena, num_bytes: int, value: int) -> Block:
+def filled(arena: Arena, num_bytes: int, value: int) -> ArenaBlock:
     block = arena.allocate(num_bytes)
     assert block is not None
     np.frombuffer(block.memory, np.uint8)[:] = value
@@ -38,7 +38,7 @@ def filled(arena: Arena, num_bytes: int, value: int) -> Block:
     return block
 
 
-def values_of(arena: Arena, block: Block) -> set[int]:
+def values_of(arena: Arena, block: ArenaBlock) -> set[int]:
     view = ArenaView("/dev/shm", arena.name)
     try:
         return set(np.unique(np.frombuffer(view.read_only(block.block_id, block.offset, block.num_bytes), np.uint8)).tolist())
@@ -103,7 +103,7 @@ def test_memory_needed_since_the_last_check_stays(arena: Arena) -> None:
 def test_memory_goes_back_by_itself(arena: Arena) -> None:
     kept = filled(arena, 2 * MIB, 1)
     arena.free(filled(arena, 40 * MIB, 2).block_id)
-    with Trimming(arena, 4 * MIB, every_s=0.001):
+    with ArenaTrimmer(arena, 4 * MIB, every_s=0.001):
         wait_until(lambda: arena.num_bytes_resident == 4 * MIB, "memory has been given back")
     assert values_of(arena, kept) == {1}
 

@@ -14,7 +14,7 @@ from dyorc.tensor import DType
 from dyorc.transport.codec import Column, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.exchanges import FAR, CopyingTier, TensorPath, tensor_path
 
 BATCH = np.arange(4000, dtype=np.float32).reshape(2, 2000)
@@ -102,13 +102,13 @@ def test_the_error_names_a_block_that_goes_while_it_is_read(path: TensorPath, st
 
 @pytest.mark.parametrize("arena", ["", "../etc/passwd", "dyorc-arena-0123456789abcdef", "x" * 300, "a\0b"])
 def test_a_file_that_is_not_an_arena_is_refused(path: TensorPath, stored: StoredRows, arena: str) -> None:
-    holder = Holder("stranger", path.producer.holder.node, arena)
+    holder = TensorHolder("stranger", path.producer.holder.node, arena)
     with pytest.raises(TransportError):
         path.inbox.read([StoredColumn(DType.FP32, (stored,))], [], [holder])
 
 
 def test_an_unreachable_holder_is_lost(path: TensorPath, stored: StoredRows) -> None:
-    holder = Holder("far", FAR, path.producer.arena.name)
+    holder = TensorHolder("far", FAR, path.producer.arena.name)
     with pytest.raises(InputsLostError, match="no tier leads to holder 'far'") as caught:
         path.inbox.read([StoredColumn(DType.FP32, (stored,))], [], [holder])
     assert caught.value.blocks == (("far", stored.block),)
@@ -126,17 +126,17 @@ def test_a_column_that_no_memory_can_hold_is_refused(path: TensorPath, stored: S
     for maker in makers:
         inbox = Inbox(path.consumer.routes(), maker)
         with pytest.raises(TransportError, match="no memory for a column"):
-            inbox.read([StoredColumn(DType.FP32, (huge,))], [], [Holder("far", FAR, path.producer.arena.name)])
+            inbox.read([StoredColumn(DType.FP32, (huge,))], [], [TensorHolder("far", FAR, path.producer.arena.name)])
 
 
 def test_tensors_fetched_ahead_are_neither_fetched_again_nor_written_to(
     path: TensorPath, stored: StoredRows, tmp_path: Path
 ) -> None:
     tier = CopyingTier(str(tmp_path))
-    kept = {Span(stored.block, stored.offset, BATCH.nbytes): memoryview(bytearray(BATCH.tobytes()))}
+    kept = {ByteSpan(stored.block, stored.offset, BATCH.nbytes): memoryview(bytearray(BATCH.tobytes()))}
     inbox = Inbox(Routes((), (tier,)), staged=lambda holder, span, fetch: kept.get(span))
     for _ in range(2):
-        (rows,) = inbox.read([StoredColumn(DType.FP32, (stored,))], [], [Holder("far", FAR, path.producer.arena.name)])
+        (rows,) = inbox.read([StoredColumn(DType.FP32, (stored,))], [], [TensorHolder("far", FAR, path.producer.arena.name)])
         assert isinstance(rows, np.ndarray)
         assert np.array_equal(rows, BATCH)
         assert not rows.flags.writeable
@@ -153,7 +153,7 @@ def test_it_counts_how_tensors_came(path: TensorPath, stored: StoredRows, tmp_pa
     tier = CopyingTier(str(tmp_path))
     inbox = Inbox(Routes((), (tier,)))
     for _ in range(2):
-        inbox.read([StoredColumn(DType.FP32, (stored,))], [], [Holder("far", FAR, path.producer.arena.name)])
+        inbox.read([StoredColumn(DType.FP32, (stored,))], [], [TensorHolder("far", FAR, path.producer.arena.name)])
     (move,) = inbox.moves.take()
     assert (move.tier, move.num_bytes) == (tier.name, 2 * BATCH.nbytes)
     assert move.took_s > 0

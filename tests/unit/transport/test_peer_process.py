@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyorc.transport.endings import PROCESS_ENDED, Ending, ending_of
+from dyorc.transport.endings import PROCESS_ENDED, PeerEnding, ending_of
 from dyorc.transport.peer_process import PeerProcess
 
 _CHILD = """
@@ -27,14 +27,14 @@ _TELLS_AFTERWARDS = tuple(map(int, platform.release().split(".")[:2])) >= (6, 15
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        ("os.kill(os.getpid(), 11)", Ending("its process was killed by signal 11, SIGSEGV", is_crash=True)),
-        ("os.abort()", Ending("its process was killed by signal 6, SIGABRT", is_crash=True)),
-        ("os.kill(os.getpid(), 9)", Ending("its process was killed by signal 9, SIGKILL")),
-        ("os._exit(3)", Ending("its process ended with exit code 3", is_crash=True)),
-        ("os._exit(0)", Ending("its process ended with exit code 0")),
+        ("os.kill(os.getpid(), 11)", PeerEnding("its process was killed by signal 11, SIGSEGV", is_crash=True)),
+        ("os.abort()", PeerEnding("its process was killed by signal 6, SIGABRT", is_crash=True)),
+        ("os.kill(os.getpid(), 9)", PeerEnding("its process was killed by signal 9, SIGKILL")),
+        ("os._exit(3)", PeerEnding("its process ended with exit code 3", is_crash=True)),
+        ("os._exit(0)", PeerEnding("its process ended with exit code 0")),
     ],
 )
-def test_how_it_ended_is_known_before_and_after_its_parent_has_asked(tmp_path: Path, end: str, expected: Ending) -> None:
+def test_how_it_ended_is_known_before_and_after_its_parent_has_asked(tmp_path: Path, end: str, expected: PeerEnding) -> None:
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -68,6 +68,6 @@ def _go_on(child: "subprocess.Popen[bytes]") -> None:
 
 
 def test_an_unknown_signal_is_named_by_its_number() -> None:
-    assert ending_of(signal.SIGRTMIN + 5) == Ending(
+    assert ending_of(signal.SIGRTMIN + 5) == PeerEnding(
         f"its process was killed by signal {signal.SIGRTMIN + 5}, unknown", is_crash=True
     )

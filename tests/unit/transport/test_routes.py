@@ -7,9 +7,9 @@ import pytest
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.transport import routes as routes_module
 from dyorc.transport.routes import PROBE_BYTES, Routes
-from dyorc.transport.tiers import Holder, Span
+from dyorc.transport.tiers import ByteSpan, TensorHolder
 
-FAR = Holder("far", "there", "arena", probe=Span(1, 4096, max(PROBE_BYTES)))
+FAR = TensorHolder("far", "there", "arena", probe=ByteSpan(1, 4096, max(PROBE_BYTES)))
 
 
 class Clock:
@@ -33,10 +33,10 @@ class FakeTier:
         self.is_closed = False
         self._clock, self._base_s, self._per_byte_s, self._nodes = clock, base_s, per_byte_s, nodes
 
-    def reaches(self, holder: Holder) -> bool:
+    def reaches(self, holder: TensorHolder) -> bool:
         return holder.node == self._nodes
 
-    def fetch(self, holder: Holder, spans: Sequence[Span], into: Sequence[memoryview]) -> None:
+    def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
         if self.is_broken:
             raise TransportError("cut")
         self.num_fetches += 1
@@ -49,13 +49,13 @@ class FakeTier:
     def close(self) -> None:
         self.is_closed = True
 
-    def view(self, holder: Holder, span: Span, is_writable: bool) -> memoryview:
+    def view(self, holder: TensorHolder, span: ByteSpan, is_writable: bool) -> memoryview:
         raise AssertionError
 
-    def is_intact(self, holder: Holder, block: int) -> bool:
+    def is_intact(self, holder: TensorHolder, block: int) -> bool:
         raise AssertionError
 
-    def restore(self, holder: Holder, span: Span) -> None:
+    def restore(self, holder: TensorHolder, span: ByteSpan) -> None:
         raise AssertionError
 
 
@@ -71,7 +71,7 @@ def test_the_first_viewer_that_reaches_is_taken(clock: Clock) -> None:
     one, two, three = (FakeTier(name, clock, nodes=node) for name, node in (("1", "here"), ("2", "there"), ("3", "there")))
     routes = Routes((one, two, three))
     assert routes.viewer(FAR) is two
-    assert routes.viewer(Holder("x", "elsewhere", "arena")) is None
+    assert routes.viewer(TensorHolder("x", "elsewhere", "arena")) is None
 
 
 def test_small_tensors_take_the_tier_with_cheap_starts_and_large_ones_that_with_cheap_bytes(clock: Clock) -> None:
@@ -105,7 +105,7 @@ def test_errors_name_a_holder_without_tier_or_probe(clock: Clock) -> None:
     with pytest.raises(TensorLostError, match="no tier leads to holder 'far' on node 'there'"):
         Routes(()).wire(FAR, 1)
     with pytest.raises(TransportError, match="'bare' names no block to measure with"):
-        Routes((), (FakeTier("1", clock), FakeTier("2", clock))).wire(Holder("bare", "there", "arena"), 1)
+        Routes((), (FakeTier("1", clock), FakeTier("2", clock))).wire(TensorHolder("bare", "there", "arena"), 1)
 
 
 def test_a_holder_that_is_forgotten_is_measured_again(clock: Clock) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.config import TransportConfig
 from dyorc.transport.arena_file import identity_of
-from dyorc.transport.exchange import Exchange
+from dyorc.transport.exchange import TensorExchange
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_arenas_are_read_where_they_lie(
             TransportConfig(arena_folder=str(folder), arena_bytes=2**20, inline_limit_bytes=0, share_by_folder=by_folder)
             for folder in (tmp_path / "memory", elsewhere)
         ]
-        maker = stack.enter_context(Exchange("maker", "a", configs[0]))
-        reader = stack.enter_context(Exchange("reader", "a" if is_same_node else "b", configs[1]))
+        maker = stack.enter_context(TensorExchange("maker", "a", configs[0]))
+        reader = stack.enter_context(TensorExchange("reader", "a" if is_same_node else "b", configs[1]))
         routes = reader.routes()
         stack.callback(routes.close)
         viewer = routes.viewer(maker.holder)

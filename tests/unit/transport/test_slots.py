@@ -7,16 +7,16 @@ import pytest
 
 from dyorc.errors import TensorLostError
 from dyorc.transport.arena import Arena
-from dyorc.transport.slots import HEADER_BYTES, ArenaWindow, Slot
+from dyorc.transport.slots import HEADER_BYTES, ArenaSlot, ArenaWindow
 
 _NUM_BYTES = HEADER_BYTES + 8
 
 
-def _both_ends(folder: str, arena: Arena) -> tuple[Slot, Slot]:
+def _both_ends(folder: str, arena: Arena) -> tuple[ArenaSlot, ArenaSlot]:
     """The writer's end and the reader's."""
     block = arena.allocate(_NUM_BYTES)
     assert block is not None
-    return ArenaWindow(folder, arena.name).slot(block.offset, _NUM_BYTES), Slot(block.memory, "the slot")
+    return ArenaWindow(folder, arena.name).slot(block.offset, _NUM_BYTES), ArenaSlot(block.memory, "the slot")
 
 
 def test_messages_arrive_whole_and_in_order_though_the_writer_never_asks(folder: str, arena: Arena) -> None:

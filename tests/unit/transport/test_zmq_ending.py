@@ -5,7 +5,7 @@ import threading
 import zmq
 from structlog.testing import capture_logs
 
-from dyorc.transport.zmq_ending import terminate
+from dyorc.transport.zmq_ending import terminate_context
 from tests.deadlines import wait_until
 
 
@@ -13,7 +13,7 @@ def test_a_context_whose_sockets_are_closed_is_ended() -> None:
     context = zmq.Context()
     context.socket(zmq.DEALER).close(0)
     with capture_logs() as logs:
-        terminate(context)
+        terminate_context(context)
     assert context.closed
     assert logs == []
 
@@ -31,7 +31,7 @@ def test_a_thread_that_waits_for_messages_is_woken_and_its_socket_closed() -> No
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    terminate(context)
+    terminate_context(context)
     waiting.join()
     assert context.closed
 
@@ -40,7 +40,7 @@ def test_a_connection_that_never_ends_does_not_hold_up_the_server() -> None:
     context = zmq.Context()
     open_socket = context.socket(zmq.DEALER)
     with capture_logs() as logs:
-        terminate(context, patience_s=0.05)
+        terminate_context(context, patience_s=0.05)
     assert logs == [{"event": "zmq_context_left_open", "log_level": "warning", "waited_s": 0.05}]
     open_socket.close(0)
     wait_until(lambda: context.closed, "it ends once it can")

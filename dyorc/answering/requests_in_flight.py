@@ -1,0 +1,80 @@
+"""Requests in flight: what a process keeps of each until its receiver has the answer. For the event loop's thread."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.part_stream import PartStream
+from dyorc.engine.request_trace import RequestTrace
+from dyorc.receiver import Receiver
+from dyorc.submission import Submission
+from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
+from dyorc.tensor import TensorRef
+
+
+class Recorded(msgspec.Struct, frozen=True, eq=False):
+    """A request in flight that is recorded.
+
+    Attributes:
+        story: What happens to it; the engine fills it.
+        recorder: Gets the record; None: only the story is of interest.
+    """
+
+    origin: Origin
+    story: RequestTrace
+    workflow: str
+    tenant: str
+    recorder: Recorder | None
+
+    @classmethod
+    def begin(cls, request_id: int, submission: Submission) -> Self | None:
+        """Begins to record a request that is submitted now; None if nothing is known of its origin."""
+        origin = submission.origin
+        if origin is None:
+            return None
+        story = origin.story = RequestTrace(request_id, time.monotonic_ns(), origin.span)
+        return cls(origin, story, submission.model.name, submission.terms.tenant, submission.recorder)
+
+    def end(self, error: Exception | None) -> None:
+        """Hands the record over, now that the receiver has the answer or this error."""
+        if self.recorder is None:
+            return
+        span = self.origin.span or self.origin.trace
+        record = RequestRecord(
+            number=self.story.number,
+            origin=self.origin,
+            workflow=self.workflow,
+            tenant=self.tenant,
+            started_ns=self.story.started_ns,
+            ended_ns=time.monotonic_ns(),
+            outcome=outcome_of(error),
+            error="" if error is None else str(error),
+            trace_id="" if span is None else span.trace_id,
+            story=self.story,
+        )
+        self.recorder.ended(record)
+
+
+@dataclass(slots=True, eq=False)
+class RequestInFlight:
+    """A request in flight.
+
+    Attributes:
+        recorded: What is written down about it, if anything is.
+        stream: Gets its parts, if it has any.
+        stored: Outputs that the receiver is taking, if their bytes are stored.
+        is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
+        is_taking: Whether the receiver is taking large outputs on a thread; until that ends, their memory must stay.
+    """
+
+    receiver: Receiver[Any]
+    identity: InputsIdentity
+    recorded: Recorded | None = None
+    stream: PartStream | None = None
+    stored: Sequence[TensorRef] = ()
+    is_untaken: bool = False
+    is_taking: bool = False

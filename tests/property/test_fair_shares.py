@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from dyorc.engine.model.context import QueueOrder, RequestContext
+from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from dyorc.engine.model.rounds import Round
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue

@@ -4,9 +4,9 @@ import asyncio
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
@@ -27,8 +27,7 @@ from dyorc.load_cli import load
 from dyorc.plan_cli import app as plan
 from dyorc.profile_cli import profile
 from dyorc.scale_cli import scale
-from dyorc.services.stop_signals import StopSignals
-from dyorc.services_cli import gateway, orchestrator
+from dyorc.services_cli import gateway, orchestrator, serve_until_stopped
 from dyorc.serving_options import (
     AllowClientShm,
     Config,
@@ -47,6 +46,9 @@ from dyorc.telemetry import logs
 from dyorc.top_cli import status, top
 from dyorc.trace_cli import trace
 from dyorc.version import version
+
+if TYPE_CHECKING:
+    from dyorc.services.running_server import RunningServer
 
 _app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
@@ -157,16 +159,16 @@ def serve(
         print_in_force(reading)
         return
     standard_streams.outlive_readers()
-    found = workflows_of(reading, _console)
+    workflows = workflows_of(reading, _console)
     if settings.cells.num_cells is None:
         logs.set_up(settings.telemetry.logs)
         if settings.in_process:
             heap.keep_freed()
-        uvloop.run(_serve(found, settings, settings.in_process))
+        uvloop.run(_serve(workflows, settings, settings.in_process))
     else:
         if not settings.in_process:
             raise ConfigurationError("--cells is for servers without Ray: add --in-process, or leave it out")
-        become_supervisor(found, settings, num_cells_of(str(settings.cells.num_cells)))
+        become_supervisor(workflows, settings, num_cells_of(str(settings.cells.num_cells)))
 
 
 @_app.command()
@@ -183,43 +185,14 @@ def dev(
 
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
-    console = Console(soft_wrap=True, file=sys.stdout)  # users' modules may put something else there
-    signals = StopSignals()
-    await signals.run(lambda has_started: _serve_until_told(targets, settings, in_process, console, signals, has_started))
-    console.print("Stopped.")
+    def enter(console: Console, hurry: asyncio.Event) -> "AbstractAsyncContextManager[RunningServer]":
+        from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
 
+        if not in_process:
+            console.print("Starting a local Ray ...")
+        return serve_embedded(targets, settings, without_ray=in_process, hurry=hurry)
 
-async def _serve_until_told(
-    targets: list[str],
-    settings: Settings,
-    in_process: bool,
-    console: Console,
-    signals: StopSignals,
-    has_started: Callable[[], None],
-) -> None:
-    from dyorc.embedded import serve_embedded  # here, because `dyorc --help` does not need it
-    from dyorc.progress import show_progress
-
-    started_s = time.monotonic()
-    if not in_process:
-        console.print("Starting a local Ray ...")
-    async with serve_embedded(targets, settings, without_ray=in_process, hurry=signals.hurry) as server:
-        has_started()
-        console.print(f"Listening on {server.url}", highlight=False)
-        if server.grpc_address:
-            console.print(f"gRPC on {server.grpc_address}", highlight=False)
-        stopping = asyncio.create_task(signals.stop.wait())
-        watching = asyncio.create_task(show_progress(console, server.status, server.wait_until_ready()))
-        await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            watching.result()
-            console.print(
-                f"Ready after {time.monotonic() - started_s:.1f} s. Models: {', '.join(sorted(server.catalog.models))}. "
-                "Ctrl-C stops."
-            )
-        watching.cancel()
-        await stopping
-        console.print("Stopping ...")
+    await serve_until_stopped(enter)
 
 
 @_app.command()
@@ -240,13 +213,13 @@ def run(
     from dyorc.local import run as run_local
 
     started_s = time.perf_counter()
-    found = load(target)
-    result = run_local(found, **read_inputs(inputs, found.signature))
-    is_streaming = isinstance(found, Workflow) and found.is_streaming
+    model = load(target)
+    result = run_local(model, **read_inputs(inputs, model.signature))
+    is_streaming = isinstance(model, Workflow) and model.is_streaming
     arrays: dict[str, Any] = {}
     for number, part in enumerate(result if is_streaming else [result]):
-        names = [f"{name}.{number}" if is_streaming else name for name in found.signature.outputs.names]
-        named = dict(zip(names, found.signature.outputs.flatten(part, target), strict=True))
+        names = [f"{name}.{number}" if is_streaming else name for name in model.signature.outputs.names]
+        named = dict(zip(names, model.signature.outputs.flatten(part, target), strict=True))
         arrays |= named
         if output is None:
             print_outputs(_console, named)

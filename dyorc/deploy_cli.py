@@ -26,7 +26,7 @@ def deploy(
     version: Annotated[str, typer.Option(help="Its name; by default the next whole number.")] = "",
     group: Annotated[
         str,
-        typer.Option(help="The group of orchestrators that is to have it, where there are several."),
+        typer.Option(help="The group of orchestrators that loads it, if there are several."),
     ] = "",
     share: Annotated[
         float, typer.Option(min=0, max=1, help="Part of the requests that name no version; with 1 it becomes the default.")
@@ -70,7 +70,7 @@ def undeploy(
     ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
-    """Takes a version of a workflow out of service. What was asked for before is answered."""
+    """Takes a version of a workflow out of service. Requests that have begun are still answered."""
     from dyorc.client import Client
 
     with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
@@ -78,7 +78,7 @@ def undeploy(
 
 
 def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
-    """Takes the last deploy or undeploy of a workflow back. Again, and the one before that is taken back."""
+    """Undoes the last deploy or undeploy of a workflow. Run it again to undo the one before."""
     from dyorc.client import Client
 
     with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
@@ -102,8 +102,8 @@ def _show_all(lines: dict[str, Any], as_json: bool) -> None:
     table = StackedTable("workflow", "version", "requests", "programs", "loaded from")
     for name, line in lines.items():
         shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
-        for version, one in line["versions"].items():
+        for version, details in line["versions"].items():
             part = f"{shares[version]:.0%}" if version in shares else "unloaded"
             is_default = " (default)" if version == line["default"] else ""
-            table.add_row(name, version + is_default, part, ", ".join(one["programs"].values()), one["target"])
+            table.add_row(name, version + is_default, part, ", ".join(details["programs"].values()), details["target"])
     _console.print(table)

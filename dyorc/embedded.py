@@ -12,10 +12,10 @@ from dyorc.config import Settings
 from dyorc.deploying.persistence import read_record, record_writer
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.deployments import deploying
 from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
+from dyorc.services.garbage_collector import settle_garbage_collector
 from dyorc.services.peer_context import PeerContext
 from dyorc.services.programs import deployed_beside, head_start, load_targets, run_programs
 from dyorc.services.request_pipeline import request_pipeline

@@ -41,27 +41,27 @@ async def show_progress(console: Console, status: StatusBoard, changes: AsyncIte
 
 
 def _print_changes(console: Console, status: StatusBoard, complaints: Mapping[str, str], shown: dict[str, str]) -> None:
-    for one in status.programs.values():
-        text = f"  {one.name}: {one.state.value} {_trouble_of(one, complaints)}".rstrip()
-        if shown.get(one.name) != text:
-            shown[one.name] = text
+    for program in status.programs.values():
+        text = f"  {program.name}: {program.state.value} {_trouble_of(program, complaints)}".rstrip()
+        if shown.get(program.name) != text:
+            shown[program.name] = text
             console.print(text, highlight=False, markup=False)
 
 
 def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:
     table = Table("program", "state", "replicas", "for", "", box=None, padding=(0, 2))
-    for one in status.programs.values():
+    for program in status.programs.values():
         table.add_row(
-            one.name,
-            f"[{_COLOURS[one.state]}]{one.state.value}[/]",
-            f"{len(one.replica_pids)}/{one.num_wanted}",
-            f"{time.monotonic() - one.since_s:.0f} s",
-            escape(_trouble_of(one, complaints)),
+            program.name,
+            f"[{_COLOURS[program.state]}]{program.state.value}[/]",
+            f"{len(program.replica_pids)}/{program.num_wanted}",
+            f"{time.monotonic() - program.since_s:.0f} s",
+            escape(_trouble_of(program, complaints)),
         )
     return table
 
 
-def _trouble_of(one: ProgramStatus, complaints: Mapping[str, str]) -> str:
+def _trouble_of(program: ProgramStatus, complaints: Mapping[str, str]) -> str:
     """Returns what keeps a program from being ready. Serve is asked only every few seconds, so a complaint may be outdated."""
-    complaint = "" if one.is_as_wanted else complaints.get(one.name, "")
-    return one.error or complaint
+    complaint = "" if program.is_as_wanted else complaints.get(program.name, "")
+    return program.error or complaint

@@ -34,7 +34,7 @@ def scale(
         raise ConfigurationError(f"{number} and --warm {warm} are two numbers of replicas; give one")
     warm = number if warm is None else warm
     if program is not None and not auto and warm is None and parked is None:
-        raise ConfigurationError(f"what should program {program!r} have? Give --warm N, --parked N, or --auto")
+        raise ConfigurationError(f"nothing to change for program {program!r}; pass --warm N, --parked N or --auto")
     if auto and (warm is not None or parked is not None):
         raise ConfigurationError("--auto leaves the numbers to the forecast; leave --warm and --parked out")
     if program is None and (auto or warm is not None or parked is not None):

@@ -1,10 +1,11 @@
-"""``dyorc orchestrator`` and ``dyorc gateway``: the processes of a server that is more than one."""
+"""``dyorc orchestrator`` and ``dyorc gateway``: the processes of a server that is split into several."""
 
 import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 import uvloop
@@ -28,6 +29,9 @@ from dyorc.serving_options import (
 from dyorc.supervision.starting import become_supervisor, num_cells_of
 from dyorc.telemetry import logs
 
+if TYPE_CHECKING:
+    from dyorc.services.running_server import RunningServer
+
 _console = Console(soft_wrap=True, highlight=False)
 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also log what is not a problem.")]
@@ -43,9 +47,9 @@ def orchestrator(
     """Runs workflows for gateways; one orchestrator of a group leads, the others stand by. Ctrl-C stops."""
     reading = read_flags(config, {"workflows": targets or None, "cluster.group": group, "in_process": in_process}, verbose)
     standard_streams.outlive_readers()
-    found, settings = workflows_of(reading, _console), reading.settings
+    workflows, settings = workflows_of(reading, _console), reading.settings
     logs.set_up(settings.telemetry.logs, group=settings.cluster.group)
-    uvloop.run(_orchestrate(found, settings))
+    uvloop.run(_orchestrate(workflows, settings))
 
 
 async def _orchestrate(targets: list[str], settings: Settings) -> None:
@@ -87,28 +91,46 @@ def gateway(
 
 
 async def _serve(settings: Settings) -> None:
-    signals = StopSignals()
-    await signals.run(lambda has_started: _serve_until_told(settings, signals, has_started))
-    _console.print("Stopped.")
+    def enter(_: Console, hurry: asyncio.Event) -> "AbstractAsyncContextManager[RunningServer]":
+        from dyorc.services.gateway.main import serve_gateway
+
+        return serve_gateway(settings, hurry=hurry)
+
+    await serve_until_stopped(enter)
 
 
-async def _serve_until_told(settings: Settings, signals: StopSignals, has_started: Callable[[], None]) -> None:
+EnterServer: TypeAlias = Callable[[Console, asyncio.Event], "AbstractAsyncContextManager[RunningServer]"]
+"""Makes a server, which runs while entered. Gets the console, and the event that ends waiting for requests in flight."""
+
+
+async def serve_until_stopped(enter: EnterServer) -> None:
+    """Runs a server until a signal stops it; shows on the console where it listens and when it is ready.
+
+    Args:
+        enter: Called once signals are handled; may import what a mere ``dyorc --help`` should not.
+    """
     from dyorc.progress import show_progress
-    from dyorc.services.gateway.main import serve_gateway
 
-    started_s = time.monotonic()
-    async with serve_gateway(settings, hurry=signals.hurry) as server:
-        has_started()
-        _console.print(f"Listening on {server.url}")
-        if server.grpc_address:
-            _console.print(f"gRPC on {server.grpc_address}")
-        watching = asyncio.create_task(show_progress(_console, server.status, server.wait_until_ready()))
-        stopping = asyncio.create_task(signals.stop.wait())
-        await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            watching.result()
-            models = ", ".join(sorted(server.catalog.models))
-            _console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {models}. Ctrl-C stops.")
-        watching.cancel()
-        await stopping
-        _console.print("Stopping ...")
+    console = Console(soft_wrap=True, highlight=False, file=sys.stdout)  # users' modules may put something else there
+    signals = StopSignals()
+
+    async def serve(has_started: Callable[[], None]) -> None:
+        started_s = time.monotonic()
+        async with enter(console, signals.hurry) as server:
+            has_started()
+            console.print(f"Listening on {server.url}")
+            if server.grpc_address:
+                console.print(f"gRPC on {server.grpc_address}")
+            stopping = asyncio.create_task(signals.stop.wait())
+            watching = asyncio.create_task(show_progress(console, server.status, server.wait_until_ready()))
+            await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+                models = ", ".join(sorted(server.catalog.models))
+                console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {models}. Ctrl-C stops.")
+            watching.cancel()
+            await stopping
+            console.print("Stopping ...")
+
+    await signals.run(serve)
+    console.print("Stopped.")

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import TransportConfig
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import TensorRef, blocks_of
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.codec import Frame, Rows

@@ -4,11 +4,11 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cells.notes import CrashNotes
 from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportConfig
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.telemetry.tracing.programs import ProgramSpans

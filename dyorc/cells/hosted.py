@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 import structlog
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import BatchOutcome, LocalBatch, keep_when_room, run_batch
@@ -19,7 +20,6 @@ from dyorc.cells.notes import CrashNotes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import ProgramResults
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.status import StatusBoard
 from dyorc.tensor import blocks_of

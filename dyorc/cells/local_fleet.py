@@ -10,6 +10,8 @@ from functools import partial
 
 import structlog
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import LocalBatch
 from dyorc.cells.hosted import FleetContext, HostedProgram
@@ -21,8 +23,6 @@ from dyorc.config import CellsConfig, LogsConfig
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
-from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.warmup import load_and_warm_up

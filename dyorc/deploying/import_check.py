@@ -1,4 +1,4 @@
-"""Has a target loaded in a process of its own, before the server does."""
+"""Imports a target in a separate process before the server imports it."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What is deployed outlives the server, as a note in its store."""
+"""Persists the deployment state in the store."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,11 +1,39 @@
-"""Requests of other processes: who asked for each, and where its inputs lie. For the event loop's thread."""
+"""Where the results of requests go: receivers in this process (`LocalAnswers`), or gateways in others."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
+from dyorc.answering.tensor_exchange import Tensors
+from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, HolderJoined, PartTaken, ReplicaLeft, RequestArrived, RequestCancelled
-from dyorc.orchestrator.asker import Asker
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.transport.tiers import TensorHolder
+
+
+class Asker(Protocol):
+    """Gets what becomes of its requests. On the event loop; must not wait.
+
+    Tensors that are stored are kept until the engine is told that their bytes were read (`AnswerTaken`, `PartTaken`).
+    """
+
+    def answer(self, action: AnswerRequest) -> None:
+        """Takes the answer of a request. It comes again if the engine is told that it was lost."""
+        ...
+
+    def part(self, action: AnswerPart) -> None:
+        """Takes a part of the answer of a request that streams."""
+        ...
+
+    def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
+        """Learns that these requests, some of which are its own, are about to have an effect that must not be had twice.
+
+        Args:
+            go: Called with True once it has taken that in, perhaps before this returns; with False if it never will.
+        """
+        ...
+
+    def failed(self, request_id: int, error: Exception) -> None:
+        """Takes the error of a request. Nothing follows it."""
+        ...
 
 
 class Askers:

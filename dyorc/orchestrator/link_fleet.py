@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.engine.actions import DispatchBatch
@@ -24,7 +25,6 @@ from dyorc.engine.events import (
 from dyorc.errors import TransportError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.status import StatusBoard
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.arena_file import sweep

@@ -4,12 +4,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeAlias
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import OrchestratorConfig
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from dyorc.transport.exchange import TensorExchange

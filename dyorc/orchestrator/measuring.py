@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.engine.engine import Engine
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue

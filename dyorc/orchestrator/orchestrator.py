@@ -15,6 +15,12 @@ from typing import Any, Self, TypeVar, assert_never, cast
 
 import structlog
 
+from dyorc.answering.input_identity import InputsIdentity, read_warning
+from dyorc.answering.local_answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
+from dyorc.answering.part_stream import PartStream
+from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.tensor_exchange import Tensors
+from dyorc.answering.waiting import Started, answer_of, parts_of
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
@@ -47,24 +53,16 @@ from dyorc.engine.shared import Host
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
 from dyorc.offers import ModelKey, Offers
-from dyorc.orchestrator.answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
 from dyorc.orchestrator.askers import Askers
 from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.orchestrator.levels import levels_of
 from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
-from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import RequestInFlight
 from dyorc.orchestrator.programs import ServedPrograms
-from dyorc.orchestrator.recorded import Recorded
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.scaling_target import ScalingTarget
 from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
-from dyorc.orchestrator.tensors import Tensors
-from dyorc.orchestrator.waiting import Started, answer_of, parts_of
-from dyorc.orchestrator.warnings import read_warning
 from dyorc.receiver import Receiver
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchUnsent, Event, ReplicaLeft
-from dyorc.orchestrator.asker import Asker
+from dyorc.orchestrator.askers import Asker
 from dyorc.orchestrator.fleet import Fleet
 
 

@@ -1,1 +1,1 @@
-"""Gateway and orchestrator in processes of their own: the desk is the orchestrator's end, the remote backend the gateway's."""
+"""The protocol between gateways and orchestrators: `GatewayServer` is the orchestrator's end, `RemoteBackend` the gateway's."""

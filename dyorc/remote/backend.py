@@ -16,6 +16,12 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 import structlog
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.local_answers import LocalAnswers
+from dyorc.answering.part_stream import PartStream
+from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.tensor_exchange import Tensors, has_stored
+from dyorc.answering.waiting import Started, answer_of, parts_of
 from dyorc.arrays import Array
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
@@ -24,15 +30,8 @@ from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import DeadlineError, EffectLostError, InternalError, RequestCancelledError, TransportError
 from dyorc.leadership.leader import Leader
 from dyorc.offers import Offers
-from dyorc.orchestrator.answers import LocalAnswers
-from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.part_stream import PartStream
-from dyorc.orchestrator.pending import RequestInFlight
-from dyorc.orchestrator.recorded import Recorded
-from dyorc.orchestrator.tensors import Tensors, has_stored
-from dyorc.orchestrator.waiting import Started, answer_of, parts_of
 from dyorc.receiver import Receiver
-from dyorc.remote import errors, packing
+from dyorc.remote import packing
 from dyorc.remote.control_client import GroupControl
 from dyorc.remote.input_retention import InputRetention
 from dyorc.remote.messages import (
@@ -274,7 +273,7 @@ class RemoteBackend:
                 self._part_came(request_id, message, frames)
             case RequestFailed(request_id=request_id):
                 self._tell_story(request_id, message.story)
-                self._fail(request_id, errors.unpack_error(message.code, message.text, message.facts))
+                self._fail(request_id, packing.unpack_error(message.code, message.text, message.facts))
             case ReleaseBlocks(blocks=blocks):
                 self._keeping.released(blocks)
             case EffectAhead(number=number, requests=requests):

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
-from dyorc.remote import errors
+from dyorc.remote import packing
 from dyorc.remote.messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
 
 _POLL_S = 0.05
@@ -67,7 +67,7 @@ class GroupControl:
                     waiting.set_result(line)
             case ChangeRefused(number=number):
                 if (waiting := self._waiting.get(number)) is not None and not waiting.done():
-                    waiting.set_exception(errors.unpack_error(message.code, message.text, message.facts))
+                    waiting.set_exception(packing.unpack_error(message.code, message.text, message.facts))
             case DrainQuery(number=number, with_requests=False):
                 self._send(DrainReply(number))
             case DrainQuery(number=number):

@@ -10,7 +10,7 @@ import structlog
 
 from dyorc.errors import DyOrcError, UnsupportedError
 from dyorc.protocol.deployment_changes import DeploymentChange
-from dyorc.remote import errors
+from dyorc.remote import packing
 from dyorc.remote.gateway_sessions import GatewaySession
 from dyorc.remote.messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
 
@@ -86,7 +86,7 @@ class ControlServer:
         except Exception as error:
             if not isinstance(error, DyOrcError):
                 _log.exception("change_failed")
-            answer = ChangeRefused(change.number, *errors.pack_error(error))
+            answer = ChangeRefused(change.number, *packing.pack_error(error))
         self._send(session, answer)
 
     async def _carry_out(self, change: Change | Scale) -> dict[str, Any]:

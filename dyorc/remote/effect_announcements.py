@@ -1,4 +1,8 @@
-"""Effects that have been announced to gateways, until these say that they know. For the event loop's thread."""
+"""Announces side effects to gateways before they happen, and waits for their acknowledgements. For the event loop's thread.
+
+If a gateway does not answer, its requests are suspended until it does, so that they do not delay the requests of others. The
+orchestrator forgets a suspended request and submits it again later; its gateway does not notice.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +11,57 @@ from itertools import count
 
 from dyorc.remote.gateway_sessions import GatewaySession, RemoteRequest
 from dyorc.remote.messages import EffectAhead
-from dyorc.remote.suspended_requests import SuspendedRequests
+from dyorc.tensor import blocks_of
+
+
+class SuspendedRequests:
+    """Those that were put aside.
+
+    Args:
+        free: Tells a gateway that nobody reads a block of its any more.
+    """
+
+    def __init__(self, free: Callable[[GatewaySession, int], None]) -> None:
+        self._free = free
+        self._requests: dict[tuple[GatewaySession, int], list[RemoteRequest]] = {}
+        self._withheld: dict[RemoteRequest, set[int]] = {}
+
+    def put(self, session: GatewaySession, number: int, requests: Sequence[RemoteRequest]) -> None:
+        """Puts requests aside until their gateway answers the announcement of this number."""
+        self._requests[session, number] = list(requests)
+        self._withheld |= {wanted: set[int]() for wanted in requests}
+
+    def is_silent(self, session: GatewaySession) -> bool:
+        """Returns whether requests of a gateway are put aside."""
+        return any(silent is session for silent, _ in self._requests)
+
+    def take(self, session: GatewaySession, number: int) -> list[RemoteRequest]:
+        """Returns the requests that were put aside for an announcement which is answered now."""
+        found = self._requests.pop((session, number), [])
+        return [wanted for wanted in found if self._withheld.pop(wanted, None) is not None]
+
+    def withholds(self, session: GatewaySession, block: int) -> bool:
+        """Returns whether a request that is put aside needs a block, which nobody else reads any more."""
+        needing = [one for one in self._withheld if one.session is session and _needs(one, block)]
+        for wanted in needing:
+            self._withheld[wanted].add(block)
+        return bool(needing)
+
+    def drop(self, wanted: RemoteRequest) -> None:
+        """Forgets a request that nobody wants any more."""
+        for block in self._withheld.pop(wanted, ()):
+            self._free(wanted.session, block)
+
+    def gone(self, session: GatewaySession) -> None:
+        """Forgets a gateway."""
+        for key in [key for key in self._requests if key[0] is session]:
+            for wanted in self._requests.pop(key):
+                self._withheld.pop(wanted, None)
+
+
+def _needs(wanted: RemoteRequest, block: int) -> bool:
+    return (wanted.session.gateway_id, block) in blocks_of(wanted.arrived.inputs)
+
 
 PATIENCE_S = 0.5
 """For so long, one gateway that does not answer holds up a batch with requests of others."""

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
@@ -25,12 +26,10 @@ from dyorc.errors import TransportError, UnknownModelError
 from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, has_stored
-from dyorc.remote import errors, packing
+from dyorc.remote import packing
 from dyorc.remote.control_server import ControlServer
-from dyorc.remote.effect_announcements import EffectAnnouncements
-from dyorc.remote.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest
-from dyorc.remote.identities import identity_of
+from dyorc.remote.effect_announcements import EffectAnnouncements, SuspendedRequests
+from dyorc.remote.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.remote.messages import (
     AnswerMessage,
     AnswerRead,
@@ -58,7 +57,6 @@ from dyorc.remote.messages import (
     decode_from_gateway,
     encode,
 )
-from dyorc.remote.suspended_requests import SuspendedRequests
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.terms import Terms
 from dyorc.transport.callbacks import LinkCallbacks
@@ -428,7 +426,7 @@ class GatewayServer:
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:
-    return RequestFailed(request_id, *errors.pack_error(error), story)
+    return RequestFailed(request_id, *packing.pack_error(error), story)
 
 
 def _replicas_of(shown: dict[str, Any]) -> set[str]:

@@ -1,12 +1,17 @@
-"""The gateways at an orchestrator's gateway_server, and what each of them wants. For the event loop's thread."""
+"""The gateways that are connected to an orchestrator, and their requests. For the event loop's thread."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, overload
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.tensor_exchange import Tensors
+from dyorc.arrays import Array
+from dyorc.authoring.signature import StaticValue
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.story import RequestTrace
-from dyorc.orchestrator.identity import InputsIdentity
 from dyorc.remote.messages import GatewayHello
+from dyorc.tensor import TensorRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,3 +108,33 @@ class GatewaySessions:
             wanted.identity.close()
             wanted.is_running = False
         return wanted
+
+
+class _Stored(Sequence[Array]):
+    """Inputs that are read, where they lie, each time somebody looks."""
+
+    def __init__(self, refs: Sequence[TensorRef], tensors: Tensors) -> None:
+        self._refs = refs
+        self._tensors = tensors
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self._tensors.read(self._refs))
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    @overload
+    def __getitem__(self, at: int) -> Array: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Array]: ...
+    def __getitem__(self, at: Any) -> Any:
+        return self._tensors.read(self._refs)[at]
+
+
+def identity_of(workflow: str, inputs: Sequence[TensorRef], statics: tuple[StaticValue, ...], tensors: Tensors) -> InputsIdentity:
+    """Returns the identity of a request. With inputs on another machine, which would have to be read, it equals only itself."""
+    if tensors.is_near(inputs):
+        return InputsIdentity(workflow, _Stored(inputs, tensors), statics)
+    identity = InputsIdentity(workflow, (), statics)
+    identity.close()
+    return identity

@@ -8,12 +8,12 @@ from functools import reduce
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.config import LogsConfig
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.offers import ModelKey, Offers
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.receiver import Receiver
 from dyorc.remote.backend import RemoteBackend
 from dyorc.status import StatusBoard

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dyorc.orchestrator.pending import RequestInFlight
+from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.remote.messages import SubmitRequest
 from dyorc.submission import Submission
 from dyorc.tensor import TensorRef

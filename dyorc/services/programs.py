@@ -16,7 +16,7 @@ from dyorc.leadership.leader import LeaderTerm
 from dyorc.offers import ModelKey
 from dyorc.repertoire import ModelRegistry
 from dyorc.running import Places, ServerRuntime, for_gateways, in_process, on_ray
-from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.garbage_collector import pause_garbage_collector
 from dyorc.services.peer_context import PeerContext
 from dyorc.telemetry.tracing.starting import Traces
 from dyorc.transport.network import NodeNetwork

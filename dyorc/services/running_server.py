@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from dyorc.gateway.catalog import Catalog
-from dyorc.services.collector import settle_garbage_collector
+from dyorc.services.garbage_collector import settle_garbage_collector
 from dyorc.status import StatusBoard
 
 

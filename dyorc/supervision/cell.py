@@ -17,7 +17,7 @@ from dyorc import heap, standard_streams
 from dyorc.authoring.user_files import folders_of, is_below
 from dyorc.config import Settings
 from dyorc.errors import DyOrcError, ModuleImportError
-from dyorc.services.collector import pause_garbage_collector
+from dyorc.services.garbage_collector import pause_garbage_collector
 from dyorc.services.peer_context import PeerContext
 from dyorc.services.running_server import RunningServer
 from dyorc.services.stop_signals import StopSignals

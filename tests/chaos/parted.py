@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dyorc.answering.local_answers import own_arrays
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LinkConfig
 from dyorc.leadership.leader_discovery import LeaderDiscovery
-from dyorc.orchestrator.answers import own_arrays
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.store.opening import leases_of
 from dyorc.transport.exchange import TensorExchange

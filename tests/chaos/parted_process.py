@@ -9,11 +9,11 @@ import asyncio
 import sys
 from dataclasses import replace
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.leadership.leadership import Leadership
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.remote.gateway_server import GatewayServer
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard

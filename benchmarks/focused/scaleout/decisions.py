@@ -18,12 +18,12 @@ from jaxtyping import Float
 
 import dyorc
 from benchmarks.focused.scaleout.instant_fleet import InstantFleet
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import EngineConfig, OrchestratorConfig, TransportConfig
 from dyorc.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
-from dyorc.services.collector import settle_garbage_collector
+from dyorc.services.garbage_collector import settle_garbage_collector
 from dyorc.status import StatusBoard
 from dyorc.submission import Submission
 from dyorc.transport.exchange import TensorExchange

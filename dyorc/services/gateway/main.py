@@ -9,9 +9,9 @@ from dyorc.config import Settings
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.services.cluster_setup import network_of, shared_store
-from dyorc.services.collector import settle_garbage_collector
 from dyorc.services.drain import Drain
 from dyorc.services.endpoints import endpoints
+from dyorc.services.garbage_collector import settle_garbage_collector
 from dyorc.services.gateway.orchestrators import orchestrators
 from dyorc.services.peer_context import PeerContext
 from dyorc.services.request_pipeline import request_pipeline

@@ -6,10 +6,10 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
 from dyorc.leadership.leader_discovery import LeaderDiscovery
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.control_client import ControlClient
 from dyorc.remote.groups_backend import GroupsBackend

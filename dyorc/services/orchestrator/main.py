@@ -14,8 +14,7 @@ from dyorc.services.cluster_setup import network_of, shared_store, steady_leader
 from dyorc.services.drain import Drain
 from dyorc.services.orchestrator.deployments import load_inherited, read_deployed, serve_deployments, wait_for_deployed
 from dyorc.services.orchestrator.gateway_listener import gateway_listener
-from dyorc.services.orchestrator.leader_role import LeaderRole
-from dyorc.services.orchestrator.operations import operations
+from dyorc.services.orchestrator.operations import LeaderRole, operations
 from dyorc.services.programs import connect_ahead, deployed_beside, head_start, load_targets, run_programs
 from dyorc.services.running_server import until_ready
 from dyorc.services.stop_signals import StopSignals, before

@@ -1,7 +1,7 @@
-"""The operations port of a process without clients: does it live, is it ready, and its metrics. Nobody needs a key."""
+"""The operations port of a process without clients: liveness, readiness and metrics, without keys."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 
 import msgspec
 import structlog
@@ -14,15 +14,66 @@ from dyorc.config import Settings
 from dyorc.errors import NotReadyError
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.metrics import read_start
+from dyorc.gateway.readiness import require_ready
+from dyorc.leadership.leadership import Leadership
+from dyorc.leadership.leadership_thread import LeadershipThread
 from dyorc.off_loop import ThreadOffload
 from dyorc.ports import bind
 from dyorc.protocol import media_types
 from dyorc.protocol.routes import LIVE, METRICS, READY
-from dyorc.services.orchestrator.leader_role import LeaderRole
+from dyorc.status import StatusBoard
+from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.exposition import exposition
 from dyorc.telemetry.metrics.loop_watch import LoopWatch
 from dyorc.telemetry.metrics.process_source import read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
+
+
+class LeaderRole:
+    """Changes twice: from standing by to serving, and back before the process ends.
+
+    Args:
+        leadership: The process's lead of its group, won or not.
+    """
+
+    def __init__(self, leadership: Leadership | LeadershipThread) -> None:
+        self._leadership = leadership
+        self._status: StatusBoard | None = None
+        self._sources: tuple[Source, ...] = ()
+
+    @contextlib.contextmanager
+    def serving(self, status: StatusBoard, *sources: Source) -> Generator[None]:
+        """It serves while this is entered.
+
+        Args:
+            status: What each program is doing.
+            sources: What counts something meanwhile.
+        """
+        self._status, self._sources = status, sources
+        try:
+            yield
+        finally:
+            self._status = None
+
+    def require_ready(self) -> None:
+        """Checks that it leads, and that its programs are as wanted.
+
+        Raises:
+            NotReadyError: If not; says why.
+        """
+        if self._status is None:
+            raise NotReadyError(f"this orchestrator does not lead group {self._leadership.group!r}; it stands by")
+        require_ready(self._status)
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show."""
+        group = self._leadership.group
+        readings.add(catalogue.LEADS, self._status is not None, group)
+        readings.add(catalogue.FENCE, self._leadership.fence, group)
+        readings.add(catalogue.LEASE_STORE_DOWN, self._leadership.is_store_away, group)
+        for source in self._sources:
+            source(readings)
+
 
 _log = structlog.get_logger("dyorc.orchestrator")
 

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator
 
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.config import TransportConfig
 from dyorc.leadership.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import Tensors
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.gateway_server import GatewayServer
 from dyorc.transport.exchange import TensorExchange

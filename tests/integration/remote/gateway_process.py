@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 
+from dyorc.answering.local_answers import own_arrays
 from dyorc.leadership.leader import Leader
-from dyorc.orchestrator.answers import own_arrays
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.remote.ends import Told, gateway

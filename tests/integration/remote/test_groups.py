@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import structlog
 
+from dyorc.answering.local_answers import own_arrays
 from dyorc.authoring.workflow import Workflow
 from dyorc.cells.cell import shared_cell
 from dyorc.config import Settings
@@ -15,7 +16,6 @@ from dyorc.errors import DeadlineError, NotReadyError, UnknownModelError
 from dyorc.gateway.catalog import Catalog
 from dyorc.gateway.readiness import is_ready, require_ready
 from dyorc.leadership.leader import Leader
-from dyorc.orchestrator.answers import own_arrays
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.groups_backend import GroupsBackend
 from dyorc.remote.messages import OffersUpdate, StatusUpdate

@@ -9,9 +9,9 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
+from dyorc.answering.local_answers import own_arrays
 from dyorc.cells.cell import shared_cell
 from dyorc.config import Settings
-from dyorc.orchestrator.answers import own_arrays
 from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async

@@ -11,10 +11,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dyorc.answering.local_answers import own_arrays
+from dyorc.answering.tensor_exchange import Tensors
 from dyorc.leadership.leader import Leader
-from dyorc.orchestrator.answers import own_arrays
-from dyorc.orchestrator.tensors import Tensors
-from dyorc.remote import effect_announcements as announcements  # ALIAS
+from dyorc.remote import effect_announcements
 from dyorc.remote.backend import RemoteBackend
 from dyorc.remote.gateway_server import GatewayServer
 from dyorc.remote.messages import AnswerMessage, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
@@ -143,7 +143,7 @@ async def note(scene: Scene, number: int, folder: Path) -> float:
 
 
 async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(scene: Scene, tmp_path: Path) -> None:
-    with mock.patch.object(announcements, "PATIENCE_S", 600.0), arena_of("gateway-that-is-silent") as tensors:
+    with mock.patch.object(effect_announcements, "PATIENCE_S", 600.0), arena_of("gateway-that-is-silent") as tensors:
         silent = SilentGateway(scene, tensors, tmp_path)
         await silent.ask(1)
         own = asyncio.create_task(note(scene, 2, tmp_path))

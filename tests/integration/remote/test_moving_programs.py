@@ -8,10 +8,10 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
+from dyorc.answering.local_answers import own_arrays
 from dyorc.cells.cell import shared_cell
 from dyorc.cells.hosted import HostedProgram
 from dyorc.config import Settings
-from dyorc.orchestrator.answers import own_arrays
 from dyorc.repertoire import ModelRegistry
 from tests.asking import submission
 from tests.deadlines import wait_until_async

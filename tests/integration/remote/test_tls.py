@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyorc.answering.local_answers import own_arrays
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError
-from dyorc.orchestrator.answers import own_arrays
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from dyorc.transport.routes import Routes

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dyorc.orchestrator.answers import own_arrays
+from dyorc.answering.local_answers import own_arrays
 from dyorc.remote.backend import RemoteBackend
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from tests.asking import submission

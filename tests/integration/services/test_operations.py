@@ -8,8 +8,7 @@ import httpx
 
 from dyorc.config import ClusterConfig, Settings
 from dyorc.leadership.leadership import Leadership
-from dyorc.services.orchestrator.leader_role import LeaderRole
-from dyorc.services.orchestrator.operations import operations
+from dyorc.services.orchestrator.operations import LeaderRole, operations
 from dyorc.status import StatusBoard
 from dyorc.store.opening import store_of
 from tests.deadlines import TIMEOUT_S

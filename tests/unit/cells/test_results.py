@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 import pytest
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.arrays import Array
 from dyorc.cells.results import ProgramResults
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import TensorRef, blocks_of
 from dyorc.transport.arena import Arena
 from dyorc.transport.codec import Rows

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import structlog
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.local_answers import LocalAnswers
+from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.errors import InternalError
-from dyorc.orchestrator.answers import LocalAnswers
-from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.orchestrator.pending import RequestInFlight
 
 
 class Faulty:

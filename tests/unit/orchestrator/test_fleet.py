@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
@@ -17,7 +18,6 @@ from dyorc.engine.engine import Engine
 from dyorc.errors import InternalError, ProgramError, SuspectInputError, TransportError
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.repertoire import ModelRegistry
 from dyorc.status import StatusBoard
 from tests.asking import submission

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dyorc.answering.input_identity import InputsIdentity
 from dyorc.arrays import Array
-from dyorc.orchestrator.identity import InputsIdentity
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 TEXTS = np.array([b"ab", b"c"], dtype=object)

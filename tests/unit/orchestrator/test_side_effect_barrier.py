@@ -6,7 +6,7 @@ from unittest import mock
 
 from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.events import BatchUnsent, Event, ReplicaLeft
-from dyorc.orchestrator.asker import Asker
+from dyorc.orchestrator.askers import Asker
 from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
 from tests.workflows import effects
 

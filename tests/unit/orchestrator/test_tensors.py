@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.arrays import Array, same_array
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
-from dyorc.orchestrator.tensors import OWN, Tensors
 from dyorc.tensor import DType, TensorRef
 from dyorc.transport.body import ArenaBody
 from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows

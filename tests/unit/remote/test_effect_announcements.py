@@ -6,12 +6,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dyorc.answering.input_identity import InputsIdentity
 from dyorc.engine.events import RequestArrived
-from dyorc.orchestrator.identity import InputsIdentity
-from dyorc.remote import effect_announcements as announcements  # ALIAS
-from dyorc.remote.effect_announcements import EffectAnnouncements
+from dyorc.remote import effect_announcements
+from dyorc.remote.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.remote.gateway_sessions import GatewaySession, RemoteRequest
-from dyorc.remote.suspended_requests import SuspendedRequests
 from tests.deadlines import wait_until_async
 from tests.workflows import parted
 
@@ -39,7 +38,7 @@ class Ends:
 
 async def test_of_two_batches_with_a_request_that_was_put_aside_none_runs() -> None:
     ends, own, other = Ends(), request(AWAY, 1), request(HERE, 2)
-    with mock.patch.object(announcements, "PATIENCE_S", 0.0):
+    with mock.patch.object(effect_announcements, "PATIENCE_S", 0.0):
         ends.announcements.announce({AWAY: [own]}, ends.went.append)
         await wait_until_async(lambda: ends.went, "the first batch is given back")
     ends.announcements.announce({AWAY: [own], HERE: [other]}, ends.went.append)
@@ -54,7 +53,7 @@ async def test_of_two_batches_with_a_request_that_was_put_aside_none_runs() -> N
 async def test_a_request_that_cannot_begin_again_is_waited_for() -> None:
     ends, own = Ends(), request(AWAY, 1)
     own.has_effect = True
-    with mock.patch.object(announcements, "PATIENCE_S", 0.0):
+    with mock.patch.object(effect_announcements, "PATIENCE_S", 0.0):
         ends.announcements.announce({AWAY: [own]}, ends.went.append)
         await asyncio.sleep(0)
         await asyncio.sleep(0)

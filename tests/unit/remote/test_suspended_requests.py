@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from dyorc.answering.input_identity import InputsIdentity
 from dyorc.engine.events import RequestArrived
-from dyorc.orchestrator.identity import InputsIdentity
+from dyorc.remote.effect_announcements import SuspendedRequests
 from dyorc.remote.gateway_sessions import GatewaySession, RemoteRequest
-from dyorc.remote.suspended_requests import SuspendedRequests
 from dyorc.tensor import DType, TensorRef
 from tests.workflows import parted
 

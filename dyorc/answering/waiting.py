@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from dyorc.answering.local_answers import LocalAnswers, own_arrays
+from dyorc.answering.part_stream import PartStream
 from dyorc.arrays import Array
-from dyorc.orchestrator.answers import LocalAnswers, own_arrays
-from dyorc.orchestrator.part_stream import PartStream
 from dyorc.receiver import Receiver
 from dyorc.submission import Submission
 

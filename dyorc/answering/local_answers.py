@@ -11,17 +11,28 @@ from typing import Any, TypeVar
 
 import structlog
 
+from dyorc.answering.part_stream import PartStream, ReadPart
+from dyorc.answering.requests_in_flight import RequestInFlight
+from dyorc.answering.tensor_exchange import Tensors, carried, has_stored
 from dyorc.arrays import Array
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
-from dyorc.off_loop import ThreadOffload
-from dyorc.orchestrator.part_stream import PartStream, ReadPart
-from dyorc.orchestrator.pending import RequestInFlight
-from dyorc.orchestrator.taking import is_large
-from dyorc.orchestrator.tensors import Tensors, carried, has_stored
+from dyorc.off_loop import INLINE_BYTES, ThreadOffload
 from dyorc.tensor import BlockId, TensorRef
 from dyorc.transport.inbox import InputsLostError
+from dyorc.transport.outbox import num_bytes_of
+
+
+def is_large(arrays: Sequence[Array]) -> bool:
+    """Returns whether outputs are worth a thread."""
+    num_bytes = 0
+    for array in arrays:
+        num_bytes += array.nbytes
+    if num_bytes <= INLINE_BYTES and any(array.dtype == object for array in arrays):  # texts are longer than what points to them
+        num_bytes = sum(map(num_bytes_of, arrays))
+    return num_bytes > INLINE_BYTES
+
 
 _log = structlog.get_logger("dyorc.orchestrator")
 

@@ -1,13 +1,19 @@
-"""Requests in flight that are recorded, and the records that are made when they end. For the event loop's thread."""
+"""Requests in flight: what a process keeps of each until its receiver has the answer. For the event loop's thread."""
 
 import time
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import msgspec
 
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.part_stream import PartStream
 from dyorc.engine.story import RequestTrace
+from dyorc.receiver import Receiver
 from dyorc.submission import Submission
 from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
+from dyorc.tensor import TensorRef
 
 
 class Recorded(msgspec.Struct, frozen=True, eq=False):
@@ -51,3 +57,24 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
             story=self.story,
         )
         self.recorder.ended(record)
+
+
+@dataclass(slots=True, eq=False)
+class RequestInFlight:
+    """A request in flight.
+
+    Attributes:
+        recorded: What is written down about it, if anything is.
+        stream: Gets its parts, if it has any.
+        stored: Outputs that the receiver is taking, if their bytes are stored.
+        is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
+        is_taking: Whether the receiver is taking large outputs on a thread; until that ends, their memory must stay.
+    """
+
+    receiver: Receiver[Any]
+    identity: InputsIdentity
+    recorded: Recorded | None = None
+    stream: PartStream | None = None
+    stored: Sequence[TensorRef] = ()
+    is_untaken: bool = False
+    is_taking: bool = False

@@ -1,12 +1,14 @@
 """The identity that equal requests share, by which an input that came before is recognized."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
+from dyorc.engine.events import SuspectInput, SuspectsReported
 
 
 class InputsIdentity:
@@ -68,3 +70,15 @@ def _digest(workflow: str, arrays: Sequence[Array], statics: tuple[StaticValue, 
         else:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.digest()
+
+
+def read_warning(value: Mapping[str, Any]) -> SuspectsReported:
+    """Returns the event for the engine."""
+    return SuspectsReported(_dangers(value["suspects"]), _dangers(value["refused"]), value["until_ns"])
+
+
+def _dangers(values: Sequence[Sequence[Any]]) -> list[SuspectInput]:
+    return [
+        SuspectInput(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
+        for program, digest, reason, until_ns in values
+    ]

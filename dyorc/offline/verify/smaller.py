@@ -354,8 +354,8 @@ def _collective(case: CollectiveCase, uncut: int) -> CollectiveCase | None:
         return None
     cutters = _cutters_of([before.layout, after.layout], len(before.shape))
     shape = tuple(_extent(e, cutters[dim], shares, uncut) for dim, e in enumerate(before.shape))
-    source_placement, target_placement = before.layout[axis], after.layout[axis]
-    is_again = (
+    source, target = before.layout[axis], after.layout[axis]
+    is_again = isinstance(source, Shard) and isinstance(target, Shard) and source.dim == target.dim
         isinstance(source_placement, Shard)
         and isinstance(target_placement, Shard)
         and source_placement.dim == target_placement.dim

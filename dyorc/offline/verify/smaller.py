@@ -356,10 +356,6 @@ def _collective(case: CollectiveCase, uncut: int) -> CollectiveCase | None:
     shape = tuple(_extent(e, cutters[dim], shares, uncut) for dim, e in enumerate(before.shape))
     source, target = before.layout[axis], after.layout[axis]
     is_again = isinstance(source, Shard) and isinstance(target, Shard) and source.dim == target.dim
-        isinstance(source_placement, Shard)
-        and isinstance(target_placement, Shard)
-        and source_placement.dim == target_placement.dim
-    )
     turned = [share[::-1] if index == axis and is_again else share for index, share in enumerate(shares)]
     layouts = _cut_as(before.layout, shape, shares), _cut_as(after.layout, shape, turned)
     if layouts[0] is None or layouts[1] is None:

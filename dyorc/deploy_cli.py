@@ -64,7 +64,7 @@ def deploy(
 
 def undeploy(
     name: Name,
-    version: Annotated[str | None, typer.Option(help="Which version; without it, all: nobody is served any more.")] = None,
+    version: Annotated[str | None, typer.Option(help="Which version; without it, all of them.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,

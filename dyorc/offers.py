@@ -1,6 +1,6 @@
 """What is on offer: models as plain values, which travel to gateways that have none of the user's code.
 
-Whoever runs workflows makes offers of them (`dyorc.repertoire`); the gateway's catalog shows them.
+The process that runs workflows offers them (`dyorc.repertoire`); the gateway's catalog shows them.
 """
 
 import inspect
@@ -169,7 +169,7 @@ class Offers:
 
     Attributes:
         all: The offers. Of several versions of a model, the first is what those get who name none.
-        unheard: Groups of which nothing was heard yet, so that they may have models that nobody knows here.
+        unheard: Groups that have not been reached yet; they may have models that this process does not know.
     """
 
     def __init__(self, offers: Sequence[Offer] = (), unheard: Sequence[str] = ()) -> None:

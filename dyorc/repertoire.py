@@ -25,7 +25,7 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """Workflows, each of them a model, and their programs, each of which is a model, too. For the event loop's thread.
+    """Workflows and their programs; each is a model. For the event loop's thread.
 
     Attributes:
         workflows: What a request for a model runs.
@@ -45,7 +45,7 @@ class ModelRegistry:
 
     @classmethod
     def of_parts(cls, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> Self:
-        """Collects versions of workflows. Programs of the same name are the same; the first stands for the others.
+        """Collects versions of workflows. Programs of the same name are the same; the first is used for all.
 
         Args:
             lingering: See `change`.
@@ -64,7 +64,7 @@ class ModelRegistry:
         """From now on, these are on offer. Of several versions of a model, the first is the default.
 
         Args:
-            lingering: On offer no more, but run for those who have asked before.
+            lingering: No longer on offer, but still run for earlier requests.
         """
         self.workflows.clear()
         self.workflows.update((part.key, part.workflow) for part in (*lingering, *parts))

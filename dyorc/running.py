@@ -109,7 +109,7 @@ async def on_ray(
     traces: Traces | None = None,
     lead: LeaderTerm | None = None,
 ) -> AsyncGenerator[ServerRuntime]:
-    """Runs programs on Ray, those that are to be ``in_process`` here.
+    """Runs programs on Ray, and ``in_process`` programs here.
 
     Args:
         places: Its programs.

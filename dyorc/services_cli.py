@@ -40,7 +40,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also log what is
 def orchestrator(
     targets: Targets = None,
     config: Config = None,
-    group: Annotated[str | None, typer.Option(help="Its group: orchestrators that serve the same workflows by turns.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Its group: orchestrators that serve the same workflows, one at a time.")
+    ] = None,
     in_process: InProcess = None,
     verbose: Verbose = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Options of commands that serve, and the settings that they stand for."""
+"""Options of commands that serve, and the settings that they set."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ InProcess = Annotated[
 
 
 def plans_of(options: Sequence[str]) -> Mapping[str, Any] | None:
-    """Returns the settings of programs that `--plan PROGRAM=FILE` stands for; None if there are none.
+    """Returns the settings of programs that `--plan PROGRAM=FILE` sets; None if there are none.
 
     Raises:
         ConfigurationError: If one does not look so.

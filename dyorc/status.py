@@ -1,4 +1,4 @@
-"""What each program and each of its replicas is doing: for people, for the health routes, and for those who scale."""
+"""What each program and each of its replicas is doing: for people, the health routes and the scaler."""
 
 import asyncio
 import time
@@ -284,7 +284,7 @@ class StatusBoard:
             return
 
     def lacks(self, name: str, sentence: str) -> None:
-        """Notes that something is missing; an empty sentence: not any more."""
+        """Notes that something is missing; an empty sentence: no longer."""
         if sentence:
             self.lacking[name] = sentence
         else:
@@ -418,7 +418,7 @@ class StatusBoard:
         """Becomes what another board said of its programs (`as_values`), whichever these are.
 
         Args:
-            unreachable: See `unreachable`; those that are not in it can be reached.
+            unreachable: See `unreachable`; other replicas can be reached.
         """
         for name in self.programs.keys() - values.keys():
             self.remove(name)

@@ -18,7 +18,7 @@ class Submission(msgspec.Struct, frozen=True):
     Attributes:
         origin: Where it comes from; None: nothing is written down about it. Its story can be read there.
         recorder: Gets its record when it has ended, if its origin is known.
-        body: Memory in which inputs lie already, if any do. Whoever submits it drops it.
+        body: Memory in which inputs lie already, if any do. The submitter drops it.
     """
 
     model: ModelKey

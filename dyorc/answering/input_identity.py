@@ -30,7 +30,7 @@ class InputsIdentity:
 
     @classmethod
     def of(cls, digest: bytes) -> "InputsIdentity":
-        """Returns the identity of inputs of which only the digest is known."""
+        """Returns the identity of inputs whose digest alone is known."""
         found = cls("", (), ())
         found._arrays, found._digest = None, digest
         return found

@@ -154,7 +154,7 @@ class LocalAnswers:
         self._read(tensors, hand_over, lose, fail)
 
     def _hand_over(self, request_id: int, pending: RequestInFlight, arrays: list[Array]) -> None:
-        """Has the receiver take the outputs: small ones now, large ones on a thread."""
+        """Hands the outputs to the receiver: small ones now, large ones on a thread."""
         if not is_large(arrays):
             self._finish(request_id, pending, partial(pending.receiver.take, arrays))
             return
@@ -223,7 +223,7 @@ class LocalAnswers:
         return taken
 
     def parts_used(self, request_id: int, parts: Sequence[ReadPart]) -> None:
-        """Tells the engine that nobody needs these parts any more."""
+        """Tells the engine that these parts are no longer needed."""
         for part in parts:
             self._post(PartTaken(request_id, part.index))
 

@@ -82,5 +82,5 @@ class PartStream:
         self._parts.pop(part.index, None)
 
     def start_over(self) -> None:
-        """Forgets what was not handed over: those who sent it are gone, and others send it again."""
+        """Forgets parts that were not handed over: their sender is gone, and another one sends them again."""
         self._parts.clear()

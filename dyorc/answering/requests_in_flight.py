@@ -67,7 +67,7 @@ class RequestInFlight:
         recorded: What is written down about it, if anything is.
         stream: Gets its parts, if it has any.
         stored: Outputs that the receiver is taking, if their bytes are stored.
-        is_untaken: Whether the engine keeps those bytes until it is told that they have been taken.
+        is_untaken: Whether the engine keeps those bytes until it learns that they were taken.
         is_taking: Whether the receiver is taking large outputs on a thread; until that ends, their memory must stay.
     """
 

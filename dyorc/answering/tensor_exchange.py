@@ -83,7 +83,7 @@ class Tensors:
         """Adds a process that holds tensors: references to them become valid.
 
         Args:
-            released: Called with each of its blocks that nobody needs any more; None if somebody else tells it.
+            released: Called with each of its blocks that is no longer needed; None if it learns that elsewhere.
         """
         self._holders[holder.holder_id] = holder
         if released is not None:

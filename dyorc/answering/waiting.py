@@ -25,7 +25,7 @@ class Submitting(Protocol):
         ...
 
     def cancel(self, request_id: int) -> bool:
-        """Gives a request up. Returns whether its receiver will not be called any more."""
+        """Gives a request up. Returns whether its receiver will not be called again."""
         ...
 
 
@@ -55,7 +55,7 @@ class Awaited(Generic[T]):
             self.future.set_exception(error)
 
     async def end(self) -> None:
-        """Waits until nothing uses the outputs any more, however often the caller is cancelled."""
+        """Waits until nothing uses the outputs, however often the caller is cancelled."""
         waiting = asyncio.ensure_future(self._is_over.wait())
         while not waiting.done():
             try:

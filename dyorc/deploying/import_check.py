@@ -32,7 +32,7 @@ async def check_import(target: str, timeout_s: float) -> ProbeResult:
         attempt.end()
         await asyncio.wait([running])
         if not running.cancelled():
-            running.exception()  # it has been seen, or nobody waits for it any more
+            running.exception()  # it has been seen, or nobody waits for it
 
 
 class _Attempt:

@@ -47,11 +47,11 @@ def load_initial_versions(
     Args:
         noted: What was deployed when the server last ran.
         options: What the settings have for programs, by their own names. While entered, programs have them.
-        live: Versions of which others may still have requests.
+        live: Versions that requests of others may still need.
         importing: Entered while modules are imported.
 
     Yields:
-        All versions that are to be on offer, then those that linger for requests of before, and the record of what is deployed.
+        All versions that are to be on offer, then retired ones that earlier requests still need, and the deployment state.
 
     Raises:
         DefinitionError: If a target cannot be served, or there are options of a program that is not there.
@@ -84,7 +84,7 @@ def load_initial_versions(
 
 
 def _lingering(versions: Iterable[Version], options: Options) -> list[LoadedVersion]:
-    """Loads versions that nobody needs but requests of before, as far as they can be loaded."""
+    """Loads retired versions that in-flight requests may still need, as far as they can be loaded."""
     found: list[LoadedVersion] = []
     for version in versions:
         try:

@@ -108,7 +108,7 @@ class LoadedVersions:
         return [one.noted for one in self.loaded.values()]
 
     async def close(self) -> None:
-        """Lets nothing go any more."""
+        """Keeps everything loaded from now on."""
         for task in self._leaving.values():
             task.cancel()
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
@@ -119,7 +119,7 @@ class LoadedVersions:
         """Loads code as a version that nobody knows of yet, and returns what is to be noted of it.
 
         Args:
-            shares: Whether programs of other versions may stand for equal ones.
+            shares: Whether equal programs of other versions may be used.
 
         Raises:
             DeployError: If it cannot be loaded.
@@ -137,7 +137,7 @@ class LoadedVersions:
         """Loads a version, unless it is loaded, and returns when its programs are as they should be.
 
         Raises:
-            DeployError: If it cannot be loaded. Whoever called then drops it.
+            DeployError: If it cannot be loaded. The caller then drops it.
         """
         key = ModelKey(version.model, version.version)
         while (leaving := self._leaving.get(key)) is not None:
@@ -171,7 +171,7 @@ class LoadedVersions:
             self._used.add(program.name)
 
     async def _start(self, loaded: LoadedVersion) -> None:
-        """Has its programs served, and waits until their replicas have been asked for."""
+        """Serves its programs, and waits until their replicas have been requested."""
         for program in loaded.programs.values():
             owned = self._owned[program.name]
             if owned.program is not program:
@@ -282,6 +282,6 @@ class LoadedVersions:
 
 
 def refusal(error: DyOrcError) -> DeployError:
-    """Returns the error for whoever wanted code to be loaded: the text, and the user's lines."""
+    """Returns the error for the client that deploys: the text, and the user's lines."""
     traceback = error.user_traceback if isinstance(error, ModuleImportError) else ""
     return DeployError(f"{error}\n{traceback}".rstrip())

@@ -161,11 +161,11 @@ def names_for(
     is_shared: Collection[str],
     used: Collection[str],
 ) -> dict[str, str]:
-    """Returns what the programs of a new version are to be called: what an equal one is called, or a name that nobody has had.
+    """Names the programs of a new version: the name of an identical program, or an unused name.
 
     Args:
         prints: Of its programs, by their own names.
-        known: Versions whose programs may stand for them.
+        known: Versions whose programs may be used instead.
         is_shared: Names of programs that may.
         used: Names that programs have or had.
     """
@@ -181,7 +181,7 @@ def names_for(
 
 
 def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVersion]) -> dict[str, str]:
-    """Returns what stands for the code of the programs of a new version, so that a program that it shares stays the same.
+    """Returns a digest for the code of the programs of a new version, so that a program that it shares stays the same.
 
     Args:
         names: What its programs are called, by their own names.

@@ -114,7 +114,7 @@ class DeploymentPeers:
     # Loading
 
     async def bring_in(self, version: Version, timeout_s: float) -> None:
-        """Has all others load a version, and returns when its programs are ready in all of them.
+        """Makes all others load a version, and returns when its programs are ready in all of them.
 
         Raises:
             DeployError: If one of them cannot.
@@ -153,13 +153,13 @@ class DeploymentPeers:
         return self._states.get(f"{model}@{version}", "a process has started anew meanwhile; deploy again")
 
     async def discard(self, keys: Sequence[ModelKey]) -> None:
-        """Has all others drop versions that were never on offer."""
+        """Makes all others drop versions that were never on offer."""
         await self._siblings.ask(_DISCARD, [list(key) for key in keys])
 
     # Showing
 
     async def show(self, record: DeploymentState) -> None:
-        """Has all others offer what is deployed now, those included that start later."""
+        """Makes all others offer what is deployed now, also processes that start later."""
         text = record.to_json().decode()
         self._siblings.remember(DEPLOYED, text)
         await self._siblings.ask(_SHOW, text)

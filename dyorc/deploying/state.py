@@ -1,4 +1,4 @@
-"""What is deployed, as plain values: which versions of which workflows there are, and which of them get requests.
+"""What is deployed, as plain values: the versions of each workflow, and the share of the requests that each gets.
 
 It outlives the server as a note in its store, and other processes of the server follow it. Nothing here loads anything.
 """
@@ -21,7 +21,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         model: The name of the workflow or program.
         names: What its programs are called among those of all versions, by their own names. Programs that versions share have
             one name there.
-        codes: What stands for the code of each, by their own names: the digest of the bundle with which it was loaded first.
+        codes: A digest for the code of each, by their own names: that of the bundle with which it was loaded first.
         deployed_s: When (Unix time).
     """
 
@@ -91,7 +91,7 @@ class ModelHistory(msgspec.Struct, frozen=True):
             return self._changed(TrafficAssignment(name, kept), versions)
         if name == now.default:
             raise ConflictError(
-                f"version {name!r} of {version.model!r} is the default, which gets what others leave it; "
+                f"version {name!r} of {version.model!r} is the default version and receives the remaining traffic; "
                 "deploy another, or roll back"
             )
         shares = {**now.shares, name: share}

@@ -8,8 +8,8 @@ The lead is a lease in the store, renewed at a third of its length. Three things
 * This process did not renew it in time although the store was not the reason: it was stopped, or its event loop stood still.
   Then it does not know (`is_sure`) until the store has answered.
 
-No clock decides what counts: whoever sees two leaders follows the one with the higher fence. That a leader stops by itself saves
-work.
+No clock decides what counts: a process that sees two leaders follows the one with the higher fence. A leader that stops
+by itself saves work.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Leadership:
 
     @property
     def lead(self) -> LeaderTerm:
-        """This leadership, once it is won, for those who act by it."""
+        """This leadership, once it is won, for the components that depend on it."""
         return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
 
     def heard_of(self, fence: int) -> None:
@@ -158,7 +158,7 @@ class Leadership:
         )  # fmt: skip
 
     def say(self, leader: Leader) -> None:
-        """Has the store know a record, now and with each renewal."""
+        """Writes a record to the store, now and with each renewal."""
         self._record = lease_of(leader).record
         self._is_due.set()
 
@@ -208,7 +208,7 @@ class Leadership:
             _log.info("store_is_back", group=self.group, fence=self.fence)
 
     async def _raise_fence(self) -> None:
-        """Has the store give the next leader a fence above all that are known."""
+        """Makes the store give the next leader a fence above all that are known."""
         await self._leases.release_lease(self._name, self.owner, self.fence)
         raised = await self._leases.acquire_lease(self._name, self.owner, self._lease_s, self._outranked_by)
         if raised:

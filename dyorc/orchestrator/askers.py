@@ -12,11 +12,11 @@ from dyorc.transport.tiers import TensorHolder
 class Asker(Protocol):
     """Gets what becomes of its requests. On the event loop; must not wait.
 
-    Tensors that are stored are kept until the engine is told that their bytes were read (`AnswerTaken`, `PartTaken`).
+    Stored tensors are kept until the engine learns that their bytes were read (`AnswerTaken`, `PartTaken`).
     """
 
     def answer(self, action: AnswerRequest) -> None:
-        """Takes the answer of a request. It comes again if the engine is told that it was lost."""
+        """Takes the answer of a request. It comes again if the engine learns that it was lost."""
         ...
 
     def part(self, action: AnswerPart) -> None:
@@ -24,7 +24,7 @@ class Asker(Protocol):
         ...
 
     def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
-        """Learns that these requests, some of which are its own, are about to have an effect that must not be had twice.
+        """Learns that these requests, some of which are its own, are about to have a side effect that must not be repeated.
 
         Args:
             go: Called with True once it has taken that in, perhaps before this returns; with False if it never will.
@@ -68,7 +68,7 @@ class Askers:
         """Adds a process in which inputs of requests lie.
 
         Args:
-            released: Called with each of its blocks that nobody needs any more.
+            released: Called with each of its blocks that is no longer needed.
         """
         self._tensors.join(holder, released)
         self._holders.add(holder.holder_id)
@@ -81,7 +81,7 @@ class Askers:
         self._post(ReplicaLeft(holder_id, "the gateway has left"))
 
     def holders_joined(self) -> list[Event]:
-        """Returns what a new engine is told of these processes."""
+        """Returns the events that tell a new engine about these processes."""
         return [HolderJoined(holder) for holder in self._holders]
 
     # Requests
@@ -104,6 +104,6 @@ class Askers:
         self.of_requests.pop(request_id, None)
 
     def give_up(self, request_id: int) -> None:
-        """Cancels a request whose asker does not want it any more."""
+        """Cancels a request that its asker no longer wants."""
         if self.of_requests.pop(request_id, None) is not None:
             self._post(RequestCancelled(request_id))

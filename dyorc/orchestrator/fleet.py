@@ -34,7 +34,7 @@ class Fleet(Protocol):
         ...
 
     def remove(self, program: str) -> None:
-        """Forgets a program that is not wanted any more, and takes no replica of it from now on."""
+        """Forgets a program that is no longer wanted, and accepts no replica of it from now on."""
         ...
 
     def dispatch(self, action: DispatchBatch) -> None:
@@ -46,7 +46,7 @@ class Fleet(Protocol):
         ...
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Frees blocks that nobody reads any more. The orchestrator has freed its own; others may have copies of them."""
+        """Frees blocks that are no longer read. The orchestrator has freed its own; others may have copies of them."""
         ...
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
@@ -70,11 +70,11 @@ class Fleet(Protocol):
         ...
 
     def park(self, replica_id: str) -> None:
-        """Has a replica that holds no batch drop its program. Its tensors stay; the engine has forgotten it."""
+        """Makes a replica that holds no batch drop its program. Its tensors stay; the engine has forgotten it."""
         ...
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has replicas in other processes, those included that join later, log as these settings say."""
+        """Applies log settings to replicas in other processes, also to replicas that join later."""
         ...
 
     def start_over(self) -> None:

@@ -76,7 +76,7 @@ class Site:
         end: Called with the process id of a replica of this node that was given up, to end it if it still runs.
         scale: Called with a program and how many processes it should have.
         lead: This process's leadership; None if it leads no group.
-        plans: What stands for the code and options of each program; replicas of others are not taken. Empty: any.
+        plans: A digest for the code and options of each program; replicas with another are refused. Empty: any.
     """
 
     address: str
@@ -142,7 +142,7 @@ class LinkFleet:
         return {"num_bytes_sent": self._link.num_bytes_sent, "num_bytes_received": self._link.num_bytes_received}
 
     def start_over(self) -> None:
-        """Has replicas join a new engine when they announce themselves, and drop what they fetched for the old one."""
+        """Lets replicas join a new engine when they register, and drops what they fetched for the old one."""
         self._welcomed.clear()
         self._staged.clear()
 
@@ -153,7 +153,7 @@ class LinkFleet:
         return False
 
     def remove(self, program: str) -> None:
-        """Tells no replica of a program anything any more."""
+        """Sends the replicas of a program nothing from now on."""
         self._roster.remove(program)
 
     def dispatch(self, action: DispatchBatch) -> None:
@@ -175,7 +175,7 @@ class LinkFleet:
             self._note_kept(action)
 
     def _note_kept(self, action: DispatchBatch) -> None:
-        """Notes that a replica keeps tensors of other nodes of which it was sent parts (`Inbox`)."""
+        """Notes that a replica keeps tensors of other nodes that were sent to it in parts (`Inbox`)."""
         node = self._hellos[self._peers[action.replica_id]].holder.node
         for operands in action.operands:
             for tensor in operands:
@@ -186,7 +186,7 @@ class LinkFleet:
         """Does nothing: everything has been sent."""
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Tells those who hold blocks, or fetched them ahead, that they are no longer needed."""
+        """Tells the holders of blocks, and replicas that prefetched them, that they are no longer needed."""
         held: dict[str, list[int]] = {}
         for holder_id, block in blocks:
             if holder_id != OWN:
@@ -218,18 +218,18 @@ class LinkFleet:
         return peer is not None and self._link.send(peer, [encode(message)])
 
     def want(self, program: str, num_warm: int, num_parked: int) -> bool:
-        """Has parked replicas load the program, and asks for processes, if there are too few."""
+        """Makes parked replicas load the program, and requests processes if there are too few."""
         if program not in self._status.programs:
             return False
         self._roster.want(program, num_warm, num_parked)
         return True
 
     def park(self, replica_id: str) -> None:
-        """Has a replica drop its program."""
+        """Makes a replica drop its program."""
         self._roster.park(replica_id)
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Tells all replicas, and those that join later."""
+        """Tells all replicas, also replicas that join later."""
         self._logs = encode(LogAs(config.level, config.format))
         for replica_id in self._peers:
             self._send(replica_id, [self._logs])

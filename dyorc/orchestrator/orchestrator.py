@@ -201,15 +201,15 @@ class Orchestrator:
         return self.scaler.report()
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has replicas in other processes log as these settings say."""
+        """Applies log settings to replicas in other processes."""
         self._fleet.set_logs(config)
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has a program keep so many replicas; see `Scaler.scale`."""
+        """Sets how many replicas a program keeps; see `Scaler.scale`."""
         self.scaler.scale(program, num_warm, num_parked)
 
     def begin_scaling(self) -> None:
-        """Has the scaler decide from now on, and learn from what requests do."""
+        """Makes the scaler decide from now on, and learn from requests."""
         self._host.observer = self.scaler.traffic
         self.scaler.begin()
 
@@ -249,7 +249,7 @@ class Orchestrator:
         return self._engine.runs(workflow)
 
     def tell_now(self, event: Event) -> None:
-        """Has the engine take an event in before this returns."""
+        """Makes the engine handle an event before this returns."""
         self._post(event)
         self._flush_now()
 
@@ -273,7 +273,7 @@ class Orchestrator:
             The request's number, for `cancel`.
 
         Raises:
-            UnknownModelError: If there is no such model, or not any more.
+            UnknownModelError: If there is no such model, or no longer.
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
@@ -294,7 +294,7 @@ class Orchestrator:
         """Gives a request up, if it is still in flight.
 
         Returns:
-            True if its receiver will not be called any more. An answer that is being made on a thread is completed, and a request
+            True if its receiver will not be called again. An answer that is being made on a thread is completed, and a request
             that has already ended stays as it is.
         """
         pending = self._answers.give_up(request_id)

@@ -17,7 +17,7 @@ class Serving(Protocol):
     """What runs them: the orchestrator."""
 
     def tell_now(self, event: Event) -> None:
-        """Has the engine take an event in before this returns."""
+        """Makes the engine handle an event before this returns."""
         ...
 
     def want(self, program: str, num_warm: int, num_parked: int) -> None:
@@ -34,7 +34,7 @@ class ServedPrograms:
 
     Args:
         repertoire: Those of the start.
-        scaler: Forgets those that go.
+        scaler: Forgets programs that leave.
 
     Attributes:
         by_name: All of them.
@@ -53,11 +53,11 @@ class ServedPrograms:
             serving.begin_scaling()
 
     def twins_added(self) -> list[Event]:
-        """Returns what a new engine is told of programs for which others of their names stand."""
+        """Returns the events that tell a new engine about programs that share a name."""
         return [ProgramAdded(twin) for twin in self._twins]
 
     def add(self, program: Program, *, is_awaited: bool = True) -> bool:
-        """Serves another program from now on. If one of its name is served already, that one stands for it.
+        """Serves another program from now on. If a program of its name is served already, that one is used instead.
 
         Args:
             is_awaited: See `ProgramStatus`.
@@ -90,7 +90,7 @@ class ServedPrograms:
             await self._status.wait_for_change(_LOOK_AGAIN_S)
 
     def remove(self, program: Program) -> None:
-        """Forgets a program, or a twin, that nothing calls any more."""
+        """Forgets a program, or a twin, that nothing calls."""
         self._twins.discard(program)
         self._serving.tell_now(ProgramRemoved(program))
         if self.by_name.get(program.name) is program:
@@ -101,7 +101,7 @@ class ServedPrograms:
             self._scaler.forget(program.name)
 
     def forget(self, workflow: Workflow) -> None:
-        """Forgets what was learned of a workflow that is not served any more."""
+        """Forgets what was learned of a workflow that is no longer served."""
         self._serving.tell_now(WorkflowRemoved(workflow))
 
 

@@ -1,4 +1,4 @@
-"""Which replicas that dial in hold their program, which are told to load it, and how many processes there should be."""
+"""Which replicas that dial in hold their program, which should load it, and how many processes there should be."""
 
 import asyncio
 from collections import deque
@@ -16,7 +16,7 @@ from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _RETRY_S, _MAX_RETRY_S = 0.25, 30.0
-"""How long after a failed load a replica is told to load again; each further failure in a row doubles it."""
+"""How long after a failed load a replica loads again; each further failure in a row doubles it."""
 
 Scale: TypeAlias = Callable[[str, int], None]
 """Asks for this many processes of a program, in its own time."""
@@ -32,7 +32,7 @@ class ReplicaRegistry:
         status: Holds the state of each replica.
         send: Sends a message to a replica.
         scale: Asks for processes.
-        dismiss: Has the engine give a replica no more batches.
+        dismiss: Stops the engine from giving a replica batches.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class ReplicaRegistry:
         self._fill(status)
 
     def park(self, replica_id: str) -> None:
-        """Has a replica drop its program."""
+        """Makes a replica drop its program."""
         found = self._status.find(replica_id)
         if found is not None and found[1].state is ReplicaState.READY:
             self._move(*found, ReplicaState.PARKING)
             self._send(replica_id, Park())
 
     def parked(self, told: Parked) -> None:
-        """Notes that a replica holds no program. If it should, it is told to load it."""
+        """Notes that a replica holds no program, and makes it load the program if it should have it."""
         status, found = self._status.programs[told.program], self._status.find(told.replica_id)
         if found is None:
             asked = self._asked_s.get(told.program)
@@ -149,7 +149,7 @@ class ReplicaRegistry:
             known.pop(program, None)
 
     def close(self) -> None:
-        """Tells replicas nothing any more."""
+        """Sends replicas nothing from now on."""
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()
@@ -159,7 +159,7 @@ class ReplicaRegistry:
         self._fill(self._status.programs[program])
 
     def _fill(self, status: ProgramStatus) -> None:
-        """Tells parked replicas to load their program, as many as are missing, and lets those go that are not needed any more."""
+        """Tells parked replicas to load their program, as many as are missing, and lets superfluous ones go."""
         self._tell_to_load(status)
         counts = status.counts()
         num_missing = (self._num_warm.get(status.name) or 0) - counts.warm

@@ -62,9 +62,9 @@ class ScaleDecision:
 
 
 class Scaler:
-    """Has the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
+    """Lets the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
 
-    It begins to when it is told that there is a program to scale; without any, requests are not observed either. Programs with a
+    It begins when the first program to scale is served; without any, requests are not observed either. Programs with a
     fixed number of replicas are left alone until somebody sets another by hand: all that Ray Serve keeps take batches.
 
     Attributes:
@@ -191,11 +191,11 @@ class Scaler:
         self._policy.override(program, num_warm, num_parked)
         before = self._last.get(program)
         self.decide()
-        if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or none any more
+        if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or no longer one
             self._plant.want(before, is_order=self._is_order(program))
 
     def forget(self, program: str) -> None:
-        """Forgets a program that is not served any more."""
+        """Forgets a program that is no longer served."""
         self._last.pop(program, None)
         self._policy.forget(program)
 

@@ -43,7 +43,7 @@ class ScalingTarget:
         return [self._program_load(program) for program in self._programs.values()]
 
     def want(self, wish: DesiredReplicas, *, is_order: bool = False) -> None:
-        """Has the engine use as many replicas as are wished for, and the fleet keep as many."""
+        """Makes the engine use as many replicas as the policy decided, and the fleet keep as many."""
         status = self._status.programs[wish.program]
         status.is_off = is_order and not wish.num_warm
         status.most_on = wish.most_on

@@ -1,6 +1,6 @@
 """Batches with effects that must not be had twice, held back until all who asked know of it. For the event loop's thread.
 
-Whoever knows fails its request if this orchestrator is lost; whoever does not asks the next one again.
+If this orchestrator dies, gateways that were notified fail the request; the others submit it again.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class SideEffectBarrier:
         self.held: dict[int, DispatchBatch] = {}
 
     def announce(self, batch: DispatchBatch, askers: Mapping[int, Asker]) -> None:
-        """Tells those who asked for a batch's requests, and dispatches it when all of them know.
+        """Notifies the askers of a batch's requests, and dispatches it when all have confirmed.
 
         If one of them is gone, the engine gets the batch back as one that did not run.
         """

@@ -100,7 +100,7 @@ class StepWatch:
         )
 
     def forget(self) -> None:
-        """Notes that there is no step any more: the engine failed in the middle of one."""
+        """Notes that the engine failed in the middle of a step."""
         self._started_ns = 0
         self._disarm()
 

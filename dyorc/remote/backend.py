@@ -1,7 +1,7 @@
 """The gateway's end: a `Backend` whose orchestrator is in another process, and may be lost at any time.
 
 A request is kept until it is answered. When its orchestrator is gone, it is submitted again to the next leader, with the time
-that is left, unless it may have had an effect that must not be had twice. Lives on the gateway's event loop.
+that is left, unless it may already have had a side effect that must not be repeated. Lives on the gateway's event loop.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class RemoteBackend:
         self._lost = LogThrottle(_log, "orchestrator_lost")
         self._unreached = LogThrottle(_log, "orchestrator_not_reached")
         self._said_fence = 0
-        """Of the leader of which the log says that it was joined, since it was last said that one was lost."""
+        """The fence of the leader whose joining was logged since the last loss was logged."""
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -449,12 +449,12 @@ class RemoteBackend:
         """Adds nothing: the orchestrator has metrics of its own."""
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has the orchestrator's replicas log as these settings say, and those of each orchestrator that follows."""
+        """Applies log settings to the replicas of this orchestrator and of each that follows it."""
         self._logs = config
         self._send(SetLogs(config.model_dump(mode="json")))
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has the orchestrator keep so many replicas of a program; see `Backend.scale`."""
+        """Sets how many replicas of a program the orchestrator keeps; see `Backend.scale`."""
         await self.control.request(Scale(self.control.next_number(), program, num_warm, num_parked))
 
 

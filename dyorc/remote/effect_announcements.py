@@ -15,10 +15,10 @@ from dyorc.tensor import blocks_of
 
 
 class SuspendedRequests:
-    """Those that were put aside.
+    """Requests of gateways that do not answer, until they do.
 
     Args:
-        free: Tells a gateway that nobody reads a block of its any more.
+        free: Tells a gateway that one of its blocks is no longer read.
     """
 
     def __init__(self, free: Callable[[GatewaySession, int], None]) -> None:
@@ -41,14 +41,14 @@ class SuspendedRequests:
         return [wanted for wanted in found if self._withheld.pop(wanted, None) is not None]
 
     def withholds(self, session: GatewaySession, block: int) -> bool:
-        """Returns whether a request that is put aside needs a block, which nobody else reads any more."""
+        """Returns whether a suspended request needs a block that nothing else reads."""
         needing = [one for one in self._withheld if one.session is session and _needs(one, block)]
         for wanted in needing:
             self._withheld[wanted].add(block)
         return bool(needing)
 
     def drop(self, wanted: RemoteRequest) -> None:
-        """Forgets a request that nobody wants any more."""
+        """Drops a suspended request that was cancelled."""
         for block in self._withheld.pop(wanted, ()):
             self._free(wanted.session, block)
 
@@ -76,13 +76,13 @@ class _AnnouncedEffect:
 
 
 class EffectAnnouncements:
-    """Waits for gateways that have been told.
+    """Announces effects, and waits until gateways acknowledge them.
 
     Args:
         send: Sends a gateway a message.
         aside: Keeps requests of gateways that do not answer.
-        give_up: Has the orchestrator forget a request that is put aside.
-        ask_again: Has it run after all.
+        give_up: Removes a suspended request from the engine.
+        ask_again: Submits it again.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class GatewayServer:
         lead: The lead of the group; None if there are no rivals.
 
     Attributes:
-        control: Has changes to what is deployed, and to the number of replicas, carried out.
+        control: Carries out changes of deployed versions and of the number of replicas.
     """
 
     _link: OrchestratorEnd
@@ -221,7 +221,7 @@ class GatewayServer:
                 raise TransportError(f"a gateway sent {type(message).__name__} a second time")
 
     def _ask(self, session: GatewaySession, ask: SubmitRequest, frames: Sequence[Frame]) -> None:
-        """Has a request run. If it cannot be, its gateway is told why."""
+        """Runs a request. If that is not possible, sends its gateway the error."""
         if self._is_draining:
             return
         now_ns = time.monotonic_ns()
@@ -247,11 +247,11 @@ class GatewayServer:
         self._orchestrator.askers.ask(wanted.arrived, self)
 
     def _forget(self, wanted: RemoteRequest) -> None:
-        """Has the engine forget a request that is put aside; its gateway still wants it."""
+        """Removes a suspended request from the engine; its gateway still wants it."""
         self._orchestrator.askers.give_up(wanted.number)
 
     def _ask_again(self, wanted: RemoteRequest) -> None:
-        """Has a request that was put aside run from its beginning."""
+        """Runs a suspended request from its beginning."""
         before = wanted.arrived
         number = self._orchestrator.askers.next_number()
         story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)

@@ -88,7 +88,7 @@ class GatewaySessions:
         return session
 
     def remove(self, session: GatewaySession) -> None:
-        """Removes a gateway that wants nothing any more."""
+        """Removes a gateway that has no requests left."""
         self._sessions.pop(session.peer, None)
 
     def want(self, wanted: RemoteRequest) -> None:

@@ -32,7 +32,7 @@ class GroupsBackend:
 
     Args:
         backends: One for each group; this enters them. All use the same arena.
-        patience_s: How long a group of which nothing was ever heard keeps the gateway from being ready for the others.
+        patience_s: How long a group that has never been reached keeps the gateway from being ready.
 
     Attributes:
         offers: What all groups have on offer.
@@ -78,7 +78,7 @@ class GroupsBackend:
             self._show()
 
     def _show(self) -> None:
-        """Shows what the programs of all groups are doing, and which groups have to be heard of before the gateway is ready."""
+        """Shows what the programs of all groups are doing, and which groups must be reached before the gateway is ready."""
         boards = [backend.status for backend in self._backends]
         self.status.unite(boards)
         is_patient = all(board.lacking for board in boards) or time.monotonic() < self._patient_until_s
@@ -88,7 +88,7 @@ class GroupsBackend:
     def _backend(self, model: ModelKey) -> RemoteBackend:
         at = self._by_model.get(model)
         if at is None:
-            raise UnknownModelError(f"no group has version {model.version!r} of model {model.name!r} any more")
+            raise UnknownModelError(f"no group has version {model.version!r} of model {model.name!r} now")
         return self._backends[at]
 
     def submit(self, submission: Submission, receiver: Receiver[Any]) -> int:
@@ -133,7 +133,7 @@ class GroupsBackend:
         return found
 
     def report(self) -> dict[str, Any]:
-        """Returns the current state of all groups; what they do not have in common is told by group."""
+        """Returns the current state of all groups; `groups` has the report of each."""
         each = {backend.group or str(at): backend.report() for at, backend in enumerate(self._backends)}
         programs = {name: one for report in each.values() for name, one in report["programs"].items()}
         first = next(iter(each.values()))
@@ -155,12 +155,12 @@ class GroupsBackend:
         """Adds nothing: each orchestrator has metrics of its own."""
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has the replicas of all groups log as these settings say."""
+        """Applies log settings to the replicas of all groups."""
         for backend in self._backends:
             backend.set_logs(config)
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has a program keep so many replicas, in each group that has it; see `Backend.scale`."""
+        """Sets how many replicas a program keeps, in each group that has it; see `Backend.scale`."""
         having = [backend for backend in self._backends if program in backend.status.programs]
         if not having:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(self.status.programs)}")

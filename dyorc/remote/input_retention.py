@@ -1,4 +1,4 @@
-"""The inputs of a gateway's requests, in its own arena: kept until a request is over, and nobody reads them any more.
+"""The inputs of a gateway's requests, in its own arena: kept until a request is over and nothing reads them.
 
 Only the orchestrator knows whether somebody still reads: a batch may run although its request was cancelled. When it is lost, its
 replicas may read on for a while.
@@ -54,7 +54,7 @@ class InputRetention:
                 self._settle(block, kept)
 
     def released(self, blocks: Sequence[int]) -> None:
-        """Notes that nobody reads these blocks any more."""
+        """Notes that these blocks are no longer read."""
         for block in blocks:
             if (kept := self._kept.get(block)) is not None:
                 kept.is_read = False

@@ -26,7 +26,7 @@ _CHANGES: dict[str, type[DeploymentChange]] = {"deploy": Deploy, "undeploy": Und
 
 
 class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Gateway: here I am, my inputs lie there, and I know of this fence of your group."""
+    """Gateway: registers, with the holder of its inputs and the highest fence of the group that it knows."""
 
     gateway_id: str
     holder: TensorHolder
@@ -53,7 +53,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Gateway: nobody wants this answer any more."""
+    """Gateway: the client no longer wants this answer."""
 
     request_id: int
 
@@ -190,7 +190,7 @@ class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
 
 
 class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=27):
-    """Orchestrator: nobody reads these blocks of yours any more."""
+    """Orchestrator: these blocks of yours are no longer read."""
 
     blocks: tuple[int, ...]
 

@@ -17,7 +17,7 @@ class Drain:
 
     Args:
         timeout_s: The limit.
-        hurry: When it is set, nothing is waited for any more.
+        hurry: When it is set, nothing is waited for.
     """
 
     def __init__(self, timeout_s: float, hurry: asyncio.Event) -> None:
@@ -38,7 +38,7 @@ class Drain:
         return max(0.0, self._timeout_s - passed_s)
 
     async def finish(self, *parts: Finish) -> None:
-        """Has all parts finish, side by side, in the time that is left."""
+        """Finishes all parts, side by side, in the time that is left."""
         left_s = self.left_s
         if not await before(self._hurry, asyncio.gather(*(part(left_s) for part in parts))):
             await asyncio.gather(*(part(0.0) for part in parts))

@@ -34,7 +34,7 @@ class LoadedTargets:
         repertoire: The workflows and programs.
         places: Each program, with the place where its replicas find it.
         modules: Names of the modules that were imported before them.
-        versions: All that are loaded: those that are to be on offer, then those that linger for requests of before.
+        versions: All that are loaded: those that are to be on offer, then retired ones that earlier requests still need.
         record: What is deployed.
     """
 
@@ -86,7 +86,7 @@ def load_targets(
     Args:
         targets: Such as ``app.py:classify``.
         noted: What was deployed when the server last ran.
-        live: Versions of which gateways may still have requests.
+        live: Versions that requests of gateways may still need.
 
     Raises:
         DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.

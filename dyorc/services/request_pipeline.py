@@ -33,7 +33,7 @@ class RequestPipeline:
     settings: Settings
 
     def records(self) -> Records | None:
-        """Has records of requests kept, if there is to be any memory for them."""
+        """Keeps records of requests, if the settings give them memory."""
         config = self.settings.telemetry.records
         if not config.max_bytes:
             return None

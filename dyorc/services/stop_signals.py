@@ -1,4 +1,4 @@
-"""How the processes of a server are told to stop."""
+"""Signals that stop the processes of a server."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ class StopSignals:
 
     Attributes:
         stop: Set by the first of them: the server takes nothing new, and ends when what it has is finished.
-        hurry: Set by another one: the server waits for nothing any more.
+        hurry: Set by another one: the server waits for nothing.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StopSignals:
             installing.cancel()
 
     async def run(self, serve: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
-        """Runs a server, which looks at `stop` once it has started; one that is told to stop before that is cancelled.
+        """Runs a server, which looks at `stop` once it has started; a server that gets a signal before that is cancelled.
 
         Args:
             serve: Gets what it has to call when it has started.
@@ -65,7 +65,7 @@ class StopSignals:
                 serving.result()
 
     def install(self) -> None:
-        """Installs the handlers, instead of those that are there now."""
+        """Installs the handlers, replacing the present ones."""
         loop = asyncio.get_running_loop()
         for number in self._numbers:
             loop.add_signal_handler(number, self.receive)

@@ -56,5 +56,5 @@ def outcomes(program: TensorProgram, plans: Sequence[Plan], tiers: Sequence[Tier
             start = time.process_time()
             findings = verify(program, mutant, tiers=[tier]).findings
             seconds[tier] = time.process_time() - start
-            kinds[tier] = type(findings[0]).__name__ if findings else ""
+            kinds[tier] = findings[0].kind if findings else ""
         yield Outcome(name=name, kinds=kinds, seconds=seconds)

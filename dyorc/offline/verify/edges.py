@@ -7,10 +7,11 @@ nothing is lost and nobody waits for ever; if it comes before, the receiver wait
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import isinf
 
 from dyorc.offline.plan import Plan, Transfer
 from dyorc.offline.plan.lifetimes import slot_uses
-from dyorc.offline.verify.report import BadEdge, Finding, SlotOverwritten
+from dyorc.offline.verify.report import Finding, FindingKind
 
 
 def check_edges(plan: Plan) -> Iterator[Finding]:
@@ -19,11 +20,14 @@ def check_edges(plan: Plan) -> Iterator[Finding]:
     for number, step in enumerate(plan.steps):
         if isinstance(step, Transfer) and step.edges and (reason := _fault(plan, step)):
             is_wrong = True
-            yield BadEdge(step=number, reason=reason)
+            yield Finding(kind=FindingKind.BAD_EDGE, step=number, detail=reason)
     for (source, target, slot), uses in slot_uses(plan).items() if not is_wrong else ():
         for (first, _, last), (second, _, _) in pairwise(uses):
             if second <= last:
-                yield SlotOverwritten(step=second, source=source, target=target, slot=slot, first=first, last=last)
+                subject = f"slot {slot} from rank {source} to rank {target}"
+                until = "the end" if isinf(last) else f"step {last:.0f}"
+                detail = f"until {until}; step {first} sent it"
+                yield Finding(kind=FindingKind.SLOT_OVERWRITTEN, step=second, subject=subject, detail=detail)
                 break
 
 

@@ -6,10 +6,9 @@ from typing import TypeAlias
 
 from dyorc.offline.plan import Apply, Step
 from dyorc.offline.program import Partial
-from dyorc.offline.verify import report as found
 from dyorc.offline.verify.distinct import Distinct
 from dyorc.offline.verify.reading import Form, Reading
-from dyorc.offline.verify.report import Finding
+from dyorc.offline.verify.report import Finding, FindingKind, pieces_text
 
 _Pieces: TypeAlias = Sequence[tuple[str, int]]
 """Placed tensors and parts of the work; of a tensor that does not vary in time, part 0."""
@@ -57,7 +56,7 @@ class Walk:
                 uses[form] = self._use(form)
             if (use := uses[form]) is not None:
                 self._take(number, self._plan.steps[number], form, use)
-        self._findings += self._judged()
+        self._findings += self._classify_missing()
         self._findings += self._end()
         return self._findings
 
@@ -84,7 +83,8 @@ class Walk:
         else:
             is_wrong = not 0 <= part < use.max_part
         if is_wrong:
-            self._findings.append(found.WrongPart(step=number, part=part, num_parts=use.num_parts))
+            kind, detail = FindingKind.WRONG_PART, str(use.num_parts)
+            self._findings.append(Finding(kind=kind, step=number, subject=str(part), detail=detail))
         elif missing := [piece for piece in _touched(use.reads, part) if piece not in made]:
             self._missing.append((number, missing))
         for piece in _touched(use.makes, part):
@@ -97,23 +97,25 @@ class Walk:
         before = self._plan.steps[first] if first >= 0 and self._num_parts[piece[0]] == 1 else None
         if isinstance(before, Apply) and isinstance(step, Apply) and before.part != step.part and before.node == step.node:
             return
-        if not (isinstance(last, found.MadeTwice) and last.step == number):
-            self._findings.append(found.MadeTwice(step=number, tensor=piece[0], first=first))
+        if not (last and last.kind is FindingKind.MADE_TWICE and last.step == number):
+            detail = "ranks begin with" if first < 0 else f"step {first} makes"
+            self._findings.append(Finding(kind=FindingKind.MADE_TWICE, step=number, subject=piece[0], detail=detail))
 
     def _check_term(self, number: int, tensor: str, form: Form) -> None:
         """The terms of a sum along time must come from the same tensors."""
         first = self._terms.setdefault(tensor, form)
         if first is not form:
-            self._findings.append(found.MixedParts(step=number, tensor=tensor, first=first.number))
+            detail = str(first.number)
+            self._findings.append(Finding(kind=FindingKind.MIXED_PARTS, step=number, subject=tensor, detail=detail))
 
     def _begin(self) -> Iterator[Finding]:
         for value, tensors in self._plan.sources.items():
             if value not in self._reading.program.values or value in self._reading.program.producers:
-                yield found.BadSource(value=value, reason="it is no source of the program")
+                yield Finding(kind=FindingKind.BAD_SOURCE, subject=value, detail="it is no source of the program")
                 continue
             for tensor in tensors:
                 if tensor not in self._plan.tensors or self._plan.tensors[tensor].value != value:
-                    yield found.BadSource(value=value, reason=f"{tensor} is no placed tensor of it")
+                    yield Finding(kind=FindingKind.BAD_SOURCE, subject=value, detail=f"{tensor} is no placed tensor of it")
                 else:
                     self._made.update(dict.fromkeys(_all_parts(tensor, self._num_parts[tensor]), -1))
 
@@ -121,23 +123,22 @@ class Walk:
         for value in self._reading.program.results:
             tensor = self._plan.results.get(value)
             if tensor is None or tensor not in self._plan.tensors:
-                yield found.MissingResult(value=value, reason="it is not placed")
+                yield Finding(kind=FindingKind.MISSING_RESULT, subject=value, detail="it is not placed")
             elif self._plan.tensors[tensor].value != value:
                 reason = f"{tensor} is a placed tensor of {self._plan.tensors[tensor].value}"
-                yield found.MissingResult(value=value, reason=reason)
+                yield Finding(kind=FindingKind.MISSING_RESULT, subject=value, detail=reason)
             elif missing := [part for _, part in _all_parts(tensor, self._num_parts[tensor]) if (tensor, part) not in self._made]:
-                yield found.MissingResult(value=value, reason=f"parts {missing} of {tensor} are not made")
+                yield Finding(kind=FindingKind.MISSING_RESULT, subject=value, detail=f"parts {missing} of {tensor} are not made")
 
-    def _judged(self) -> Iterator[Finding]:
+    def _classify_missing(self) -> Iterator[Finding]:
         """Says of pieces that were missing whether they are made later, or not at all."""
         for number, pieces in self._missing:
             for tensor in dict.fromkeys(tensor for tensor, _ in pieces):
                 parts = tuple(part for name, part in pieces if name == tensor)
                 later = [self._made[tensor, part] for part in parts if (tensor, part) in self._made]
-                if later:
-                    yield found.ScheduleHazard(step=number, tensor=tensor, parts=parts, made_by=max(later))
-                else:
-                    yield found.MissingProducer(step=number, tensor=tensor, parts=parts)
+                kind = FindingKind.SCHEDULE_HAZARD if later else FindingKind.MISSING_PRODUCER
+                detail = str(max(later)) if later else ""
+                yield Finding(kind=kind, step=number, subject=pieces_text(tensor, parts), detail=detail)
 
 
 def _num_parts(reading: Reading) -> dict[str, int]:
@@ -151,12 +152,12 @@ def _num_parts(reading: Reading) -> dict[str, int]:
 
 def _sums(reading: Reading) -> set[int]:
     """The spots of tensors that are sums along time."""
-    plan, found = reading.plan, set[int]()
+    plan, spots = reading.plan, set[int]()
     for name, spot in reading.spots.items() if any(mesh.time_axis is not None for mesh in plan.meshes.values()) else ():
         time = plan.mesh_of(name).time_axis
         if time is not None and isinstance(plan.tensors[name].layout[time], Partial):
-            found.add(spot)
-    return found
+            spots.add(spot)
+    return spots
 
 
 def _touched(tensors: _Pieces, part: int | None) -> _Pieces:

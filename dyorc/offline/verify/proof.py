@@ -29,7 +29,7 @@ from dyorc.offline.verify.formulas import Formula, Formulas
 from dyorc.offline.verify.meanings import UnknownOperationError
 from dyorc.offline.verify.numbers import Array
 from dyorc.offline.verify.randomized import finding_of
-from dyorc.offline.verify.report import CannotRun, Finding, Tier, Unproved
+from dyorc.offline.verify.report import Finding, FindingKind
 from dyorc.offline.verify.running import Difference, differences, num_elements
 from dyorc.offline.verify.smaller import smaller
 from dyorc.offline.verify.solver import Answer, decide
@@ -66,11 +66,10 @@ class ProofTier:
         for part in _parts_of(case):
             verdict = self._verdict(part)
             if verdict.difference:
-                yield finding_of(Tier.PROOF, number, step, plan, verdict.difference, dict(verdict.counterexample))
-            elif verdict.fault and verdict.is_unknown:
-                yield Unproved(tier=Tier.PROOF, step=number, reason=verdict.fault)
+                yield finding_of(number, step, plan, verdict.difference, dict(verdict.counterexample))
             elif verdict.fault:
-                yield CannotRun(tier=Tier.PROOF, step=number, reason=verdict.fault)
+                kind = FindingKind.UNPROVED if verdict.is_unknown else FindingKind.CANNOT_RUN
+                yield Finding(kind=kind, step=number, detail=verdict.fault)
             if verdict != _Verdict():
                 return
 

@@ -4,7 +4,7 @@ The first is the same compositional argument as the proof's, tried on random num
 and somewhat larger shapes. The second depends on no argument at all: plan and program are run, and their results compared.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -18,7 +18,7 @@ from dyorc.offline.verify.cases import FAULTS, ApplyCase, Case, CasesOf, is_plai
 from dyorc.offline.verify.field import Field
 from dyorc.offline.verify.meanings import UnknownOperationError, meaning_of
 from dyorc.offline.verify.numbers import Array
-from dyorc.offline.verify.report import CannotRun, Finding, Tier, Unequal, WrongShape
+from dyorc.offline.verify.report import Finding, FindingKind, piece_text
 from dyorc.offline.verify.running import Difference, differences, num_elements
 from dyorc.offline.verify.smaller import smaller
 
@@ -56,10 +56,10 @@ class FieldTier:
             self.num_unknown += 1
             return
         except FAULTS as error:
-            yield CannotRun(tier=Tier.FIELD, step=number, reason=str(error))
+            yield Finding(kind=FindingKind.CANNOT_RUN, step=number, detail=str(error))
             return
         if wrong:
-            yield finding_of(Tier.FIELD, number, step, plan, wrong)
+            yield finding_of(number, step, plan, wrong)
         else:
             self._right.add(small)
 
@@ -75,15 +75,15 @@ class FieldTier:
         except UnknownOperationError:
             return
         try:
-            found = interpret(plan, sources, algebra)
+            results = interpret(plan, sources, algebra)
         except (*FAULTS, UnknownOperationError) as error:
-            yield CannotRun(tier=Tier.FIELD, step=None, reason=str(error))
+            yield Finding(kind=FindingKind.CANNOT_RUN, detail=str(error))
             return
         for name in program.results:
-            if name not in found:
-                yield CannotRun(tier=Tier.FIELD, step=None, reason=f"there is no result {name}")
-            elif found[name].shape != expected[name].shape or (found[name] != expected[name]).any():
-                yield _of_result(name, expected[name], found[name])
+            if name not in results:
+                yield Finding(kind=FindingKind.CANNOT_RUN, detail=f"there is no result {name}")
+            elif results[name].shape != expected[name].shape or (results[name] != expected[name]).any():
+                yield _wrong_result(name, expected[name], results[name])
 
 
 def _smaller(case: Case) -> Case | None:
@@ -93,40 +93,44 @@ def _smaller(case: Case) -> Case | None:
         return None
 
 
-def _of_result(name: str, expected: Array, found: Array) -> Finding:
-    if expected.shape != found.shape:
-        return WrongShape(tier=Tier.FIELD, step=None, tensor=name, position={}, expected=expected.shape, found=found.shape)
-    index = tuple(int(i) for i in np.argwhere(expected != found)[0])
-    return Unequal(
-        tier=Tier.FIELD,
-        step=None,
-        tensor=name,
-        position={},
-        index=index,
-        expected=str(expected[index]),
-        found=str(found[index]),
-    )
+def _wrong_result(name: str, expected: Array, result: Array) -> Finding:
+    if expected.shape != result.shape:
+        return _wrong_shape(None, name, expected.shape, result.shape)
+    index = tuple(int(i) for i in np.argwhere(expected != result)[0])
+    return _unequal(None, name, index, expected[index], result[index])
 
 
 def finding_of(
-    tier: Tier, number: int, step: Step, plan: Plan, wrong: Difference, counterexample: Mapping[str, str] | None = None
+    number: int, step: Step, plan: Plan, difference: Difference, counterexample: Mapping[str, str] | None = None
 ) -> Finding:
-    """Says where a step is wrong, in the plan's names."""
-    tensor = step.outputs[wrong.output]
-    axes = plan.mesh_of(tensor).axes
-    position = {axis.name: index for axis, index in zip(axes, wrong.position, strict=False)}
-    if wrong.is_shape:
-        return WrongShape(tier=tier, step=number, tensor=tensor, position=position, expected=wrong.expected, found=wrong.found)
-    return Unequal(
-        tier=tier,
-        step=number,
-        tensor=tensor,
-        position=position,
-        index=wrong.index,
-        expected=str(wrong.expected),
-        found=str(wrong.found),
-        counterexample=counterexample or {},
-    )
+    """Says where a step is wrong, in the plan's names.
+
+    Args:
+        number: Of the step.
+        step: The step.
+        plan: Its plan.
+        difference: Where the step's case differs from the program.
+        counterexample: Values of symbols at which the two differ, if a solver gave some.
+    """
+    tensor = step.outputs[difference.output]
+    position = {axis.name: index for axis, index in zip(plan.mesh_of(tensor).axes, difference.position, strict=False)}
+    subject = piece_text(tensor, position)
+    if difference.is_shape:
+        return _wrong_shape(number, subject, difference.expected, difference.found)
+    example = ", ".join(f"{name} = {value}" for name, value in list((counterexample or {}).items())[:6])
+    return _unequal(number, subject, difference.index, difference.expected, difference.found, example)
+
+
+def _wrong_shape(step: int | None, subject: str, expected: Iterable[int], actual: Iterable[int]) -> Finding:
+    detail = f"expected a piece of shape {list(expected)}, found {list(actual)}"
+    return Finding(kind=FindingKind.WRONG_SHAPE, step=step, subject=subject, detail=detail)
+
+
+def _unequal(
+    step: int | None, subject: str, index: Iterable[int], expected: object, actual: object, example: str = ""
+) -> Finding:
+    detail = f"element {list(index)}: expected {expected}, found {actual}" + (f"; they differ at {example}" if example else "")
+    return Finding(kind=FindingKind.UNEQUAL, step=step, subject=subject, detail=detail)
 
 
 def can_run_whole(program: TensorProgram, plan: Plan) -> str:

@@ -1,10 +1,8 @@
-"""What a verification finds: one type for each kind of fault, with what was expected and what is there."""
+"""The result of a verification: what each tier did, and what is wrong with the plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from math import isinf
-from typing import TypeAlias
 
 
 class Tier(StrEnum):
@@ -15,367 +13,95 @@ class Tier(StrEnum):
     PROOF = "proof"  # formulas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongProgram:
-    """The plan is for another program."""
+class FindingKind(StrEnum):
+    """A kind of fault."""
 
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        return f"the plan is for a program with digest {self.expected[:12]}, and the program has {self.found[:12]}: plan it again"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadMesh:
-    """A mesh cannot be one."""
-
-    mesh: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"mesh {self.mesh}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadTensor:
-    """A placed tensor's value, mesh or layout does not fit the program."""
-
-    tensor: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"tensor {self.tensor}: {self.reason}"
+    WRONG_PROGRAM = "WrongProgram"  # the plan is for another program
+    BAD_MESH = "BadMesh"
+    BAD_TENSOR = "BadTensor"  # a placed tensor's value, mesh or layout does not fit the program
+    BAD_SOURCE = "BadSource"  # ranks begin with a value that is no source of the program
+    MISSING_RESULT = "MissingResult"  # a result is not placed, or not all of its pieces are made
+    UNKNOWN_NAME = "UnknownName"  # a step names a tensor, mesh, axis or node that is not there
+    NO_OUTPUT = "NoOutput"  # a step computes nothing that is kept
+    WRONG_MESH = "WrongMesh"  # a step reads or makes a tensor that lies on another mesh than the step runs on
+    WRONG_OPERATION = "WrongOperation"  # a step does not compute the node that it names
+    MISSING_PRODUCER = "MissingProducer"  # a step reads pieces that no step makes
+    SCHEDULE_HAZARD = "ScheduleHazard"  # a step reads pieces too early, such as a sum before the last microbatch
+    MADE_TWICE = "MadeTwice"  # a step is repeated, or two tensors were mistaken for one
+    MIXED_PARTS = "MixedParts"  # parts of a sum along time are computed differently, so they may not be its terms
+    WRONG_KIND = "WrongKind"  # a collective does not change the one placement into the other
+    CHANGES_ELSEWHERE = "ChangesElsewhere"  # source and target differ in something that a collective or transfer keeps
+    INNER_CUT = "InnerCut"  # a collective changes how an axis cuts a dimension that another axis cuts inside it
+    BAD_EDGE = "BadEdge"  # a message of a transfer leads to the wrong rank
+    SLOT_OVERWRITTEN = "SlotOverwritten"  # a message fills memory that another one still needs: the sender would wait for ever
+    WRONG_PART = "WrongPart"  # the part of the work that a step is for does not exist, or is missing
+    SHARES_DISAGREE = "SharesDisagree"  # one axis cuts the tensors of one step in different proportions
+    BAD_KERNEL = "BadKernel"  # a kernel would not compute what its steps compute
+    WRONG_SHAPE = "WrongShape"  # a step makes a piece whose shape is not the one that its layout says
+    UNEQUAL = "Unequal"  # a piece, or the sum of its terms, is not what the program computes
+    CANNOT_RUN = "CannotRun"  # a step fails on the pieces that its layouts say
+    UNPROVED = "Unproved"  # a step may be right, but this tier cannot show it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadSource:
-    """Ranks are said to begin with something that is no source of the program."""
-
-    value: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"source {self.value}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingResult:
-    """A result of the program is not placed, or its pieces are not all made in the end."""
-
-    value: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"result {self.value}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownName:
-    """A step names a tensor, mesh, axis or node that is not there."""
-
-    step: int
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: there is no {self.kind} {self.name}"
+_TEXTS = {
+    FindingKind.WRONG_PROGRAM: "the plan is for a program with digest {subject}, and the program has {detail}: plan it again",
+    FindingKind.BAD_MESH: "mesh {subject}: {detail}",
+    FindingKind.BAD_TENSOR: "tensor {subject}: {detail}",
+    FindingKind.BAD_SOURCE: "source {subject}: {detail}",
+    FindingKind.MISSING_RESULT: "result {subject}: {detail}",
+    FindingKind.UNKNOWN_NAME: "{step}: there is no {detail} {subject}",
+    FindingKind.NO_OUTPUT: "{step}, node {subject}, has no output",
+    FindingKind.WRONG_MESH: "{step} runs on mesh {detail}",
+    FindingKind.WRONG_OPERATION: "{step}: the {detail}",
+    FindingKind.MISSING_PRODUCER: "{step} reads {subject}, which no step makes",
+    FindingKind.SCHEDULE_HAZARD: "{step} reads {subject}, which step {detail} makes later",
+    FindingKind.MADE_TWICE: "{step} makes {subject} again: {detail} it",
+    FindingKind.MIXED_PARTS: "{step} makes a term of {subject} from other tensors than step {detail} makes its term from",
+    FindingKind.WRONG_KIND: "{step}: {subject} does not change {detail}",
+    FindingKind.CHANGES_ELSEWHERE: "{step}: the {subject} of its source is {detail}",
+    FindingKind.INNER_CUT: "{step} changes axis {subject} while {detail} cuts the same dimension inside it",
+    FindingKind.BAD_EDGE: "{step}: {detail}",
+    FindingKind.SLOT_OVERWRITTEN: "{step} fills {subject}, which holds a message that is needed {detail}",
+    FindingKind.WRONG_PART: "{step} is for part {subject} of the work, which has {detail} parts",
+    FindingKind.SHARES_DISAGREE: "{step}: axis {subject} cuts {detail} in different proportions",
+    FindingKind.BAD_KERNEL: "{step}: {detail}",
+    FindingKind.WRONG_SHAPE: "{step}: {subject}: {detail}",
+    FindingKind.UNEQUAL: "{step}: {subject}, {detail}",
+    FindingKind.CANNOT_RUN: "{step} cannot run: {detail}",
+    FindingKind.UNPROVED: "{step} is not proved: {detail}",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoOutput:
-    """A step computes nothing that is kept."""
-
-    step: int
-    node: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}, node {self.node}, has no output"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongMesh:
-    """A step runs on one mesh and reads or makes a tensor that lies on another."""
-
-    step: int
-    tensor: str
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        return f"step {self.step} runs on mesh {self.expected}, and {self.tensor} lies on {self.found}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongOperation:
-    """A step computes something else than the node that it names."""
-
-    step: int
-    node: str
-    what: str
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: the {self.what} of node {self.node}: expected {self.expected}, found {self.found}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingProducer:
-    """A step reads pieces that no step makes."""
-
-    step: int
-    tensor: str
-    parts: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"step {self.step} reads {self.tensor}{_parts(self.parts)}, which no step makes"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleHazard:
-    """A step reads pieces before the step that makes them, such as a sum before the last microbatch."""
-
-    step: int
-    tensor: str
-    parts: tuple[int, ...]
-    made_by: int
-
-    def __str__(self) -> str:
-        return f"step {self.step} reads {self.tensor}{_parts(self.parts)}, which step {self.made_by} makes later"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeTwice:
-    """Two steps make the same pieces: a step is repeated, or two tensors were mistaken for one."""
-
-    step: int
-    tensor: str
-    first: int
-
-    def __str__(self) -> str:
-        return f"step {self.step} makes {self.tensor} again, which step {self.first} has made"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixedParts:
-    """The parts of a sum along time are not computed alike, so that nothing says that they are its terms."""
-
-    step: int
-    tensor: str
-    first: int
-
-    def __str__(self) -> str:
-        return f"step {self.step} makes a term of {self.tensor} from other tensors than step {self.first} makes its term from"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongKind:
-    """A collective does not change the one placement into the other."""
-
-    step: int
-    kind: str
-    axis: str
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: {self.kind} along {self.axis} does not change {self.before} into {self.after}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesElsewhere:
-    """A collective's or transfer's target differs from its source in something that it does not change."""
-
-    step: int
-    what: str
-    source: str
-    target: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: the {self.what} of its source is {self.source}, and of its target {self.target}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InnerCut:
-    """A collective changes how an axis cuts a dimension that another axis cuts inside it: its pieces are not regions."""
-
-    step: int
-    axis: str
-    inner: str
-
-    def __str__(self) -> str:
-        return f"step {self.step} changes axis {self.axis} while {self.inner} cuts the same dimension inside it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadEdge:
-    """A way that a message takes leads elsewhere than its transfer does."""
-
-    step: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotOverwritten:
-    """A transfer fills memory in which another message still lies that is needed later: the sender would wait for ever."""
-
-    step: int
-    source: int
-    target: int
-    slot: int
-    first: int
-    last: float
-
-    def __str__(self) -> str:
-        until = "the end" if isinf(self.last) else f"step {self.last:.0f}"
-        return (
-            f"step {self.step} fills slot {self.slot} from rank {self.source} to rank {self.target}, where what step "
-            f"{self.first} sent is needed until {until}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongPart:
-    """A step is for a part of the work that is not there, or for none where it must be for one."""
-
-    step: int
-    part: int | None
-    num_parts: int
-
-    def __str__(self) -> str:
-        return f"step {self.step} is for part {self.part} of the work, which has {self.num_parts} parts"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharesDisagree:
-    """One axis cuts the tensors of one step in different proportions."""
-
-    step: int
-    axis: str
-    one: str
-    other: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: axis {self.axis} cuts {self.one} and {self.other} in different proportions"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadKernel:
-    """A kernel would not compute what its steps compute."""
-
-    step: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongShape:
-    """What a step makes has not the shape of the piece that its layout says."""
-
-    tier: Tier
-    step: int | None
-    tensor: str
-    position: Mapping[str, int]
-    expected: tuple[int, ...]
-    found: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"{_step(self.step)}: {self.tensor} at {_position(self.position)}: expected a piece of shape "
-            f"{list(self.expected)}, found {list(self.found)}"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unequal:
-    """A piece, or the sum of its terms, is not what the program computes.
+class Finding:
+    """One thing that is wrong with a plan, or not proved.
 
     Attributes:
-        tier: Which tier found it.
-        step: The number of the step, or None for a result of the whole plan.
-        tensor: The placed tensor, or the result's value.
-        position: Where, by mesh axis; on the smaller mesh and shapes that the tier runs the step on.
-        index: The first element that differs.
-        expected: The program's element.
-        found: The plan's.
-        counterexample: Values of symbols at which the two differ, if a solver gave some.
+        kind: What is wrong.
+        step: The number of the step; None for the whole plan.
+        subject: The tensor, value, mesh, axis or node.
+        detail: What the text of its kind says of the subject: a reason, or what is expected and what is there.
     """
 
-    tier: Tier
-    step: int | None
-    tensor: str
-    position: Mapping[str, int]
-    index: tuple[int, ...]
-    expected: str
-    found: str
-    counterexample: Mapping[str, str] = field(default_factory=dict[str, str])
+    kind: FindingKind
+    step: int | None = None
+    subject: str = ""
+    detail: str = ""
 
     def __str__(self) -> str:
-        where = f" at {_position(self.position)}" if self.position else ""
-        example = ", ".join(f"{name} = {value}" for name, value in list(self.counterexample.items())[:6])
-        text = (
-            f"{_step(self.step)}: {self.tensor}{where}, element {list(self.index)}: expected {self.expected}, found {self.found}"
-        )
-        return text + (f"; they differ at {example}" if example else "")
+        step = "the whole plan" if self.step is None else f"step {self.step}"
+        return _TEXTS[self.kind].format(step=step, subject=self.subject, detail=self.detail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CannotRun:
-    """A step fails when it is run on the pieces that its layouts say."""
-
-    tier: Tier
-    step: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{_step(self.step)} cannot run: {self.reason}"
+def pieces_text(tensor: str, parts: tuple[int, ...]) -> str:
+    """Names pieces of a placed tensor: the tensor, and its parts in time if there are some."""
+    return f"{tensor}, part{'s' if len(parts) > 1 else ''} {', '.join(map(str, parts))}" if parts else tensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unproved:
-    """A step may be right, and this tier cannot show it."""
-
-    tier: Tier
-    step: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"step {self.step} is not proved: {self.reason}"
-
-
-Finding: TypeAlias = (
-    WrongProgram
-    | BadMesh
-    | BadTensor
-    | BadSource
-    | MissingResult
-    | UnknownName
-    | NoOutput
-    | WrongMesh
-    | WrongOperation
-    | MissingProducer
-    | ScheduleHazard
-    | MadeTwice
-    | MixedParts
-    | WrongKind
-    | ChangesElsewhere
-    | InnerCut
-    | BadEdge
-    | SlotOverwritten
-    | WrongPart
-    | SharesDisagree
-    | BadKernel
-    | WrongShape
-    | Unequal
-    | CannotRun
-    | Unproved
-)
+def piece_text(tensor: str, position: Mapping[str, int]) -> str:
+    """Names a piece of a placed tensor by its position on the mesh, as the tier ran it: possibly on a smaller one."""
+    place = ", ".join(f"{axis} {index}" for axis, index in position.items())
+    return f"{tensor} at {place}" if place else tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,13 +127,13 @@ class TierRun:
     def __str__(self) -> str:
         match self.tier:
             case Tier.STRUCTURE:
-                what = f"names, order and layouts of all {self.num_steps:,} steps"
+                work = f"names, order and layouts of all {self.num_steps:,} steps"
             case Tier.FIELD:
                 whole = f"; {'; '.join(self.notes)}" if self.notes else "; the whole plan, too"
-                what = f"{self.num_distinct:,} distinct steps on random elements of a finite field{whole}"
+                work = f"{self.num_distinct:,} distinct steps on random elements of a finite field{whole}"
             case Tier.PROOF:
-                what = f"{self.num_distinct:,} distinct steps as formulas, {self.num_solver:,} of them decided by the solver"
-        return f"{self.tier:<10}{self.seconds:8.2f} s  {what}"
+                work = f"{self.num_distinct:,} distinct steps as formulas, {self.num_solver:,} of them decided by the solver"
+        return f"{self.tier:<10}{self.seconds:8.2f} s  {work}"
 
 
 _MAX_SHOWN = 20
@@ -438,15 +164,3 @@ class Report:
         more = [f"and {len(self.findings) - _MAX_SHOWN} more"] if len(self.findings) > _MAX_SHOWN else []
         lines = [*map(str, self.runs), *map(str, self.findings[:_MAX_SHOWN]), *more]
         return "\n".join([f"{self.program}: {verdict}", *(f"  {line}" for line in lines)])
-
-
-def _step(step: int | None) -> str:
-    return "the whole plan" if step is None else f"step {step}"
-
-
-def _parts(parts: tuple[int, ...]) -> str:
-    return f", part{'s' if len(parts) > 1 else ''} {', '.join(map(str, parts))}" if parts else ""
-
-
-def _position(position: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {index}" for name, index in position.items())

@@ -19,46 +19,47 @@ from collections.abc import Iterator
 from dyorc.offline.plan import Apply, Plan
 from dyorc.offline.plan.kernels import check_kernels
 from dyorc.offline.program import Partial, Shard, TensorProgram
-from dyorc.offline.verify import report as found
 from dyorc.offline.verify.edges import check_edges
 from dyorc.offline.verify.order import Walk
 from dyorc.offline.verify.reading import Reading
-from dyorc.offline.verify.report import Finding
+from dyorc.offline.verify.report import Finding, FindingKind
 
-STOPPING = found.BadMesh | found.BadTensor | found.NoOutput
-"""Findings with which steps cannot be run or looked at."""
+STOPPING = frozenset({FindingKind.BAD_MESH, FindingKind.BAD_TENSOR, FindingKind.NO_OUTPUT})
+"""Kinds of findings after which steps can be neither run nor checked."""
 
 
 def check_structure(reading: Reading) -> list[Finding]:
     """Returns what is wrong with the structure of a plan."""
     program, plan = reading.program, reading.plan
     findings = [*_check_program(program, plan), *_check_meshes(plan), *_check_tensors(reading), *_check_outputs(plan)]
-    if any(isinstance(finding, STOPPING) for finding in findings):
-        return findings  # steps cannot be checked without these
+    if any(finding.kind in STOPPING for finding in findings):
+        return findings
     findings += Walk(reading).run()
-    findings += (found.BadKernel(step=kernel.first, reason=reason) for kernel, reason in check_kernels(program, plan))
+    findings += (
+        Finding(kind=FindingKind.BAD_KERNEL, step=kernel.first, detail=reason) for kernel, reason in check_kernels(program, plan)
+    )
     return findings or list(check_edges(plan))
 
 
 def _check_program(program: TensorProgram, plan: Plan) -> Iterator[Finding]:
     if plan.program != program.digest:
-        yield found.WrongProgram(expected=plan.program, found=program.digest)
+        yield Finding(kind=FindingKind.WRONG_PROGRAM, subject=plan.program[:12], detail=program.digest[:12])
 
 
 def _check_outputs(plan: Plan) -> Iterator[Finding]:
     for number, step in enumerate(plan.steps):
         if isinstance(step, Apply) and not any(step.outputs):
-            yield found.NoOutput(step=number, node=step.node)
+            yield Finding(kind=FindingKind.NO_OUTPUT, step=number, subject=step.node)
 
 
 def _check_meshes(plan: Plan) -> Iterator[Finding]:
     for name, mesh in plan.meshes.items():
         if mesh.name != name:
-            yield found.BadMesh(mesh=name, reason=f"it calls itself {mesh.name}")
+            yield Finding(kind=FindingKind.BAD_MESH, subject=name, detail=f"it calls itself {mesh.name}")
         if any(rank < 0 for rank in mesh.ranks):
-            yield found.BadMesh(mesh=name, reason=f"{min(mesh.ranks)} is no rank")
+            yield Finding(kind=FindingKind.BAD_MESH, subject=name, detail=f"{min(mesh.ranks)} is no rank")
         if len({axis.name for axis in mesh.axes}) != len(mesh.axes):
-            yield found.BadMesh(mesh=name, reason="two of its axes have one name")
+            yield Finding(kind=FindingKind.BAD_MESH, subject=name, detail="two of its axes have one name")
 
 
 def _check_tensors(reading: Reading) -> Iterator[Finding]:
@@ -67,17 +68,17 @@ def _check_tensors(reading: Reading) -> Iterator[Finding]:
     for name, placed in plan.tensors.items():
         value, said = program.values.get(placed.value), plan.values.get(placed.value)
         if value is None:
-            yield found.BadTensor(tensor=name, reason=f"the program has no value {placed.value}")
+            yield Finding(kind=FindingKind.BAD_TENSOR, subject=name, detail=f"the program has no value {placed.value}")
         elif said is not value and said != value:
-            yield found.BadTensor(tensor=name, reason=f"the plan says {said}, the program {value}")
+            yield Finding(kind=FindingKind.BAD_TENSOR, subject=name, detail=f"the plan says {said}, the program {value}")
         elif placed.mesh not in plan.meshes:
-            yield found.BadTensor(tensor=name, reason=f"there is no mesh {placed.mesh}")
+            yield Finding(kind=FindingKind.BAD_TENSOR, subject=name, detail=f"there is no mesh {placed.mesh}")
         else:
             key = value.shape, value.dtype, reading.spots[name]
             if key not in faults:
                 faults[key] = _fault_of_layout(plan, name)
             if faults[key]:
-                yield found.BadTensor(tensor=name, reason=faults[key])
+                yield Finding(kind=FindingKind.BAD_TENSOR, subject=name, detail=faults[key])
 
 
 def _fault_of_layout(plan: Plan, tensor: str) -> str:

@@ -33,7 +33,7 @@ def verify(program: TensorProgram, plan: Plan, *, tiers: Collection[Tier] = ALL_
     if Tier.STRUCTURE in tiers:
         findings += check_structure(reading)
         runs.append(_run(Tier.STRUCTURE, start, plan, len(plan.steps)))
-    if any(isinstance(finding, STOPPING) for finding in findings):
+    if any(finding.kind in STOPPING for finding in findings):
         return Report(program=program.name, findings=tuple(findings), runs=tuple(runs))
     cases = CasesOf(reading)
     if Tier.FIELD in tiers:

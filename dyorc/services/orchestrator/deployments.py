@@ -1,4 +1,4 @@
-"""What an orchestrator's group has deployed: read from the store by whoever leads, and changed by what gateways order."""
+"""What an orchestrator's group has deployed: read from the store by the leader, and changed by gateways."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class InheritedDeployments(NamedTuple):
 
 
 async def wait_for_deployed(store: Notes, group: str) -> InheritedDeployments:
-    """Returns what a group has deployed. Waits for the store: whoever leads must not serve, or end, anything before it knows."""
+    """Returns what a group has deployed. Waits for the store: a leader must not serve or end anything before it knows."""
     has_failed = False
     while True:
         try:
@@ -63,8 +63,8 @@ async def wait_for_deployed(store: Notes, group: str) -> InheritedDeployments:
 
 @contextlib.contextmanager
 def load_inherited(what: LoadedTargets, found: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
-    """Loads what was deployed while this process stood by, and what requests of before may need. The libraries that it needs are
-    imported by now."""
+    """Loads what was deployed while this process stood by, and versions that earlier requests may need. Their
+    libraries are imported by now."""
     record, live = found
     if record.number == what.record.number and not record.left_over(live):
         yield what
@@ -83,7 +83,7 @@ async def serve_deployments(
     lead: LeaderTerm,
     before: DeploymentState,
 ) -> AsyncGenerator[None]:
-    """Has gateways change what is deployed while entered.
+    """Lets gateways change what is deployed while entered.
 
     Args:
         before: What the store had when this orchestrator began to lead.

@@ -1,4 +1,4 @@
-"""The versions that a leader has loaded, noted for the next one: requests of a version that is on offer no more go on there."""
+"""The versions that a leader has loaded, noted for the next one: requests of retired versions continue there."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ class LiveVersions:
 
 
 def since_their_return(begin_era: DrainCheck, clock: Callable[[], float]) -> DrainCheck:
-    """Returns what says whether requests of before have ended, also those of gateways that are about to come back from the last
+    """Returns a check whether earlier requests have ended, also requests of gateways that are about to come back from the last
     leader.
 
     Args:

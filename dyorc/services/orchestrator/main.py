@@ -1,4 +1,4 @@
-"""An orchestrator's process: stands by until it leads its group, then serves gateways until it is told to stop. Wiring only."""
+"""An orchestrator's process: stands by until it leads its group, then serves gateways until a signal stops it. Wiring only."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from dyorc.telemetry.tracing.starting import tracing
 async def serve_group(
     targets: Sequence[str], settings: Settings, console: Console, signals: StopSignals, has_started: Callable[[], None]
 ) -> None:
-    """Serves until it is told to stop. Until it leads its group and has started all it needs for that, it has to be cancelled.
+    """Serves until a signal stops it. Until it leads its group and has started all it needs for that, it has to be cancelled.
 
     Args:
         has_started: Called then.

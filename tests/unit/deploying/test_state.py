@@ -48,7 +48,7 @@ def test_what_contradicts_itself_is_refused() -> None:
     canary = FIRST.deployed(version("2"), 0.6)
     with pytest.raises(ConflictError, match=r"add up to 1\.1"):
         canary.deployed(version("3"), 0.5)
-    with pytest.raises(ConflictError, match="is the default, which gets what others leave"):
+    with pytest.raises(ConflictError, match="is the default version and receives the remaining"):
         canary.deployed(version("1"), 0.5)
     with pytest.raises(ConflictError, match=r"'1' is the default.*\['2'\]"):
         canary.undeployed("1")

@@ -24,7 +24,7 @@ from dyorc.offline.program.graph import ValueKind
 from dyorc.offline.program.update import Optimizer, with_update
 from dyorc.offline.simulate import simulate
 from dyorc.offline.verify import verify
-from dyorc.offline.verify.report import BadKernel
+from dyorc.offline.verify.report import FindingKind
 from tests.unit.offline.examples import Example, example_of
 from tests.unit.offline.planned import assert_equal_to_one_device
 
@@ -185,7 +185,7 @@ def test_a_kernel_of_what_is_not_computed_element_by_element_is_refused() -> Non
     at, step = next((n, s) for n, s in enumerate(plan.steps) if isinstance(s, Apply) and s.node == "w.change")
     wrong = replace(plan, steps=(*plan.steps[:at], replace(step, node=product.name), *plan.steps[at + 1 :]))
     assert kernel.first < at < kernel.end
-    found = [finding for finding in verify(program, wrong).findings if isinstance(finding, BadKernel)]
+    found = [finding for finding in verify(program, wrong).findings if finding.kind is FindingKind.BAD_KERNEL]
     assert f"runs {product.name} (aten.mul.Tensor) in chunks, which does not compute element by element" in str(found[0])
 
 
@@ -267,7 +267,10 @@ def test_a_kernel_whose_slices_do_not_fit_the_ring_is_found() -> None:
     }
     for text, wrong in others.items():
         findings = verify(found.program, replace(plan, kernels=(replace(kernel, overlap=wrong),))).findings
-        assert any(isinstance(finding, BadKernel) and re.search(text, str(finding)) for finding in findings), (text, findings)
+        assert any(finding.kind is FindingKind.BAD_KERNEL and re.search(text, str(finding)) for finding in findings), (
+            text,
+            findings,
+        )
     padded = replace(step, algorithm=Algorithm.PADDED)
     with pytest.raises(PlanError, match="makes what it reduces while it sends, which only a ring does; its algorithm is padded"):
         simulate(replace(plan, steps=(*plan.steps[:scatter], padded, *plan.steps[scatter + 1 :])), found.program, even_cluster(3))

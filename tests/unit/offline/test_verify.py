@@ -35,7 +35,7 @@ from dyorc.offline.verify.field import PRIME, Field
 from dyorc.offline.verify.proof import ProofTier
 from dyorc.offline.verify.randomized import FieldTier
 from dyorc.offline.verify.reading import Reading
-from dyorc.offline.verify.report import Finding, MissingProducer, ScheduleHazard, WrongOperation
+from dyorc.offline.verify.report import Finding, FindingKind
 from tests.unit.offline.examples import Example, example
 from tests.unit.offline.plans import greedy
 
@@ -129,8 +129,8 @@ def _elements(tensor: torch.Tensor) -> np.ndarray:
     return array if array.dtype == np.bool_ else array.astype(np.int64) % PRIME
 
 
-def _found(plan: Plan, kind: type) -> bool:
-    return any(isinstance(finding, kind) for finding in verify(example("gpt").program, plan, tiers=[Tier.STRUCTURE]).findings)
+def _finds(plan: Plan, kind: FindingKind) -> bool:
+    return any(finding.kind is kind for finding in verify(example("gpt").program, plan, tiers=[Tier.STRUCTURE]).findings)
 
 
 def test_structure_sees_what_is_read_too_early_or_never_made_or_something_else() -> None:
@@ -143,11 +143,11 @@ def test_structure_sees_what_is_read_too_early_or_never_made_or_something_else()
     last = next(n for n in range(sums[0], -1, -1) if plan.steps[sums[0]].source in plan.steps[n].outputs)
     steps = list(plan.steps)
     steps[last], steps[sums[0]] = steps[sums[0]], steps[last]
-    assert _found(replace(plan, steps=tuple(steps)), ScheduleHazard)
-    assert _found(replace(plan, steps=(*plan.steps[: sums[0]], *plan.steps[sums[0] + 1 :])), MissingProducer)
+    assert _finds(replace(plan, steps=tuple(steps)), FindingKind.SCHEDULE_HAZARD)
+    assert _finds(replace(plan, steps=(*plan.steps[: sums[0]], *plan.steps[sums[0] + 1 :])), FindingKind.MISSING_PRODUCER)
     row = next(n for n, step in enumerate(plan.steps) if isinstance(step, Apply) and step.op == "aten._softmax.default")
     other = replace(plan.steps[row], arguments=(plan.steps[row].arguments[0], -2, False))
-    assert _found(replace(plan, steps=(*plan.steps[:row], other, *plan.steps[row + 1 :])), WrongOperation)
+    assert _finds(replace(plan, steps=(*plan.steps[:row], other, *plan.steps[row + 1 :])), FindingKind.WRONG_OPERATION)
 
 
 def test_a_step_without_outputs_is_found_and_is_no_plan_in_a_file() -> None:
@@ -210,7 +210,7 @@ def test_a_fault_in_one_of_many_equal_layers_is_found() -> None:
     swapped = [(n, s) for n in _in_layer(plan, program, 2) if (s := _of_layer_before(plan, program, plan.steps[n])) is not None]
     for number, step in swapped[:3]:
         mutant = replace(plan, steps=(*plan.steps[:number], step, *plan.steps[number + 1 :]))
-        assert any(isinstance(f, WrongOperation) for f in verify(program, mutant, tiers=[Tier.STRUCTURE]).findings), step
+        assert any(f.kind is FindingKind.WRONG_OPERATION for f in verify(program, mutant, tiers=[Tier.STRUCTURE]).findings), step
     assert swapped
 
 

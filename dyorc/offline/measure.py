@@ -131,11 +131,11 @@ def _timed(ranks: Ranks, plan: Plan, num_repeats: int, *, overlap: bool = False)
     """Runs a plan on real ranks, and once before that does not count."""
     sources = {name: torch.zeros(plan.values[name].shape) for name in plan.sources}
     ranks.load(plan, sources, overlap=overlap)
-    found: list[tuple[float, ...]] = []
+    seconds: list[tuple[float, ...]] = []
     for _ in range(num_repeats + 1):
         ranks.begin_step({}, answer=())
-        found.append(ranks.end_step().seconds)
-    return found[1:]
+        seconds.append(ranks.end_step().seconds)
+    return seconds[1:]
 
 
 class _Measurement:
@@ -241,8 +241,8 @@ class _Measurement:
         """Has all ranks do both at once, with short messages and with longer ones."""
         self._tell("both at once")
         messages = self._effort.messages
-        found = [self._contention_with(num_bytes) for num_bytes in (min(messages), median_high(messages))]
-        short, long = found
+        measurements = [self._contention_with(num_bytes) for num_bytes in (min(messages), median_high(messages))]
+        short, long = measurements
         return contention_of_messages(short, long) if short and long else None
 
     def _contention_with(self, num_bytes: int) -> tuple[float, Contention] | None:
@@ -268,9 +268,9 @@ class _Measurement:
     def _seconds(self, plan: Plan) -> Sequence[tuple[float, ...]]:
         return self._stopwatch(plan, self._effort.num_repeats)
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, text: str) -> None:
         if self._progress:
-            self._progress(what, self._num_done, self._num_all)
+            self._progress(text, self._num_done, self._num_all)
         self._num_done += 1
 
 
@@ -299,14 +299,14 @@ def contention_of_messages(short: tuple[float, Contention], long: tuple[float, C
         short: What a short message takes by itself, and what was found with such messages.
         long: The same of a longer one.
     """
-    (short_s, one), (long_s, other) = short, long
+    (short_s, short_contention), (long_s, long_contention) = short, long
     if not short_s < long_s:
-        return other
-    waiting_s = max(one.communicating - other.communicating, 0.0) / (1 / short_s - 1 / long_s)
-    waiting_s = min(waiting_s, (other.communicating - 1) * long_s)
+        return long_contention
+    waiting_s = max(short_contention.communicating - long_contention.communicating, 0.0) / (1 / short_s - 1 / long_s)
+    waiting_s = min(waiting_s, (long_contention.communicating - 1) * long_s)
     return Contention(
-        computing=other.computing,
-        communicating=_rounded(other.communicating - waiting_s / long_s),
+        computing=long_contention.computing,
+        communicating=_rounded(long_contention.communicating - waiting_s / long_s),
         waiting_s=_rounded(waiting_s),
     )
 

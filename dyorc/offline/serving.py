@@ -114,8 +114,8 @@ def tied_weights(module: nn.Module, missing: Sequence[str], path: Path) -> dict[
     for name, tensor in named:
         names.setdefault(id(tensor), []).append(name)
     same_of = {name: same for same in names.values() for name in same}
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     for name in missing:  # a tensor may have more than two names, and the file any of them
         for alias in same_of.get(name, ()):
-            found |= read_whole(path, {name: alias})
-    return found
+            weights |= read_whole(path, {name: alias})
+    return weights

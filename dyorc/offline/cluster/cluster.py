@@ -203,11 +203,11 @@ class Cluster:
 
     def interfaces_of(self, machine: str) -> tuple[Interface, ...]:
         """The ways out of a machine: one, as fast as its fastest link to another machine, if nothing is known of them."""
-        found = tuple(interface for interface in self.interfaces if interface.machine == machine)
+        interfaces = tuple(interface for interface in self.interfaces if interface.machine == machine)
         links = [link for link in self.links if machine in (link.source, link.target) and link.source != link.target]
         links += [self.between_all] if self.between_all else []
         most = max((link.bytes_per_s for link in links), default=inf)
-        return found or (Interface(machine=machine, name="eth0", bytes_per_s=most),)
+        return interfaces or (Interface(machine=machine, name="eth0", bytes_per_s=most),)
 
     def capacity_of(self, machine: str) -> float:
         """What may leave a machine in a second, and as much may enter it."""
@@ -224,15 +224,15 @@ class Cluster:
                 raise PlanError(f"the plan limits machine {machine}, and cluster {self.name} has {', '.join(self.machines)}")
         links = dict(self._links)
         for pair in network.rates:
-            for one, other in (pair, pair[::-1]):  # the other way, too: a link is valid both ways unless there are two
-                link = self.link(one, other)
-                links[one, other] = replace(link, bytes_per_s=min(link.bytes_per_s, network.rates.get((one, other), inf)))
-        return replace(self, links=tuple(replace(link, source=one, target=other) for (one, other), link in links.items()))
+            for source, target in (pair, pair[::-1]):  # the other way, too: a link is valid both ways unless there are two
+                link = self.link(source, target)
+                links[source, target] = replace(link, bytes_per_s=min(link.bytes_per_s, network.rates.get((source, target), inf)))
+        return replace(self, links=tuple(replace(link, source=source, target=target) for (source, target), link in links.items()))
 
     @cached_property
     def _links(self) -> Mapping[tuple[str, str], Link]:
-        found = {(link.target, link.source): link for link in self.links}
-        return found | {(link.source, link.target): link for link in self.links}
+        reversed_links = {(link.target, link.source): link for link in self.links}
+        return reversed_links | {(link.source, link.target): link for link in self.links}
 
     @cached_property
     def _measured(self) -> Mapping[tuple[CollectiveKind, Algorithm], CollectiveCost]:
@@ -253,10 +253,10 @@ class Cluster:
 
     def link(self, source: str, target: str) -> Link:
         """The link from one machine to another."""
-        found = self._links.get((source, target)) or (self.between_all if source != target else None)
-        if found is None:
+        link = self._links.get((source, target)) or (self.between_all if source != target else None)
+        if link is None:
             raise KeyError((source, target))
-        return found
+        return link
 
     def compute_s(self, cost: NodeCost, rank: int, share: float = 1.0) -> float:
         """Returns how long a device takes for a part of a node: as long as its arithmetic or its memory needs.
@@ -292,10 +292,10 @@ class Cluster:
         into a linear program. A group of one rank, and what does not communicate, has no lines and takes no time.
         """
         key = (kind, algorithm, tuple(ranks))
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = self._find_lines(kind, algorithm, key[2])
-        return found
+        lines = self._lines.get(key)
+        if lines is None:
+            lines = self._lines[key] = self._find_lines(kind, algorithm, key[2])
+        return lines
 
     def _find_lines(self, kind: CollectiveKind, algorithm: Algorithm, ranks: tuple[int, ...]) -> tuple[CostLine, ...]:
         if len(ranks) < 2 or kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
@@ -317,7 +317,7 @@ class Cluster:
         its ranks have been passed.
         """
         order = sorted(ranks, key=lambda rank: (self.devices[rank].machine, rank))
-        links = [self.link_between(one, other) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
+        links = [self.link_between(source, target) for source, target in zip(order, [*order[1:], order[0]], strict=True)]
         return min(link.bytes_per_s for link in links), max(link.latency_s for link in links)
 
     def transfer_s(self, source_rank: int, target_rank: int, num_bytes: int) -> float:

@@ -126,23 +126,23 @@ def cluster_from_toml(text: str, where: str = "cluster") -> Cluster:
 def _read_contention(table: Table | None) -> Contention | None:
     if table is None:
         return None
-    found = Contention(
+    contention = Contention(
         computing=table.rate("computing"),
         communicating=table.rate("communicating"),
         waiting_s=table.seconds("waiting_s", 0.0),
     )
-    for key, times in (("computing", found.computing), ("communicating", found.communicating)):
+    for key, times in (("computing", contention.computing), ("communicating", contention.communicating)):
         if times < 1:
             raise table.error(key, f"how many times longer it takes, at least 1, and not {times:g}")
     table.end()
-    return found
+    return contention
 
 
 def _read_interfaces(machine: Table) -> list[Interface]:
-    found: list[Interface] = []
+    interfaces: list[Interface] = []
     for table in machine.tables("interfaces"):
         name, address = table.text("name"), table.text("address", "")
-        if any(other.name == name for other in found):
+        if any(other.name == name for other in interfaces):
             raise table.error("name", f"a name of its own: the machine has another interface {name}")
         try:
             ip_address(address or "::")
@@ -150,8 +150,8 @@ def _read_interfaces(machine: Table) -> list[Interface]:
             raise table.error("address", f"an IP address, and not {address!r}") from None
         bytes_per_s = table.rate("bytes_per_s")
         table.end()
-        found.append(Interface(machine=machine.text("name"), name=name, bytes_per_s=bytes_per_s, address=address))
-    return found
+        interfaces.append(Interface(machine=machine.text("name"), name=name, bytes_per_s=bytes_per_s, address=address))
+    return interfaces
 
 
 def _read_machine(table: Table, devices: list[Device], links: list[Link], known: Sequence[str]) -> str:
@@ -230,7 +230,7 @@ def _read_collective(table: Table, counts: tuple[int, ...]) -> CollectiveCost:
     if sum(measured_counts) == 1:
         raise table.error("devices_by_machine", f"at least 2 devices together, and not {measured_counts!r}")
     several = table.tables("lines")
-    found = CollectiveCost(
+    cost = CollectiveCost(
         kind=CollectiveKind(kind),
         algorithm=Algorithm(algorithm),
         lines=tuple(_read_line(line) for line in several or [table]),
@@ -240,7 +240,7 @@ def _read_collective(table: Table, counts: tuple[int, ...]) -> CollectiveCost:
     )
     for each in [*several, table]:
         each.end()
-    return found
+    return cost
 
 
 def _read_channel(table: Table) -> ChannelCost:

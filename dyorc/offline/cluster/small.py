@@ -49,7 +49,7 @@ def one_machine(num_ranks: int, *, bytes_per_s: float = 1e9, latency_s: float = 
 def links_between(machines: Sequence[str], bytes_per_s: float, latency_s: float = 0.0) -> tuple[Link, ...]:
     """Returns a link of one speed between each two machines."""
     return tuple(
-        Link(source=one, target=other, bytes_per_s=bytes_per_s, latency_s=latency_s)
-        for index, other in enumerate(machines)
-        for one in machines[:index]
+        Link(source=source, target=target, bytes_per_s=bytes_per_s, latency_s=latency_s)
+        for index, target in enumerate(machines)
+        for source in machines[:index]
     )

@@ -40,35 +40,35 @@ class Table:
 
     def text(self, key: str, default: object = _REQUIRED) -> str:
         """Returns a text."""
-        found = self.take(key, default, "a text")
-        if not isinstance(found, str) or not (found or default == ""):
-            raise self.error(key, f"a text, and not {found!r}")
-        return found
+        value = self.take(key, default, "a text")
+        if not isinstance(value, str) or not (value or default == ""):
+            raise self.error(key, f"a text, and not {value!r}")
+        return value
 
     def choice(self, key: str, choices: Sequence[str], default: object = _REQUIRED) -> str:
         """Returns one of several texts."""
-        found = self.take(key, default, f"one of {', '.join(choices)}")
-        if found not in choices:
-            raise self.error(key, f"one of {', '.join(choices)}, and not {found!r}")
-        return found
+        value = self.take(key, default, f"one of {', '.join(choices)}")
+        if value not in choices:
+            raise self.error(key, f"one of {', '.join(choices)}, and not {value!r}")
+        return value
 
     def truth(self, key: str, default: object = _REQUIRED) -> bool:
         """Returns true or false."""
-        found = self.take(key, default, "true or false")
-        if not isinstance(found, bool):
-            raise self.error(key, f"true or false, and not {found!r}")
-        return found
+        value = self.take(key, default, "true or false")
+        if not isinstance(value, bool):
+            raise self.error(key, f"true or false, and not {value!r}")
+        return value
 
     def whole(self, key: str, default: object = _REQUIRED, *, most: int = MAX_BYTES) -> int:
         """Returns a whole number above 0, which is not more than the most it may be."""
-        found = self.take(key, default, "a whole number above 0")
-        if isinstance(found, float) and isfinite(found) and found.is_integer():  # 16e9
-            found = int(found)
-        if type(found) is not int or found <= 0:
-            raise self.error(key, f"a whole number above 0, and not {found!r}")
-        if found > most:
-            raise self.error(key, f"a whole number, {most:,} at most, and not {_short(found)}")
-        return found
+        value = self.take(key, default, "a whole number above 0")
+        if isinstance(value, float) and isfinite(value) and value.is_integer():  # 16e9
+            value = int(value)
+        if type(value) is not int or value <= 0:
+            raise self.error(key, f"a whole number above 0, and not {value!r}")
+        if value > most:
+            raise self.error(key, f"a whole number, {most:,} at most, and not {_short(value)}")
+        return value
 
     def rate(self, key: str, default: object = _REQUIRED) -> float:
         """Returns what is done in a second: a number above 0 that a machine can reach."""
@@ -80,22 +80,22 @@ class Table:
 
     def table(self, key: str) -> "Table | None":
         """Returns a table within this one, or None."""
-        found = self.take(key, None)
-        if found is None:
+        value = self.take(key, None)
+        if value is None:
             return None
-        if not isinstance(found, dict):
-            raise self.error(key, f"a table, and not {found!r}")
-        return Table(found, (*self._path, key), self._lines, self._where)
+        if not isinstance(value, dict):
+            raise self.error(key, f"a table, and not {value!r}")
+        return Table(value, (*self._path, key), self._lines, self._where)
 
     def tables(self, key: str, *, at_least: int = 0) -> list["Table"]:
         """Returns the tables of an array."""
-        found = self.take(key, [])
+        value = self.take(key, [])
         header = ".".join([*(str(part) for part in self._path if isinstance(part, str)), key])
-        if not isinstance(found, list) or not all(isinstance(part, dict) for part in found):
-            raise self.error(key, f"tables under [[{header}]], and not {found!r}")
-        if len(found) < at_least:
+        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            raise self.error(key, f"tables under [[{header}]], and not {value!r}")
+        if len(value) < at_least:
             raise self.missing(key, f"at least {at_least} table [[{header}]]")
-        return [Table(part, (*self._path, key, index), self._lines, self._where) for index, part in enumerate(found)]
+        return [Table(part, (*self._path, key, index), self._lines, self._where) for index, part in enumerate(value)]
 
     def end(self) -> None:
         """Refuses what nobody has asked for."""
@@ -104,15 +104,15 @@ class Table:
                 raise PlanError(f"{self._place(key)}: {self._named(key)} is unknown; known are {', '.join(sorted(self._taken))}")
 
     def _number(self, key: str, default: object, expected: str, limits: tuple[float, float], *, is_zero_right: bool) -> float:
-        found = self.take(key, default, expected)
-        if found is default:
-            return float(found)
-        if type(found) not in (int, float) or not found >= 0 or (found == 0 and not is_zero_right) or found == inf:
-            raise self.error(key, f"{expected}, and not {_short(found)}")
+        value = self.take(key, default, expected)
+        if value is default:
+            return float(value)
+        if type(value) not in (int, float) or not value >= 0 or (value == 0 and not is_zero_right) or value == inf:
+            raise self.error(key, f"{expected}, and not {_short(value)}")
         least, most = limits
-        if not least <= found <= most:
-            raise self.error(key, f"a number from {least:g} to {most:g}, and not {_short(found)}")
-        return float(found)
+        if not least <= value <= most:
+            raise self.error(key, f"a number from {least:g} to {most:g}, and not {_short(value)}")
+        return float(value)
 
     def _place(self, key: str) -> str:
         path: Path = (*self._path, key) if key else self._path

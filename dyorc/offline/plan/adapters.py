@@ -104,10 +104,10 @@ class Adapters:
             PlanError: There is none.
         """
         key = (tensor, before.mesh.name, before.layout, after.mesh.name, after.layout)
-        found = self._paths.get(key)
-        if found is None:
-            found = self._paths[key] = self._search(tensor, before, after)
-        return found
+        best = self._paths.get(key)
+        if best is None:
+            best = self._paths[key] = self._search(tensor, before, after)
+        return best
 
     def shard(self, tensor: Tensor, mesh: Mesh, outer: Layout, dim: int) -> Shard | None:
         """Returns how the axis after some outer ones cuts a dimension; None if it cannot, because these leave pieces of several
@@ -221,11 +221,11 @@ def inner_cut(layout: Layout, index: int, after: Placement) -> int | None:
 
 
 def _hops(came: Mapping[tuple[str, Layout], Hop | None], end: Spot) -> tuple[Hop, ...]:
-    found: list[Hop] = []
+    hops: list[Hop] = []
     while (hop := came[end.mesh.name, end.layout]) is not None:
-        found.append(hop)
+        hops.append(hop)
         end = hop.source
-    return tuple(reversed(found))
+    return tuple(reversed(hops))
 
 
 def _text(spot: Spot) -> str:

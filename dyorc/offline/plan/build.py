@@ -86,18 +86,18 @@ class PlanBuilder:
         Raises:
             PlanError: A dimension cannot be cut so.
         """
-        tensor, found = self._sizes(value), list[Placement]()
+        tensor, layout = self._sizes(value), list[Placement]()
         for axis, placement in zip(self._meshes[mesh].axes, placements, strict=True):
             if isinstance(placement, Shard) and placement.sizes is None:
                 dim = placement.dim
-                placement = self._adapters.shard(tensor, self._meshes[mesh], tuple(found), dim)
+                placement = self._adapters.shard(tensor, self._meshes[mesh], tuple(layout), dim)
                 if placement is None:
                     raise PlanError(
                         f"dimension {dim} of {value}, of extent {tensor.shape[dim]} in units of {tensor.units[dim]}, cannot be "
                         f"cut along {axis.name}: what outer axes leave of it must be equal pieces of whole units"
                     )
-            found.append(placement)
-        return tuple(found)
+            layout.append(placement)
+        return tuple(layout)
 
     def _sizes(self, value: str) -> Tensor:
         found = self._known.get(value)
@@ -268,16 +268,16 @@ class PlanBuilder:
     def _nearest(self, value: str, wanted: Spot, part: int | None) -> tuple[str, Path]:
         """Of the placed tensors that hold a value, the one that gets where it is wanted most cheaply; of equals, the newest."""
         held = [*self._sources.get(value, ()), *self._held.get(value, ())]
-        found: tuple[str, Path] | None = None
+        nearest: tuple[str, Path] | None = None
         for tensor in reversed(dict.fromkeys(held)):
             spot = Spot(self._meshes[self._tensors[tensor].mesh], self._tensors[tensor].layout)
             if self._is_made(tensor, None if may_change_time(spot, wanted) else part):
                 path = self._adapters.path(self._sizes(value), spot, wanted)
-                if found is None or path.cost < found[1].cost:
-                    found = tensor, path
-        if found is None:
+                if nearest is None or path.cost < nearest[1].cost:
+                    nearest = tensor, path
+        if nearest is None:
             raise PlanError(f"{value} is needed on mesh {wanted.mesh.name} and nothing has made it")
-        return found
+        return nearest
 
     def _tensor(self, value: str, mesh: str, layout: Layout) -> str:
         again = "'" * self._generations.get(value, 0)

@@ -52,9 +52,9 @@ def plan_from_json(text: str) -> Plan:
         document = msgspec.json.decode(text, type=Document)
     except msgspec.MsgspecError as error:
         raise PlanError(f"this is no plan of version {VERSION}: {error}") from error
-    found = _digest(document)
-    if found != document.digest:
-        raise PlanError(f"the plan was changed after it was written: expected digest {document.digest!r}, found {found!r}")
+    digest = _digest(document)
+    if digest != document.digest:
+        raise PlanError(f"the plan was changed after it was written: expected digest {document.digest!r}, found {digest!r}")
     return plan_of(document)
 
 

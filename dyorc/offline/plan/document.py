@@ -318,7 +318,7 @@ def _inference_row(inference: Inference) -> InferenceRow:
 def _network_row(network: Network | None) -> NetworkRow | None:
     if network is None:
         return None
-    rows = [LimitRow(one.source, one.target, one.interface, one.bytes_per_s) for one in network.limits]
+    rows = [LimitRow(limit.source, limit.target, limit.interface, limit.bytes_per_s) for limit in network.limits]
     return NetworkRow(network.is_strict, rows)
 
 
@@ -484,7 +484,8 @@ def _network(row: NetworkRow | None) -> Network | None:
     if row is None:
         return None
     limits = tuple(
-        Limit(source=one.source, target=one.target, interface=one.interface, bytes_per_s=one.bytes_per_s) for one in row.limits
+        Limit(source=limit.source, target=limit.target, interface=limit.interface, bytes_per_s=limit.bytes_per_s)
+        for limit in row.limits
     )
     return Network(limits=limits, is_strict=row.is_strict)
 
@@ -501,8 +502,8 @@ def _layout(text: str, place: str) -> Layout:
 def _placement(text: str, place: str) -> Placement:
     if text in _WITHOUT_SIZES:
         return _WITHOUT_SIZES[text]
-    if found := re.fullmatch(r"S(\d+)(?:\(([\d,*]+)\))?", text):
-        dim, sizes = found.groups()
+    if match := re.fullmatch(r"S(\d+)(?:\(([\d,*]+)\))?", text):
+        dim, sizes = match.groups()
         return Shard(int(dim), tuple(size for run in sizes.split(",") for size in _run(run)) if sizes else None)
     raise PlanError(f"{place}: expected a placement such as R, P or S0(8*4,6); found {text!r}")
 

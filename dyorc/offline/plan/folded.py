@@ -204,14 +204,14 @@ class _Seeing:
 
     def crossings(self, place: Mapping[str, int]) -> dict[tuple[tuple[int, bool], tuple[int, bool]], list[tuple[str, str]]]:
         """For each two sides, the placed tensors of each value that goes from one to the other: as made, and as read."""
-        found: dict[tuple[tuple[int, bool], tuple[int, bool]], list[tuple[str, str]]] = {}
+        pairs: dict[tuple[tuple[int, bool], tuple[int, bool]], list[tuple[str, str]]] = {}
         for (value, home, is_backward), read in self._read.items():
             if value in self._made:
                 source, was_backward, made = self._made[value]
                 ends = (place[source], was_backward), (place[home], is_backward)
                 if ends[0] != ends[1]:
-                    found.setdefault(ends, []).append((made, read))
-        return found
+                    pairs.setdefault(ends, []).append((made, read))
+        return pairs
 
 
 def _signature(home: str, seen: _Seeing) -> object:
@@ -229,13 +229,13 @@ def _layout(plan: Plan, tensor: str) -> str:
 
 
 def _alike(runs: Sequence[list[str]], seen: _Seeing) -> list[list[str]]:
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for run in runs:
-        if found and _signature(found[-1][-1], seen) == _signature(run[0], seen):
-            found[-1] += run
+        if groups and _signature(groups[-1][-1], seen) == _signature(run[0], seen):
+            groups[-1] += run
         else:
-            found.append(list(run))
-    return found
+            groups.append(list(run))
+    return groups
 
 
 def _limited(runs: list[list[str]], seen: _Seeing) -> list[list[str]]:

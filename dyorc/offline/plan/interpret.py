@@ -20,13 +20,13 @@ from dyorc.offline.program.graph import located
 def pieces_of(plan: Plan, tensor: str, value: Array, algebra: Algebra[Array]) -> dict[Piece, Array]:
     """Cuts a whole value into the pieces of a placed tensor, as a plan's sources lie when its ranks begin."""
     mesh, layout = plan.mesh_of(tensor), plan.tensors[tensor].layout
-    found: dict[Piece, Array] = {}
+    pieces: dict[Piece, Array] = {}
     for coordinate in mesh.coordinates:
         cut = value[tuple(slice(a, b) for a, b in plan.region(tensor, coordinate))]  # type: ignore[index]
         is_zero = any(isinstance(p, Partial) and index for p, index in zip(layout, coordinate, strict=True))
         piece = algebra.zeros(extents(plan.region(tensor, coordinate)), value) if is_zero else cut
-        found.setdefault(piece_at(plan, tensor, coordinate), piece)
-    return found
+        pieces.setdefault(piece_at(plan, tensor, coordinate), piece)
+    return pieces
 
 
 def whole_of(plan: Plan, tensor: str, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> Array:
@@ -106,16 +106,16 @@ def _collective(plan: Plan, step: Collective, pieces: Mapping[Piece, Array], alg
     for line in mesh.lines(axis):
         if time is not None and time != axis and step.part is not None and line[0][time] != step.part:
             continue
-        found = [piece_in(pieces, piece_at(plan, step.source, coordinate)) for coordinate in line]
+        sources = [piece_in(pieces, piece_at(plan, step.source, coordinate)) for coordinate in line]
         for index, coordinate in enumerate(line):
             match step.kind:
                 case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE_SCATTER:
-                    piece = _sum(found, algebra)
+                    piece = _sum(sources, algebra)
                 case CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
                     assert isinstance(before, Shard)
-                    piece = algebra.concatenate(found, before.dim)
+                    piece = algebra.concatenate(sources, before.dim)
                 case CollectiveKind.SLICE | CollectiveKind.MASK:
-                    piece = found[index]
+                    piece = sources[index]
             if step.kind is CollectiveKind.MASK and index:
                 piece = algebra.zeros(plan.piece_shape(step.target, coordinate), piece)
             elif isinstance(after, Shard):
@@ -144,21 +144,21 @@ def _gathered(
 ) -> Array:
     """Puts a region of a value together from the pieces of a placed tensor: copies of parts, and sums of partial sums."""
     mesh, layout = plan.mesh_of(tensor), plan.tensors[tensor].layout
-    found: Array | None = None
+    gathered: Array | None = None
     for coordinate in mesh.coordinates:
         is_copy = any(isinstance(p, Replicate) and index for p, index in zip(layout, coordinate, strict=True))
         if is_copy or (part is not None and mesh.time_axis is not None and coordinate[mesh.time_axis] != part):
             continue
         piece = piece_in(pieces, piece_at(plan, tensor, coordinate))
-        found = algebra.zeros(extents(region), piece) if found is None else found
+        gathered = algebra.zeros(extents(region), piece) if gathered is None else gathered
         outer = plan.region(tensor, coordinate)
         if (common := overlap(region, outer)) is not None:
             index = within(common, region)
             here, there = (..., *index), (..., *within(common, outer))  # with an ellipsis, a scalar's part is an array, too
-            found = algebra.put(found, index, algebra.add(found[here], piece[there]))  # type: ignore[index]
-    if found is None:
+            gathered = algebra.put(gathered, index, algebra.add(gathered[here], piece[there]))  # type: ignore[index]
+    if gathered is None:
         raise PlanError(f"{tensor} has no pieces")
-    return found
+    return gathered
 
 
 def _sum(arrays: Sequence[Array], algebra: Algebra[Array]) -> Array:

@@ -100,14 +100,14 @@ class Mesh:
     def coordinate_of(self, rank: int, part: int | None) -> Coordinate:
         """The coordinate of a rank, at a part of its work (0 where the mesh has no axis of time, or part is None)."""
         index = self.ranks.index(rank)
-        found: list[int] = []
+        indices: list[int] = []
         for axis in reversed(self.axes):
             if axis.is_time:
-                found.append(part or 0)
+                indices.append(part or 0)
             else:
-                found.append(index % axis.size)
+                indices.append(index % axis.size)
                 index //= axis.size
-        return tuple(reversed(found))
+        return tuple(reversed(indices))
 
     def line(self, coordinate: Coordinate, axis: int) -> tuple[Coordinate, ...]:
         """The coordinates that differ from one only along an axis, itself included."""
@@ -127,11 +127,11 @@ def shares(units: int, ratios: Sequence[float]) -> tuple[int, ...]:
     """
     total = sum(ratios)
     quotas = [units * ratio / total for ratio in ratios]
-    found = [int(quota + 1e-9) for quota in quotas]
-    lacking = sorted(range(len(quotas)), key=lambda index: found[index] - quotas[index])
-    for index in lacking[: units - sum(found)]:
-        found[index] += 1
-    return tuple(found)
+    counts = [int(quota + 1e-9) for quota in quotas]
+    lacking = sorted(range(len(quotas)), key=lambda index: counts[index] - quotas[index])
+    for index in lacking[: units - sum(counts)]:
+        counts[index] += 1
+    return tuple(counts)
 
 
 def region_of(shape: tuple[int, ...], layout: Layout, coordinate: Coordinate) -> Region:
@@ -172,9 +172,9 @@ def narrowed(region: Region, dim: int, start: int, stop: int) -> Region:
     return (*region[:dim], (begin + start, begin + stop), *region[dim + 1 :])
 
 
-def overlap(one: Region, other: Region) -> Region | None:
+def overlap(region: Region, other: Region) -> Region | None:
     """What two regions share; None if nothing."""
-    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(region, other, strict=True))
     return common if all(start < stop for start, stop in common) else None
 
 

@@ -25,18 +25,18 @@ def last_uses(plan: Plan) -> Mapping[PartOf, float]:
 
     What a collective or a transfer makes counts as the same memory: often it is.
     """
-    found: dict[PartOf, float] = {
+    uses: dict[PartOf, float] = {
         (tensor, part): inf for tensor in plan.results.values() for part in range(_num_parts(plan, tensor))
     }
     for number in range(len(plan.steps) - 1, -1, -1):
         step = plan.steps[number]
         until: float = number
         if not isinstance(step, Apply) or step.op.split(".")[1] in _MAY_SHARE:
-            until = max([number, *(found.get(made, 0) for t in step.outputs if t for made in touched(plan, step, t))])
+            until = max([number, *(uses.get(made, 0) for t in step.outputs if t for made in touched(plan, step, t))])
         for tensor in step.inputs:
             for read in touched(plan, step, tensor):
-                found[read] = max(found.get(read, 0), until)
-    return found
+                uses[read] = max(uses.get(read, 0), until)
+    return uses
 
 
 def touched(plan: Plan, step: Step, tensor: str) -> Iterator[PartOf]:
@@ -52,7 +52,7 @@ def _num_parts(plan: Plan, tensor: str) -> int:
 
 def slot_uses(plan: Plan) -> Mapping[tuple[int, int, int], list[Use]]:
     """Returns the transfers that fill each static slot, in order: by who sends, who receives, and its number."""
-    found: dict[tuple[int, int, int], list[Use]] = {}
+    uses: dict[tuple[int, int, int], list[Use]] = {}
     until: Mapping[PartOf, float] = {}
     for number, step in enumerate(plan.steps):
         if isinstance(step, Transfer) and any(edge.kind is ChannelKind.STATIC for edge in step.edges):
@@ -60,5 +60,5 @@ def slot_uses(plan: Plan) -> Mapping[tuple[int, int, int], list[Use]]:
             last = max(until.get(made, number) for made in touched(plan, step, step.target))
             for edge in step.edges:
                 if edge.kind is ChannelKind.STATIC:
-                    found.setdefault((*edge.pair, edge.slot), []).append((number, edge, last))
-    return found
+                    uses.setdefault((*edge.pair, edge.slot), []).append((number, edge, last))
+    return uses

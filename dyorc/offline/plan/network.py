@@ -56,11 +56,11 @@ class Network:
     @cached_property
     def rates(self) -> Mapping[MachinePair, float]:
         """What is reserved for each pair of machines, through all interfaces together."""
-        found: dict[MachinePair, float] = {}
+        rates: dict[MachinePair, float] = {}
         for limit in self.limits:
             pair = limit.source, limit.target
-            found[pair] = found.get(pair, 0.0) + limit.bytes_per_s
-        return found
+            rates[pair] = rates.get(pair, 0.0) + limit.bytes_per_s
+        return rates
 
     def of_source(self, machine: str) -> Iterator[Limit]:
         """Yields the limits of one machine's way out."""

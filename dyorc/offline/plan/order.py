@@ -40,4 +40,4 @@ def _is_moved(step: Step) -> bool:
 def _pieces(plan: Plan, tensor: str, part: int | None) -> Sequence[tuple[str, int]]:
     if not plan.varies_in_time(tensor):
         return [(tensor, 0)]
-    return [(tensor, one) for one in ([part] if part is not None else range(plan.mesh_of(tensor).num_parts))]
+    return [(tensor, index) for index in ([part] if part is not None else range(plan.mesh_of(tensor).num_parts))]

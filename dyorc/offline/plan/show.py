@@ -131,10 +131,10 @@ class _Summing:
 
     def _firsts(self, mesh: Mesh) -> Sequence[int]:
         """The ranks of a mesh that stand for all that are alike."""
-        found = self._firsts_of.get(mesh.name)
-        if found is None:
-            found = self._firsts_of[mesh.name] = [rank for rank in mesh.ranks if self._first_alike[rank] == rank]
-        return found
+        firsts = self._firsts_of.get(mesh.name)
+        if firsts is None:
+            firsts = self._firsts_of[mesh.name] = [rank for rank in mesh.ranks if self._first_alike[rank] == rank]
+        return firsts
 
     def _add(self, kind: str, tensor: str) -> None:
         self._num_steps[kind] += 1
@@ -156,12 +156,12 @@ class _Summing:
         return Value(name=tensor, shape=shape, dtype=value.dtype, kind=value.kind)
 
     def _source_bytes(self) -> Counter[int]:
-        found = Counter[int]()
+        totals = Counter[int]()
         for tensors in self._plan.sources.values():
             for tensor in tensors:
                 for rank, num_bytes in _pieces(self._plan, tensor):
-                    found[rank] += num_bytes
-        return found
+                    totals[rank] += num_bytes
+        return totals
 
 
 def _pieces(plan: Plan, tensor: str) -> Iterator[tuple[int, int]]:

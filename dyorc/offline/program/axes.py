@@ -111,11 +111,11 @@ class _Ties:
         numbers: dict[_Dim, int] = {}
         outermost: dict[str, tuple[int | None, ...]] = {}
         for name, dims in self._dims.items():
-            found: list[int | None] = []
+            axes: list[int | None] = []
             for dim in dims:
                 leaf = _outermost(dim)
-                found.append(None if leaf.extent == 1 else numbers.setdefault(leaf, len(numbers)))
-            outermost[name] = tuple(found)
+                axes.append(None if leaf.extent == 1 else numbers.setdefault(leaf, len(numbers)))
+            outermost[name] = tuple(axes)
         return Axes(extents=tuple(dim.extent for dim in numbers), outermost=outermost)
 
 

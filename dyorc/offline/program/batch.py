@@ -28,20 +28,20 @@ def batch_dims_of(program: TensorProgram, more: TensorProgram, num_samples: int)
         raise ProgramCaptureError(
             f"{program.name} does {len(program.nodes)} operations for {num_samples} samples and {len(more.nodes)} for one more"
         )
-    for one, other in zip(program.nodes, more.nodes, strict=True):
-        if _what(one) != _what(other):
+    for node, other in zip(program.nodes, more.nodes, strict=True):
+        if _what(node) != _what(other):
             raise ProgramCaptureError(
-                f"{program.name}: what {one.op} of {one.name} does depends on the number of samples, so answers would depend on "
-                "what else is in a batch"
+                f"{program.name}: {node.op} of {node.name} depends on the number of samples, so answers would depend "
+                "on what else is in a batch"
             )
-    found = {name: _growing(program.name, value, more.values[name], num_samples) for name, value in program.values.items()}
+    dims_of = {name: _growing(program.name, value, more.values[name], num_samples) for name, value in program.values.items()}
     for name in (*program.inputs, *program.outputs):
-        if found[name] != (0,):
+        if dims_of[name] != (0,):
             raise ProgramCaptureError(
                 f"{program.name} must take and return samples along the first dimension; {name} of shape "
-                f"{list(program.values[name].shape)} has them along {list(found[name]) or 'none'}"
+                f"{list(program.values[name].shape)} has them along {list(dims_of[name]) or 'none'}"
             )
-    return {name: dims for name, dims in found.items() if dims}
+    return {name: dims for name, dims in dims_of.items() if dims}
 
 
 def _what(node: Node) -> tuple[object, ...]:
@@ -49,7 +49,7 @@ def _what(node: Node) -> tuple[object, ...]:
 
 
 def _growing(program: str, value: Value, more: Value, num_samples: int) -> tuple[int, ...]:
-    found: list[int] = []
+    dims: list[int] = []
     for dim, (extent, larger) in enumerate(zip(value.shape, more.shape, strict=True)):
         if extent == larger:
             continue
@@ -58,8 +58,8 @@ def _growing(program: str, value: Value, more: Value, num_samples: int) -> tuple
                 f"{program}: dimension {dim} of {value.name} has {extent} elements for {num_samples} samples and {larger} for "
                 "one more, which is not so many for each"
             )
-        found.append(dim)
-    return tuple(found)
+        dims.append(dim)
+    return tuple(dims)
 
 
 def resized(value: Value, dims: tuple[int, ...], num_samples: int, before: int) -> Value:

@@ -25,10 +25,10 @@ def operation(op: str) -> Any:
         KeyError: torch has no operation of that name.
     """
     library, name, overload = op.split(".")
-    found = getattr(getattr(torch.ops, library), name, None)
-    if found is None or not hasattr(found, overload):
+    packet = getattr(getattr(torch.ops, library), name, None)
+    if packet is None or not hasattr(packet, overload):
         raise KeyError(op)
-    return getattr(found, overload)
+    return getattr(packet, overload)
 
 
 def compute(
@@ -74,17 +74,17 @@ def prepared(
     function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(_BY_MEMORY)
 
     def call(tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        given = positional.copy()
+        values = positional.copy()
         for index, name in direct:
-            given[index] = tensors[name].contiguous() if reads_memory else tensors[name]
+            values[index] = tensors[name].contiguous() if reads_memory else tensors[name]
         for index, argument in nested:
-            given[index] = _actual(argument, tensors, output_shape)
+            values[index] = _actual(argument, tensors, output_shape)
         if needs_elements and any(tensors[name].numel() == 0 for name in read):
-            return _of_nothing(op, given, output_shape)
+            return _of_nothing(op, values, output_shape)
         if named_refs:
-            result = function(*given, **named | {key: _actual(value, tensors, output_shape) for key, value in named_refs})
+            result = function(*values, **named | {key: _actual(value, tensors, output_shape) for key, value in named_refs})
         else:
-            result = function(*given, **named)
+            result = function(*values, **named)
         return (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
     return call

@@ -125,19 +125,19 @@ class Node:
 
 def inputs_of(arguments: tuple[Argument, ...], keywords: tuple[tuple[str, Argument], ...]) -> tuple[str, ...]:
     """Returns the names of the tensors among the arguments of an operation, in order."""
-    found: list[str] = []
-    _collect(arguments, found)
+    names: list[str] = []
+    _collect(arguments, names)
     for _, value in keywords:
-        _collect((value,), found)
-    return tuple(found)
+        _collect((value,), names)
+    return tuple(names)
 
 
-def _collect(arguments: tuple[Argument, ...], found: list[str]) -> None:
+def _collect(arguments: tuple[Argument, ...], names: list[str]) -> None:
     for argument in arguments:
         if isinstance(argument, Ref):
-            found.append(argument.name)
+            names.append(argument.name)
         elif isinstance(argument, tuple):
-            _collect(argument, found)
+            _collect(argument, names)
 
 
 def renamed(argument: Argument, names: Mapping[str, str]) -> Argument:
@@ -198,11 +198,11 @@ class TensorProgram:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
         """For each value, the nodes that read it."""
-        found: dict[str, list[Node]] = {name: [] for name in self.values}
+        nodes_of: dict[str, list[Node]] = {name: [] for name in self.values}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+                nodes_of[name].append(node)
+        return {name: tuple(nodes) for name, nodes in nodes_of.items()}
 
     @cached_property
     def node_named(self) -> Mapping[str, Node]:

@@ -51,14 +51,14 @@ class _Segments:
     @cached_property
     def places(self) -> dict[str, _Place]:
         """Where each value of a layer comes from."""
-        found: dict[str, _Place] = {}
+        places: dict[str, _Place] = {}
         for phase, side in ((Phase.FORWARD, self.forward), (Phase.BACKWARD, self.backward)):
             for layer, nodes in enumerate(side):
                 for position, node in enumerate(nodes):
                     for index, output in enumerate(node.outputs):
-                        found[output] = _Place(phase, layer, position, index)
-        found.pop("", None)
-        return found
+                        places[output] = _Place(phase, layer, position, index)
+        places.pop("", None)
+        return places
 
     def node_at(self, phase: Phase, layer: int, position: int) -> Node:
         return (self.forward if phase is Phase.FORWARD else self.backward)[layer][position]
@@ -66,10 +66,10 @@ class _Segments:
 
 def layered(program: TensorProgram) -> TensorProgram:
     """Returns the program with the number of its layer in each node that belongs to one; the same if nothing is repeated."""
-    found = _segments(program)
-    if found is None:
+    layers = _segments(program)
+    if layers is None:
         return program
-    return replace(program, nodes=tuple(replace(node, layer=found.numbers.get(node.name)) for node in program.nodes))
+    return replace(program, nodes=tuple(replace(node, layer=layers.numbers.get(node.name)) for node in program.nodes))
 
 
 def repeated(program: TensorProgram, count: int) -> TensorProgram:
@@ -84,12 +84,12 @@ def repeated(program: TensorProgram, count: int) -> TensorProgram:
     Raises:
         PlanError: The program repeats nothing, has more layers than asked for, or ties its layers in a way that has no pattern.
     """
-    found = _segments(program)
-    if found is None:
+    layers = _segments(program)
+    if layers is None:
         raise PlanError(f"{program.name} does not repeat any layer: capture it with at least two equal layers in a row")
-    if count < found.count:
-        raise PlanError(f"{program.name} has {found.count} layers already, more than {count}")
-    return _Repeater(found, count).run()
+    if count < layers.count:
+        raise PlanError(f"{program.name} has {layers.count} layers already, more than {count}")
+    return _Repeater(layers, count).run()
 
 
 def _segments(program: TensorProgram) -> _Segments | None:
@@ -115,9 +115,9 @@ def _without_parameters(program: TensorProgram) -> set[str]:
     return free
 
 
-def _num_unlike(one: Sequence[Node], other: Sequence[Node], program: TensorProgram) -> int:
+def _num_unlike(nodes: Sequence[Node], other: Sequence[Node], program: TensorProgram) -> int:
     """How many sources two layers read whose names do not differ in numbers only."""
-    pairs = {pair for left, right in zip(one, other, strict=True) for pair in zip(left.inputs, right.inputs, strict=True)}
+    pairs = {pair for left, right in zip(nodes, other, strict=True) for pair in zip(left.inputs, right.inputs, strict=True)}
     sources = [pair for pair in pairs if all(program.values[name].kind is not ValueKind.ACTIVATION for name in pair)]
     return sum(_NUMBER.sub("", left) != _NUMBER.sub("", right) for left, right in sources)
 
@@ -319,16 +319,16 @@ class _Repeater:
 
     def _sources_of_layers(self) -> dict[str, dict[int, str]]:
         """For each source that only one layer reads: what it is called in each copy, and in the new last layer."""
-        found: dict[str, dict[int, str]] = {}
+        sources: dict[str, dict[int, str]] = {}
         for phase, side in ((Phase.FORWARD, self._old.forward), (Phase.BACKWARD, self._old.backward)):
             for position, node in enumerate(side[self._last]):
                 other = self._old.node_at(phase, self._last - 1, position)
                 for name, twin in zip(node.inputs, other.inputs, strict=True):
                     if name != twin and all(self._program.values[n].kind is not ValueKind.ACTIVATION for n in (name, twin)):
-                        found[name] = {
+                        sources[name] = {
                             layer: _counted(twin, name, layer - self._last) for layer in range(self._last, self._count)
                         }
-        return found
+        return sources
 
     def _all_names(self, source: str) -> list[str]:
         return list(self._sources[source].values()) if source in self._sources else [source]
@@ -351,11 +351,11 @@ def _name(name: str, layer: int) -> str:
 def _counted(before: str, last: str, further: int) -> str:
     """A source's name in a copy: the numbers in which two layers' names differ go on."""
     parts: list[str] = []
-    for one, other in zip(before.split("."), last.split("."), strict=False):
-        if one == other:
+    for word, other in zip(before.split("."), last.split("."), strict=False):
+        if word == other:
             parts.append(other)
-        elif one.isdecimal() and other.isdecimal():
-            parts.append(str(int(other) + further * (int(other) - int(one))))
+        elif word.isdecimal() and other.isdecimal():
+            parts.append(str(int(other) + further * (int(other) - int(word))))
         else:
             return _name(last, further)
     return ".".join(parts)

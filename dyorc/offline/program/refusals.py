@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from traceback import extract_tb
+from traceback import FrameSummary, extract_tb
 from typing import Any
 
 import torch
@@ -103,10 +103,15 @@ def _of_norm_without_momentum(module: nn.Module) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The deepest line of the module's own code on the way to an error; nothing if the module is made of torch's alone."""
     frames = extract_tb(error.__traceback__)
     starts = [
         index for index, frame in enumerate(frames) if frame.filename.endswith("flat_module.py") and frame.name == "forward"
     ]
-    own = [frame for frame in frames[starts[0] + 1 :] if not frame.filename.startswith(_FOREIGN)] if starts else []
-    return f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
+    line = module_line(frames[starts[0] + 1 :]) if starts else ""
+    return line and f" {line}"
+
+
+def module_line(frames: Sequence[FrameSummary]) -> str:
+    """Returns the deepest line of the module's own code; empty if all frames belong to torch."""
+    own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
+    return f"at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""

@@ -28,10 +28,10 @@ def overlapping(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iter
     return None
 
 
-def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.is_meta or other.is_meta or one.device != other.device or not one.numel() or not other.numel():
+def _meet(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    if tensor.is_meta or other.is_meta or tensor.device != other.device or not tensor.numel() or not other.numel():
         return False
-    (first, end), (start, last) = _extent(one), _extent(other)
+    (first, end), (start, last) = _extent(tensor), _extent(other)
     return first < last and start < end
 
 

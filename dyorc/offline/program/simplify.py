@@ -144,11 +144,11 @@ class _Simplifier:
         if self._is_same(node):
             return
         shapes = tuple(self._values[o].shape if o else () for o in node.outputs)
-        what = (node.op, node.arguments, node.keywords, shapes, tuple(bool(o) for o in node.outputs))
-        if _is_plain(what) and (known := self._known.get(what)):
+        text = (node.op, node.arguments, node.keywords, shapes, tuple(bool(o) for o in node.outputs))
+        if _is_plain(text) and (known := self._known.get(text)):
             self._same.update({mine: other for mine, other in zip(node.outputs, known, strict=True) if mine})
             return
-        self._known[what] = node.outputs
+        self._known[text] = node.outputs
         self._kept.append(node)
         self._producers.update({output: node for output in node.outputs if output})
 
@@ -185,9 +185,9 @@ class _Simplifier:
         )
 
 
-def _is_plain(what: tuple[object, ...]) -> bool:
+def _is_plain(argument: tuple[object, ...]) -> bool:
     """Whether it can be looked up: NaN equals nothing, not even itself, and 1 equals True."""
-    return "nan" not in repr(what)
+    return "nan" not in repr(argument)
 
 
 def _normal(node: Node, values: Mapping[str, Value]) -> Node:

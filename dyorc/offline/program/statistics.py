@@ -49,8 +49,8 @@ def _var_mean(
     tensor: Tensor, dim: int | Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     dims = _dims(tensor, dim)
-    found = _var_and_mean(_wide(tensor), dims, 1 if correction is None else correction)
-    var, mean = (each if keepdim else each.squeeze(dims) for each in found)
+    results = _var_and_mean(_wide(tensor), dims, 1 if correction is None else correction)
+    var, mean = (each if keepdim else each.squeeze(dims) for each in results)
     return var.to(tensor.dtype), mean.to(tensor.dtype)
 
 

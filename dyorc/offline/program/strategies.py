@@ -79,12 +79,12 @@ def strategies_of(program: TensorProgram, node: Node, axes: Axes) -> tuple[Strat
     """Returns every way to run a node: whole on each device, split along each axis, and on partial sums."""
     whole = Strategy((REPLICATE,) * len(node.inputs), (REPLICATE,) * len(node.outputs))
     if node.op == VIEW:
-        found = _of_view(program, node, axes)
+        strategies = _of_view(program, node, axes)
     elif rule := rule_of(node, program.values):
-        found = [*_split(node, rule, axes), *_partial(node, rule)]
+        strategies = [*_split(node, rule, axes), *_partial(node, rule)]
     else:
-        found = []
-    return tuple(dict.fromkeys([whole, *(strategy for strategy in found if _is_possible(program, node, strategy))]))
+        strategies = []
+    return tuple(dict.fromkeys([whole, *(strategy for strategy in strategies if _is_possible(program, node, strategy))]))
 
 
 def _split(node: Node, rule: Rule, axes: Axes) -> list[Strategy]:
@@ -98,8 +98,8 @@ def _along(letter: str, node: Node, rule: Rule, axes: Axes) -> Strategy | None:
         axes.outermost[name][dim]
         for name, part in zip((*node.inputs, *node.outputs), (*rule.inputs, *rule.outputs), strict=True)
         if name
-        for dim, found in enumerate(part)
-        if found == letter
+        for dim, strategies in enumerate(part)
+        if strategies == letter
     }
     if len(cut) != 1 or None in cut:
         return None
@@ -130,7 +130,7 @@ def _partial(node: Node, rule: Rule) -> list[Strategy]:
 def _of_view(program: TensorProgram, node: Node, axes: Axes) -> list[Strategy]:
     """A view splits along an axis that is outermost in a dimension before and in one after it, with the same extents outside."""
     source, target = node.inputs[0], node.outputs[0]
-    found = [Strategy((PARTIAL,), (PARTIAL,))]
+    strategies = [Strategy((PARTIAL,), (PARTIAL,))]
     starts = {start: dim for dim, start in _starts(program.values[target].shape)}
     for dim, start in _starts(program.values[source].shape):
         other = starts.get(start)
@@ -138,8 +138,8 @@ def _of_view(program: TensorProgram, node: Node, axes: Axes) -> list[Strategy]:
             continue
         axis = axes.outermost[source][dim]
         if axis is not None and axis == axes.outermost[target][other]:
-            found.append(Strategy((Shard(dim),), (Shard(other),), axis))
-    return found
+            strategies.append(Strategy((Shard(dim),), (Shard(other),), axis))
+    return strategies
 
 
 def _starts(shape: tuple[int, ...]) -> list[tuple[int, int]]:

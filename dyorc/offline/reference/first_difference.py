@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyorc.offline.program.evaluate import compute_node
 from dyorc.offline.program.graph import TensorProgram
+from dyorc.offline.program.refusals import module_line
 from dyorc.offline.reference.tolerance import TOLERANCES
 
-_FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1] / "program"), "<")
 _OURS = str(Path(__file__).parent)
 _UNDEFINED = ("aten.empty", "aten.new_empty")
 """Operations whose results are not defined until something is written into them."""
@@ -25,7 +25,7 @@ class Operation:
 
     Attributes:
         name: ATen's name with its overload.
-        place: The line of the module; of the backward pass, only that.
+        place: The line of the module, or "in the backward pass".
         result: What it computed.
     """
 
@@ -38,9 +38,9 @@ class Operation:
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the result of each operation that computes while it is entered, and the line of the module that asked for it.
+    """Records the result of each operation that computes while it is entered, and the line of the module that called it.
 
-    Of one that writes into a view, the whole tensor is kept that has been changed. Views compute nothing.
+    For an operation that writes into a view, it records the whole tensor. Views compute nothing.
     """
 
     def __init__(self) -> None:
@@ -61,14 +61,9 @@ class Recorder(TorchDispatchMode):
 
 
 def _place() -> str:
-    """The deepest line of the module's own code that is running."""
-    for frame in reversed(traceback.extract_stack()):
-        if frame.filename.startswith(_OURS):
-            if frame.name != "__torch_dispatch__" and frame.name != "_place":
-                break
-        elif not frame.filename.startswith(_FOREIGN):
-            return f"at {frame.filename}:{frame.lineno} ({frame.line})"
-    return "in the backward pass"
+    frames = traceback.extract_stack()[:-2]  # without this function and the recorder
+    start = max((index for index, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=-1)
+    return module_line(frames[start + 1 :]) or "in the backward pass"
 
 
 def first_difference(program: TensorProgram, sources: Mapping[str, torch.Tensor], run: Callable[[], object]) -> Operation | None:
@@ -77,9 +72,9 @@ def first_difference(program: TensorProgram, sources: Mapping[str, torch.Tensor]
     A program may compute by other operations, so this is where to look, and no proof: the results after it differ, too.
 
     Args:
-        program: Of the module.
-        sources: What it reads.
-        run: Runs the module on the same.
+        program: The captured module.
+        sources: Its parameters, buffers and inputs.
+        run: Runs the module on the same tensors.
 
     Returns:
         The operation; None if all their results are values of the program.
@@ -114,11 +109,11 @@ def _all_values(program: TensorProgram, sources: Mapping[str, torch.Tensor]) -> 
         yield from made.values()
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.is_floating_point() != other.is_floating_point():
+def _close(result: torch.Tensor, other: torch.Tensor) -> bool:
+    if result.is_floating_point() != other.is_floating_point():
         return False
-    left, right = one.double(), other.double()
-    tolerance = max(TOLERANCES.get(str(one.dtype).removeprefix("torch."), 0.0), 1e-12)
+    left, right = result.double(), other.double()
+    tolerance = max(TOLERANCES.get(str(result.dtype).removeprefix("torch."), 0.0), 1e-12)
     same = (left == right) | (left.isnan() & right.isnan())
     scale = left[left.isfinite()].abs().max() if bool(left.isfinite().any()) else left.new_ones(())
     return bool((same | ((left - right).abs() <= tolerance * scale)).all())

@@ -115,14 +115,14 @@ class CasesOf:
         """The first step of each case, with its number; without steps that have none, because they do not fit: structure.py
         names those.
         """
-        found: dict[int, tuple[int, Step, Case]] = {}
+        first_of: dict[int, tuple[int, Step, Case]] = {}
         for form in self._reading.distinct:
             try:
                 case = self._case(form)
             except FAULTS:
                 continue
-            found.setdefault(id(case), (form.number, form.step, case))
-        return tuple(found.values())
+            first_of.setdefault(id(case), (form.number, form.step, case))
+        return tuple(first_of.values())
 
     def _case(self, form: Form) -> Case:
         """Making a case costs more than seeing that there is one already: in another layer, for the most part."""

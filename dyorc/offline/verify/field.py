@@ -47,9 +47,9 @@ class Field:
         num = left.shape[-1]
         total = np.zeros((*left.shape[:-1], right.shape[-1]), dtype=np.int64)
         for start in range(0, num, _CHUNK):
-            one, other = left[..., start : start + _CHUNK], right[..., start : start + _CHUNK, :].astype(np.float64)
-            high = np.matmul((one >> 16).astype(np.float64), other).astype(np.int64) % PRIME
-            low = np.matmul((one & 0xFFFF).astype(np.float64), other).astype(np.int64) % PRIME
+            left_chunk, right_chunk = left[..., start : start + _CHUNK], right[..., start : start + _CHUNK, :].astype(np.float64)
+            high = np.matmul((left_chunk >> 16).astype(np.float64), right_chunk).astype(np.int64) % PRIME
+            low = np.matmul((left_chunk & 0xFFFF).astype(np.float64), right_chunk).astype(np.int64) % PRIME
             total = (total + (high << 16) + low) % PRIME
         return total
 
@@ -76,8 +76,8 @@ class Field:
         return _result(_mixed(state[..., None] + _positions((tag, "out"), num)), is_truth)
 
     def one_hot(self, indices: Array, num: int) -> Array:
-        found = _element(indices) % max(num, 1)
-        return (found[..., None] == np.arange(num)).astype(np.int64)
+        elements = _element(indices) % max(num, 1)
+        return (elements[..., None] == np.arange(num)).astype(np.int64)
 
     def coefficients(self, tag: Hashable, num: int) -> Array:
         return _result(_positions(tag, num), False)

@@ -39,26 +39,26 @@ class Formula:
     def __add__(self, other: "Formula") -> "Formula":
         if not self.terms or not other.terms:
             return self if self.terms else other
-        found = dict(self.terms)
+        terms = dict(self.terms)
         for monomial, factor in other.terms.items():
-            total = found.get(monomial, 0) + factor
+            total = terms.get(monomial, 0) + factor
             if total:
-                found[monomial] = total
+                terms[monomial] = total
             else:
-                found.pop(monomial, None)
-        return Formula(found, self.truths)
+                terms.pop(monomial, None)
+        return Formula(terms, self.truths)
 
     def __mul__(self, other: "Formula") -> "Formula":
-        found: dict[Monomial, Fraction | int] = {}
-        for left, one in self.terms.items():
+        terms: dict[Monomial, Fraction | int] = {}
+        for left, left_factor in self.terms.items():
             for right, factor in other.terms.items():
                 monomial = self._product(left, right)
-                total = found.get(monomial, 0) + one * factor
+                total = terms.get(monomial, 0) + left_factor * factor
                 if total:
-                    found[monomial] = total
+                    terms[monomial] = total
                 else:
-                    found.pop(monomial, None)
-        return Formula(found, self.truths)
+                    terms.pop(monomial, None)
+        return Formula(terms, self.truths)
 
     def _product(self, left: Monomial, right: Monomial) -> Monomial:
         if not left or not right:
@@ -92,10 +92,10 @@ class Formulas:
 
     def unknowns(self, tag: tuple[Hashable, ...], shape: tuple[int, ...], dtype: str) -> Array:
         """Returns an unknown for each element."""
-        found = np.empty(shape, dtype=object)
+        array = np.empty(shape, dtype=object)
         for index in np.ndindex(*shape):
-            found[index] = self._atom((*tag, index), (), dtype == "bool")
-        return found
+            array[index] = self._atom((*tag, index), (), dtype == "bool")
+        return array
 
     def text(self, formula: Formula, depth: int = 2) -> str:
         """A formula for people, shortened."""
@@ -133,50 +133,50 @@ class Formulas:
     def total(self, array: Array, dims: Sequence[int]) -> Array:
         shape = [1 if dim in dims else extent for dim, extent in enumerate(array.shape)]
         if array.size == 0:
-            found = np.empty(shape, dtype=object)
-            found.fill(self._zero)
-            return found
+            sums = np.empty(shape, dtype=object)
+            sums.fill(self._zero)
+            return sums
         return _array(np.add.reduce(self._formulas(array), axis=tuple(dims), keepdims=True)) if dims else self._formulas(array)
 
     def choose(self, condition: Array, left: Array, right: Array) -> Array:
-        given = self._formulas(condition)
-        otherwise = self.add(self.scalar(1), self.multiply(self.scalar(-1), given))
-        return self.add(self.multiply(given, left), self.multiply(otherwise, right))
+        truth = self._formulas(condition)
+        otherwise = self.add(self.scalar(1), self.multiply(self.scalar(-1), truth))
+        return self.add(self.multiply(truth, left), self.multiply(otherwise, right))
 
     def function(self, tag: Hashable, arrays: Sequence[Array], *, is_truth: bool = False) -> Array:
         wide = broadcast([self._formulas(array) for array in arrays])
-        found = np.empty(wide[0].shape if wide else (), dtype=object)
-        for index in np.ndindex(*found.shape):
+        results = np.empty(wide[0].shape if wide else (), dtype=object)
+        for index in np.ndindex(*results.shape):
             arguments = cast(tuple[Formula, ...], tuple(array[index] for array in wide))
-            found[index] = self._atom(tag, arguments, is_truth)
-        return found
+            results[index] = self._atom(tag, arguments, is_truth)
+        return results
 
     def rows(self, tag: Hashable, arrays: Sequence[Array], num: int, *, is_truth: bool = False) -> Array:
         outer = arrays[0].shape[:-1]
-        found = np.empty((*outer, num), dtype=object)
+        results = np.empty((*outer, num), dtype=object)
         inner = [self._formulas(array) for array in arrays]
         for index in np.ndindex(*outer):
             row = tuple(formula for array in inner for formula in array[index])
             for position in range(num):
-                found[(*index, position)] = self._atom((tag, position), row, is_truth)
-        return found
+                results[(*index, position)] = self._atom((tag, position), row, is_truth)
+        return results
 
     def one_hot(self, indices: Array, num: int) -> Array:
-        found = np.empty((*indices.shape, num), dtype=object)
+        hot = np.empty((*indices.shape, num), dtype=object)
         whole = self._formulas(indices)
         for index in np.ndindex(*indices.shape):
             row = (cast(Formula, whole[index]),)
             for position in range(num):
-                found[(*index, position)] = self._atom(("is", position), row, True)
-        return found
+                hot[(*index, position)] = self._atom(("is", position), row, True)
+        return hot
 
     def coefficients(self, tag: Hashable, num: int) -> Array:
         return self.unknowns(("coefficient", tag), (num,), "float")
 
     def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
-        found = np.empty(shape, dtype=object)
-        found.fill(self._zero)
-        return found
+        array = np.empty(shape, dtype=object)
+        array.fill(self._zero)
+        return array
 
     def _atom(self, tag: Hashable, arguments: tuple[Formula, ...], is_truth: bool) -> Formula:
         key = (tag, tuple(argument.key for argument in arguments))
@@ -192,18 +192,18 @@ class Formulas:
         array = np.asarray(array)
         if array.dtype == object:
             return array
-        found = np.empty(array.shape, dtype=object)
+        formulas = np.empty(array.shape, dtype=object)
         for index in np.ndindex(*array.shape):
-            found[index] = self.scalar(int(array[index]))[()]
-        return found
+            formulas[index] = self.scalar(int(array[index]))[()]
+        return formulas
 
 
 def _array(thing: object) -> Array:
     if isinstance(thing, np.ndarray):
         return thing
-    found = np.empty((), dtype=object)
-    found[()] = thing
-    return found
+    array = np.empty((), dtype=object)
+    array[()] = thing
+    return array
 
 
 def _name(tag: Hashable) -> str:

@@ -14,8 +14,8 @@ def verify_inference(program: TensorProgram, plan: Plan) -> list[Report]:
     """Checks a plan of a model that answers, and returns a report for each size of batch that was looked at."""
     reports = [verify(program, plan)]
     if plan.inference is not None and plan.inference.max_samples > 1 and not reports[0].findings:
-        one = with_samples(program, 1)
-        reports.append(verify(one, replace(for_samples(plan, 1), program=one.digest)))
+        single = with_samples(program, 1)
+        reports.append(verify(single, replace(for_samples(plan, 1), program=single.digest)))
     return reports
 
 

@@ -82,14 +82,14 @@ def _numbered(tensors: Mapping[str, Placed]) -> dict[str, int]:
     """Layouts are often one object, which is quicker to recognize than to compare."""
     by_identity: dict[tuple[str, int], int] = {}
     by_content: dict[tuple[str, Layout], int] = {}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, placed in tensors.items():
         key = placed.mesh, id(placed.layout)
         number = by_identity.get(key)
         if number is None:
             number = by_identity[key] = by_content.setdefault((placed.mesh, placed.layout), len(by_content))
-        found[name] = number
-    return found
+        numbers[name] = number
+    return numbers
 
 
 def _key(step: Step) -> tuple[object, ...]:
@@ -101,11 +101,11 @@ def _key(step: Step) -> tuple[object, ...]:
     return step.source, step.target, step.part is None
 
 
-def _is_alike(one: Step, other: Step) -> bool:
+def _is_alike(step: Step, other: Step) -> bool:
     """Whether two steps with one key are of one form."""
-    if isinstance(one, Apply):
-        return isinstance(other, Apply) and one.is_part_like(other)
-    return not isinstance(one, Collective) or (isinstance(other, Collective) and one.kind is other.kind)
+    if isinstance(step, Apply):
+        return isinstance(other, Apply) and step.is_part_like(other)
+    return not isinstance(step, Collective) or (isinstance(other, Collective) and step.kind is other.kind)
 
 
 def _is_same(tensors: Mapping[str, Placed], argument: Argument, expected: Argument) -> bool:

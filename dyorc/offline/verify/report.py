@@ -127,13 +127,13 @@ class TierRun:
     def __str__(self) -> str:
         match self.tier:
             case Tier.STRUCTURE:
-                what = f"names, order and layouts of all {self.num_steps:,} steps"
+                work = f"names, order and layouts of all {self.num_steps:,} steps"
             case Tier.FIELD:
                 whole = f"; {'; '.join(self.notes)}" if self.notes else "; the whole plan, too"
-                what = f"{self.num_distinct:,} distinct steps on random elements of a finite field{whole}"
+                work = f"{self.num_distinct:,} distinct steps on random elements of a finite field{whole}"
             case Tier.PROOF:
-                what = f"{self.num_distinct:,} distinct steps as formulas, {self.num_solver:,} of them decided by the solver"
-        return f"{self.tier:<10}{self.seconds:8.2f} s  {what}"
+                work = f"{self.num_distinct:,} distinct steps as formulas, {self.num_solver:,} of them decided by the solver"
+        return f"{self.tier:<10}{self.seconds:8.2f} s  {work}"
 
 
 _MAX_SHOWN = 20

@@ -197,10 +197,10 @@ def _partial_positions(mesh: Mesh, layout: Layout) -> list[Coordinate]:
 
 
 def _at(start: Coordinate, axes: Sequence[int], which: Coordinate) -> Coordinate:
-    found = list(start)
+    coordinate = list(start)
     for axis, index in zip(axes, which, strict=True):
-        found[axis] = index
-    return tuple(found)
+        coordinate[axis] = index
+    return tuple(coordinate)
 
 
 def _piece(plan: Plan, tensor: str, mesh: Mesh, coordinate: Coordinate) -> Piece:

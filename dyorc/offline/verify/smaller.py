@@ -49,20 +49,20 @@ class _Marks:
 
 def _shares(layouts: Sequence[Layout], axes: Sequence[Line]) -> list[tuple[int, ...]] | None:
     """For each axis its small shares; None if some axis cuts the same dimension inside uneven shares."""
-    found: list[tuple[int, ...]] = []
+    shares: list[tuple[int, ...]] = []
     for index, axis in enumerate(axes):
         cuts = [(layout, p) for layout in layouts if isinstance(p := layout[index], Shard)]
         has_inner = any(isinstance(i, Shard) and i.dim == p.dim for layout, p in cuts for i in layout[index + 1 :])
         has_nothing = any(0 in (p.sizes or ()) and sum(p.sizes or ()) for _, p in cuts)
         if axis.size == 1:
-            found.append((1,))
+            shares.append((1,))
         elif has_inner or not cuts:
             if has_nothing:
                 return None
-            found.append((1, 1))
+            shares.append((1, 1))
         else:
-            found.append((2, 0, 1) if has_nothing else (2, 1))
-    return found
+            shares.append((2, 0, 1) if has_nothing else (2, 1))
+    return shares
 
 
 def _cut_as(layout: Layout, shape: Sequence[int], shares: Sequence[tuple[int, ...]]) -> Layout | None:
@@ -197,8 +197,8 @@ def _of_slice(case: ApplyCase) -> _Marks:
 def _bounded(argument: Argument, default: int, extent: int) -> int:
     if argument is None:
         return default
-    found = _number(argument)
-    return min(max(found + extent if found < 0 else found, 0), extent)
+    bound = _number(argument)
+    return min(max(bound + extent if bound < 0 else bound, 0), extent)
 
 
 def _of_select(case: ApplyCase) -> _Marks:
@@ -339,12 +339,12 @@ _MARKS: Mapping[str, Callable[[ApplyCase], _Marks]] = {
 
 
 def _cutters_of(layouts: Sequence[Layout], num_dims: int) -> list[set[int]]:
-    found: list[set[int]] = [set() for _ in range(num_dims)]
+    cutters: list[set[int]] = [set() for _ in range(num_dims)]
     for layout in layouts:
         for axis, placement in enumerate(layout):
             if isinstance(placement, Shard):
-                found[placement.dim].add(axis)
-    return found
+                cutters[placement.dim].add(axis)
+    return cutters
 
 
 def _collective(case: CollectiveCase, uncut: int) -> CollectiveCase | None:
@@ -354,8 +354,8 @@ def _collective(case: CollectiveCase, uncut: int) -> CollectiveCase | None:
         return None
     cutters = _cutters_of([before.layout, after.layout], len(before.shape))
     shape = tuple(_extent(e, cutters[dim], shares, uncut) for dim, e in enumerate(before.shape))
-    one, other = before.layout[axis], after.layout[axis]
-    is_again = isinstance(one, Shard) and isinstance(other, Shard) and one.dim == other.dim
+    source, target = before.layout[axis], after.layout[axis]
+    is_again = isinstance(source, Shard) and isinstance(target, Shard) and source.dim == target.dim
     turned = [share[::-1] if index == axis and is_again else share for index, share in enumerate(shares)]
     layouts = _cut_as(before.layout, shape, shares), _cut_as(after.layout, shape, turned)
     if layouts[0] is None or layouts[1] is None:
@@ -375,8 +375,8 @@ def _transfer(case: TransferCase, uncut: int) -> TransferCase | None:
         return None
     if case.in_parts:
         times = [next((i for i, line in enumerate(axes) if line.is_time), None) for axes in (case.source_axes, case.target_axes)]
-        if (one := times[0]) is not None and (other := times[1]) is not None:  # one axis of time for both
-            ours[one] = theirs[other] = (1, 1) if case.source_axes[one].size > 1 else (1,)
+        if (source_time := times[0]) is not None and (target_time := times[1]) is not None:  # one axis of time for both
+            ours[source_time] = theirs[target_time] = (1, 1) if case.source_axes[source_time].size > 1 else (1,)
     num_dims = len(source.shape)
     cuts = _cutters_of([source.layout], num_dims), _cutters_of([target.layout], num_dims)
     shape = tuple(

@@ -34,8 +34,8 @@ def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[Answer, di
     if result != z3.sat:
         return Answer.UNKNOWN, {}
     model = solver.model()
-    found = {name: str(model.eval(unknown, model_completion=True)) for name, unknown in sorted(writer.unknowns.items())}
-    return Answer.DIFFERENT, found
+    counterexample = {name: str(model.eval(unknown, model_completion=True)) for name, unknown in sorted(writer.unknowns.items())}
+    return Answer.DIFFERENT, counterexample
 
 
 class _Writer:

@@ -144,11 +144,11 @@ def draws(func: Any, arguments: Mapping[str, Any]) -> bool:
 
 def arguments_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of an operation by the names in its schema, defaults included."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for index, argument in enumerate(func._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
-        found[argument.name] = argument.default_value if value is None and argument.has_default_value() else value
-    return found
+        arguments[argument.name] = argument.default_value if value is None and argument.has_default_value() else value
+    return arguments
 
 
 def _target(arguments: Mapping[str, Any]) -> Target:

@@ -25,16 +25,16 @@ class _Indexing:
     def __init__(self, numbers: Numbers, call: Call) -> None:
         table, listed = call.array("self"), call.named["indices"]
         assert isinstance(listed, tuple)
-        given = {dim: call.tensors[index.name] for dim, index in enumerate(listed) if isinstance(index, Ref)}
-        if any(array.dtype == np.bool_ for array in given.values()):
+        indices = {dim: call.tensors[index.name] for dim, index in enumerate(listed) if isinstance(index, Ref)}
+        if any(array.dtype == np.bool_ for array in indices.values()):
             raise UnknownOperationError(f"{call.op} with a mask")
-        self.at = list(given)
-        self.wide = np.broadcast_shapes(*(array.shape for array in given.values()))
-        self.order = [*self.at, *(dim for dim in range(table.ndim) if dim not in given)]
+        self.at = list(indices)
+        self.wide = np.broadcast_shapes(*(array.shape for array in indices.values()))
+        self.order = [*self.at, *(dim for dim in range(table.ndim) if dim not in indices)]
         self.hot = np.broadcast_to(numbers.scalar(1), (prod(self.wide), 1))
-        for dim, array in given.items():
-            one = numbers.one_hot(np.broadcast_to(array, self.wide).reshape([-1]), table.shape[dim])
-            joined = numbers.multiply(self.hot[:, :, None], one[:, None, :])
+        for dim, array in indices.items():
+            hot = numbers.one_hot(np.broadcast_to(array, self.wide).reshape([-1]), table.shape[dim])
+            joined = numbers.multiply(self.hot[:, :, None], hot[:, None, :])
             self.hot = joined.reshape([prod(self.wide), self.hot.shape[1] * table.shape[dim]])
 
     @property

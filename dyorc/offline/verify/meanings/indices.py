@@ -12,8 +12,8 @@ from dyorc.offline.verify.numbers import Array, Numbers
 
 def _embedding(numbers: Numbers, call: Call) -> Array:
     table, indices = call.array("weight"), call.array("indices")
-    found = numbers.matmul(numbers.one_hot(indices.reshape([1, -1]), table.shape[0]), table[None])
-    return found.reshape([*indices.shape, table.shape[1]])
+    rows = numbers.matmul(numbers.one_hot(indices.reshape([1, -1]), table.shape[0]), table[None])
+    return rows.reshape([*indices.shape, table.shape[1]])
 
 
 def _embedding_backward(numbers: Numbers, call: Call) -> Array:
@@ -36,8 +36,8 @@ def _gather(numbers: Numbers, call: Call) -> Array:
         raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
     dim = call.integer("dim") % table.ndim
     cut = tuple(slice(None) if d == dim else slice(extent) for d, extent in enumerate(indices.shape))
-    rows, found = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
-    hot = numbers.one_hot(found, table.shape[dim])
+    rows, columns = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
+    hot = numbers.one_hot(columns, table.shape[dim])
     return np.moveaxis(numbers.matmul(hot, rows[..., None])[..., 0], -1, dim).reshape(shape)
 
 
@@ -82,8 +82,8 @@ def _index_select(numbers: Numbers, call: Call) -> Array:
     dim = call.integer("dim") % table.ndim
     rows = np.moveaxis(table, dim, -1)
     hot = swapped(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))
-    found = numbers.matmul(rows.reshape([-1, rows.shape[-1]]), hot).reshape([*rows.shape[:-1], indices.size])
-    return np.moveaxis(found, -1, dim).reshape(call.shape)
+    selected = numbers.matmul(rows.reshape([-1, rows.shape[-1]]), hot).reshape([*rows.shape[:-1], indices.size])
+    return np.moveaxis(selected, -1, dim).reshape(call.shape)
 
 
 MEANINGS: Mapping[str, Meaning] = {

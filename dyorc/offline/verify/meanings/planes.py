@@ -67,8 +67,8 @@ def _convolution(numbers: Numbers, call: Call) -> Array:
         product = numbers.matmul(left, swapped(right))
     else:
         product = _grouped(numbers, call, left, right.reshape([-1]), call.shape[1])
-    found = _spread(numbers, product, "result", call.shape[2:])
-    return numbers.add(found, call.array("bias").reshape([-1, *(1,) * (found.ndim - 2)])) if call.has("bias") else found
+    sums = _spread(numbers, product, "result", call.shape[2:])
+    return numbers.add(sums, call.array("bias").reshape([-1, *(1,) * (sums.ndim - 2)])) if call.has("bias") else sums
 
 
 def _grouped(numbers: Numbers, call: Call, left: Array, right: Array, num: int) -> Array:

@@ -51,12 +51,12 @@ def _reduction(numbers: Numbers, call: Call) -> Result:
     dims = dims_of(call, array.ndim)
     num = 2 if call.op == "var_mean" or (call.op in ("max", "min") and "dim" in call.named) else 1
     keeps = bool(call.plain("keepdim", False))
-    found = [
+    arrays = [
         numbers.rows((call.tag, which), [_apart(array, dims)], 1, is_truth=call.op in ("any", "all"))[..., 0]
         for which in range(num)
     ]
     shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
-    results = tuple(one.reshape(shape) if keeps else one for one in found)
+    results = tuple(one.reshape(shape) if keeps else one for one in arrays)
     return results if num > 1 else results[0]
 
 

@@ -22,7 +22,7 @@ def incompatibility(old: Workflow, new: Workflow) -> str:
 
 
 def _of_tensors(kind: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> str:
-    old, new = [_said(one) for one in before], [_said(one) for one in after]
+    old, new = [_said(spec) for spec in before], [_said(spec) for spec in after]
     return "" if sorted(old) == sorted(new) else f"its {kind}s are {', '.join(new) or 'none'}, not {', '.join(old) or 'none'}"
 
 
@@ -31,10 +31,10 @@ def _said(spec: TensorSpec) -> str:
 
 
 def _of_statics(before: Signature, after: Signature) -> str:
-    known = {one.name: one for one in after.statics}
-    for one in before.statics:
-        if one.name not in known or known[one.name].type is not one.type:
-            return f"it has no parameter {one.name!r} of type {one.type.__name__}"
-    names = {one.name for one in before.statics}
-    needed = [one.name for one in after.statics if one.name not in names and one.default is inspect.Parameter.empty]
+    known = {static.name: static for static in after.statics}
+    for static in before.statics:
+        if static.name not in known or known[static.name].type is not static.type:
+            return f"it has no parameter {static.name!r} of type {static.type.__name__}"
+    names = {static.name for static in before.statics}
+    needed = [static.name for static in after.statics if static.name not in names and static.default is inspect.Parameter.empty]
     return f"it needs a parameter {needed[0]!r}" if needed else ""

@@ -50,7 +50,7 @@ class Deployer:
         self.stage = self._stage = stage
         self._peers = peers
         self._config = config
-        self._folders = [*folders_of(targets), *(Path(one).resolve() for one in config.code_folders)]
+        self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
         self._packages = {target.partition(":")[0].partition(".")[0] for target in targets if ".py:" not in target}
         self._keep = keep
         self.record = DeploymentState()
@@ -157,7 +157,9 @@ class Deployer:
 
     def _check_name(self, probe: ProbeResult) -> None:
         """Refuses a model whose name means something else already."""
-        programs = {own for history in self.record.lines.values() for one in history.versions.values() for own in one.names}
+        programs = {
+            own for history in self.record.lines.values() for version in history.versions.values() for own in version.names
+        }
         workflows = {model for model, history in self.record.lines.items() if model not in _own_names(history)}
         if probe.model not in probe.programs and probe.model in programs:
             raise ConflictError(f"workflow {probe.model!r} has the name of a program that is served")
@@ -175,7 +177,7 @@ class Deployer:
                 self._check_compatible(model, history, before)
             await self._keep(record.to_json())
         except BaseException:
-            keys = [ModelKey(one.model, one.version) for one in new]
+            keys = [ModelKey(version.model, version.version) for version in new]
             await asyncio.shield(asyncio.gather(*(self._discard_here(key) for key in keys), self._peers.discard(keys)))
             raise
         self.record = record
@@ -189,7 +191,7 @@ class Deployer:
         if before is None or before.now is None or history.now is None:
             return
         old = self._stage.loaded[ModelKey(model, before.now.default)]
-        for name in (history.now.default, *(one for one, share in history.now.shares.items() if share)):
+        for name in (history.now.default, *(version_name for version_name, share in history.now.shares.items() if share)):
             if why := incompatibility(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
                     f"version {name!r} cannot answer what is asked of version {old.version!r} of {model!r}: {why}; deploy it "
@@ -236,7 +238,7 @@ def _same_as_default(history: ModelHistory | None, probe: ProbeResult) -> str:
 
 
 def _own_names(history: ModelHistory) -> set[str]:
-    return {own for one in history.versions.values() for own in one.names}
+    return {own for version in history.versions.values() for own in version.names}
 
 
 def _is_near(module: str, folders: Sequence[Path]) -> bool:
@@ -252,10 +254,10 @@ def _report(history: ModelHistory) -> dict[str, Any]:
         "shares": {} if now is None else dict(now.shares),
         "versions": {
             name: {
-                "is_loaded": name in history.loaded(), "target": one.bundle.target, "code": one.bundle.digest[:12],
-                "programs": dict(one.names), "deployed_s": one.deployed_s,
+                "is_loaded": name in history.loaded(), "target": version.bundle.target, "code": version.bundle.digest[:12],
+                "programs": dict(version.names), "deployed_s": version.deployed_s,
             }
-            for name, one in history.versions.items()
+            for name, version in history.versions.items()
         },
         "can_roll_back": bool(history.past),
     }  # fmt: skip

@@ -72,7 +72,7 @@ def _found(target: str, text: bytes, status: int, printed: str) -> ProbeResult:
     if not text:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
         raise ModuleImportError(f"{target} cannot be loaded: the process that tried to import it {how}", printed)
-    found = msgspec.json.decode(text, type=ProbeResult)
-    if found.bundle is None:
-        raise ModuleImportError(found.error, found.traceback)
-    return found
+    result = msgspec.json.decode(text, type=ProbeResult)
+    if result.bundle is None:
+        raise ModuleImportError(result.error, result.traceback)
+    return result

@@ -37,7 +37,7 @@ Options = Mapping[str, Mapping[str, Any]]
 @contextlib.contextmanager
 def load_initial_versions(
     targets: Sequence[str],
-    noted: DeploymentState,
+    stored: DeploymentState,
     options: Options,
     live: Iterable[Version] = (),
     importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
@@ -45,7 +45,7 @@ def load_initial_versions(
     """Imports what is to be served: the targets as they lie on the disk, unless versions of them were deployed.
 
     Args:
-        noted: What was deployed when the server last ran.
+        stored: What was deployed when the server last ran.
         options: What the settings have for programs, by their own names. While entered, programs have them.
         live: Versions that requests of others may still need.
         importing: Entered while modules are imported.
@@ -57,24 +57,26 @@ def load_initial_versions(
         DefinitionError: If a target cannot be served, or there are options of a program that is not there.
     """
     wanted = [absolute(target) for target in targets]
-    lines = {name: line for name, line in noted.lines.items() if not line.origin or line.origin in wanted}
+    lines = {name: line for name, line in stored.lines.items() if not line.origin or line.origin in wanted}
     served = {line.origin for line in lines.values()}
     with importing():
         places = {target: parts_of(target)[0] for target in wanted if target not in served}
         imported = import_outside_of_loop(partial(import_places, list(dict.fromkeys(places.values()))))
         restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
     fresh = [(target, name_in(imported[place].module, *parts_of(target))) for target, place in places.items()]
-    ModelRegistry.of(found for _, found in fresh)  # which checks their names
-    mine = {program.name for _, found in fresh for program in programs_of(found)}
+    ModelRegistry.of(definition for _, definition in fresh)  # which checks their names
+    mine = {program.name for _, definition in fresh for program in programs_of(definition)}
     others = {own for loaded in restored for own in loaded.programs}
-    programs = dict.fromkeys(program for _, found in fresh for program in programs_of(found))
+    programs = dict.fromkeys(program for _, definition in fresh for program in programs_of(definition))
     chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
     with override_programs(programs, chosen):
-        record = DeploymentState(noted.number, lines)
+        record = DeploymentState(stored.number, lines)
         fingerprints = {place: fingerprints_of(one.bundle, one.importer) for place, one in imported.items()}
-        for target, found in fresh:
+        for target, definition in fresh:
             bundle = replace(imported[places[target]].bundle, target=target)
-            loaded = _first(bundle, found, fingerprints_of_target(found, fingerprints[places[target]]), restored, record)
+            loaded = _first(
+                bundle, definition, fingerprints_of_target(definition, fingerprints[places[target]]), restored, record
+            )
             restored.append(loaded)
             record = DeploymentState(
                 record.number, {**record.lines, loaded.model: ModelHistory.starting_with(loaded.noted, origin=target)}
@@ -85,35 +87,37 @@ def load_initial_versions(
 
 def _lingering(versions: Iterable[Version], options: Options) -> list[LoadedVersion]:
     """Loads retired versions that in-flight requests may still need, as far as they can be loaded."""
-    found: list[LoadedVersion] = []
+    loaded: list[LoadedVersion] = []
     for version in versions:
         try:
-            found.append(_restored(version, options))
+            loaded.append(_restored(version, options))
         except DyOrcError as error:
             _log.warning("version_not_kept", model=version.model, version=version.version, error=str(error))
-    return found
+    return loaded
 
 
 def _restored(version: Version, options: Options) -> LoadedVersion:
-    found, importer = load_bundle(version.bundle, options)
-    return rename_programs(found, version, fingerprints_of_target(found, fingerprints_of(version.bundle, importer)), importer)
+    workflow, importer = load_bundle(version.bundle, options)
+    return rename_programs(
+        workflow, version, fingerprints_of_target(workflow, fingerprints_of(version.bundle, importer)), importer
+    )
 
 
 def _first(
     bundle: Bundle,
-    found: Workflow | Program,
+    workflow: Workflow | Program,
     prints: Mapping[str, str | None],
     known: Iterable[LoadedVersion],
     record: DeploymentState,
 ) -> LoadedVersion:
     """Returns what lies on the disk as a first version."""
-    if found.name in record.lines:
-        raise DefinitionError(f"{bundle.target} is {found.name!r}, and something else was deployed as that; undeploy it first")
+    if workflow.name in record.lines:
+        raise DefinitionError(f"{bundle.target} is {workflow.name!r}, and something else was deployed as that; undeploy it first")
     known = list(known)
     objects = {program: loaded for loaded in known for program in loaded.programs.values()}
-    same = {program.name: program.name for program in programs_of(found) if program in objects}
-    names = names_for(prints, "1", known, {name for one in known for name in one.names.values()}, record.names())
-    return first_version(found, bundle, prints, names | same, known)
+    same = {program.name: program.name for program in programs_of(workflow) if program in objects}
+    names = names_for(prints, "1", known, {name for version in known for name in version.names.values()}, record.names())
+    return first_version(workflow, bundle, prints, names | same, known)
 
 
 def _tell(lines: Mapping[str, ModelHistory]) -> None:

@@ -105,7 +105,7 @@ class LoadedVersions:
     @property
     def live(self) -> list[Version]:
         """All versions that are loaded here, as they are noted."""
-        return [one.noted for one in self.loaded.values()]
+        return [version.noted for version in self.loaded.values()]
 
     async def close(self) -> None:
         """Keeps everything loaded from now on."""
@@ -124,13 +124,13 @@ class LoadedVersions:
         Raises:
             DeployError: If it cannot be loaded.
         """
-        found, importer, prints = await asyncio.to_thread(self._load, bundle)
-        known = [one for one in self.loaded.values() if shares]
+        workflow, importer, prints = await asyncio.to_thread(self._load, bundle)
+        known = [loaded_version for loaded_version in self.loaded.values() if shares]
         is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
         names = names_for(prints, version, known, is_shared, self._used)
         codes = codes_for(names, bundle, self.loaded.values())
         drafted = Version(model=model, version=version, bundle=bundle, names=names, codes=codes)
-        self._take_in(rename_programs(found, drafted, prints, importer))
+        self._take_in(rename_programs(workflow, drafted, prints, importer))
         return drafted
 
     async def bring_in(self, version: Version, timeout_s: float) -> None:
@@ -145,8 +145,8 @@ class LoadedVersions:
                 leaving.cancel()
             await asyncio.wait([leaving])
         if key not in self.loaded:
-            found, importer, prints = await asyncio.to_thread(self._load, version.bundle)
-            self._take_in(rename_programs(found, version, prints, importer))
+            workflow, importer, prints = await asyncio.to_thread(self._load, version.bundle)
+            self._take_in(rename_programs(workflow, version, prints, importer))
         loaded = self.loaded[key]
         try:
             async with asyncio.timeout(timeout_s):
@@ -159,10 +159,10 @@ class LoadedVersions:
     def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
         with switch_interval_at_most(_TURN_S):
             try:
-                found, importer = load(bundle, self._overrides)
+                workflow, importer = load(bundle, self._overrides)
             except DyOrcError as error:
                 raise refusal(error) from error
-            return found, importer, fingerprints_of_target(found, fingerprints_of(bundle, importer))
+            return workflow, importer, fingerprints_of_target(workflow, fingerprints_of(bundle, importer))
 
     def _take_in(self, loaded: LoadedVersion) -> None:
         self.loaded[loaded.key] = loaded
@@ -184,16 +184,16 @@ class LoadedVersions:
     async def _warm(self, loaded: LoadedVersion) -> None:
         status = self._orchestrator.status
         mine = [status.programs[name] for name in loaded.names.values()]
-        while not all(one.is_as_wanted for one in mine):
-            for one in mine:
-                if one.state is ProgramState.FAILING and not one.is_awaited:
-                    raise DeployError(f"program {one.name!r} cannot be loaded: {one.error}")
+        while not all(program.is_as_wanted for program in mine):
+            for program in mine:
+                if program.state is ProgramState.FAILING and not program.is_awaited:
+                    raise DeployError(f"program {program.name!r} cannot be loaded: {program.error}")
             await status.wait_for_change(_LOOK_AGAIN_S)
 
     def _unready(self, loaded: LoadedVersion) -> list[str]:
         programs = self._orchestrator.status.programs
         mine = [programs[name] for name in loaded.names.values() if name in programs]
-        return [f"program {one.name!r} is {one.state.value}" for one in mine if not one.is_as_wanted]
+        return [f"program {program.name!r} is {program.state.value}" for program in mine if not program.is_as_wanted]
 
     # Showing
 
@@ -202,11 +202,11 @@ class LoadedVersions:
         lineups = [(model, line.now) for model, line in record.lines.items() if line.now is not None]
         chosen = [(ModelKey(model, now.default), 0.0) for model, now in lineups]
         chosen += [(ModelKey(model, version), share) for model, now in lineups for version, share in now.shares.items()]
-        found = [(self.loaded[key], share) for key, share in chosen if key in self.loaded]
-        parts = {part.key: part for loaded, share in reversed(found) for part in reversed(loaded.with_share(share))}
+        in_order = [(self.loaded[key], share) for key, share in chosen if key in self.loaded]
+        parts = {part.key: part for loaded, share in reversed(in_order) for part in reversed(loaded.with_share(share))}
         self._shown = list(reversed(parts.values()))
-        shown = {loaded.key for loaded, _ in found}
-        for loaded, _ in found:
+        shown = {loaded.key for loaded, _ in in_order}
+        for loaded, _ in in_order:
             for name in loaded.names.values():
                 self._orchestrator.status.programs[name].is_awaited = True
         self._offered |= shown
@@ -276,7 +276,7 @@ class LoadedVersions:
     def _unload(self) -> None:
         """Forgets the modules of versions that have left, unless a program of theirs serves others still."""
         needed = {owned.program for owned in self._owned.values()}
-        for loaded in [one for one in self._left if not needed & set(one.programs.values())]:
+        for loaded in [loaded_version for loaded_version in self._left if not needed & set(loaded_version.programs.values())]:
             loaded.unload()
             self._left.remove(loaded)
 

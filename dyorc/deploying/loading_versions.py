@@ -62,10 +62,13 @@ class LoadedVersion:
     @cached_property
     def parts(self) -> list[ServedModel]:
         """The models that come with it, first the one that it is a version of."""
-        found = [ServedModel(ModelKey(own, self.version), of_program(one), is_program=True) for own, one in self.programs.items()]
+        programs = [
+            ServedModel(ModelKey(own, self.version), of_program(program), is_program=True)
+            for own, program in self.programs.items()
+        ]
         if self.model in self.programs:
-            return sorted(found, key=lambda part: part.key != self.key)
-        return [ServedModel(self.key, self.workflow), *found]
+            return sorted(programs, key=lambda part: part.key != self.key)
+        return [ServedModel(self.key, self.workflow), *programs]
 
     def with_share(self, share: float) -> list[ServedModel]:
         """Returns the same when it has a share of the requests."""
@@ -87,7 +90,7 @@ class LoadedVersion:
 
 
 def first_version(
-    found: Workflow | Program,
+    workflow: Workflow | Program,
     bundle: Bundle,
     prints: Mapping[str, str | None],
     names: Mapping[str, str],
@@ -100,7 +103,7 @@ def first_version(
     """
     codes = codes_for(names, bundle, known)
     return rename_programs(
-        found, Version(model=found.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes), prints, None
+        workflow, Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes), prints, None
     )
 
 
@@ -111,15 +114,15 @@ def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Wo
         DefinitionError: If it cannot be imported, or cannot have such options.
     """
     importer = BundleImporter(bundle, new_package())
-    found = import_outside_of_loop(importer.load)
+    target = import_outside_of_loop(importer.load)
     try:
-        for program in programs_of(found):
+        for program in programs_of(target):
             if (changes := overrides.get(program.name)) is not None:
                 override(program, changes)
     except BaseException:
         importer.unload()
         raise
-    return found, importer
+    return target, importer
 
 
 def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerprints:
@@ -129,22 +132,22 @@ def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerpr
     return Fingerprints(bundle, importer.module, importer.own_name)
 
 
-def fingerprints_of_target(found: Workflow | Program, fingerprints: Fingerprints) -> dict[str, str | None]:
+def fingerprints_of_target(target: Workflow | Program, fingerprints: Fingerprints) -> dict[str, str | None]:
     """Returns what programs that are equal to these have in common."""
-    return {program.name: fingerprints.of(program, program.name) for program in programs_of(found)}
+    return {program.name: fingerprints.of(program, program.name) for program in programs_of(target)}
 
 
 def rename_programs(
-    found: Workflow | Program, version: Version, prints: Mapping[str, str | None], importer: BundleImporter | None
+    target: Workflow | Program, version: Version, prints: Mapping[str, str | None], importer: BundleImporter | None
 ) -> LoadedVersion:
     """Gives the programs of a version the names that they have among all versions."""
-    programs = {program.name: program for program in programs_of(found)}
+    programs = {program.name: program for program in programs_of(target)}
     for own, program in programs.items():
         object.__setattr__(program, "name", version.names[own])  # the user's workflows hold the very objects
-    if isinstance(found, Program):
-        workflow = of_program(found)
+    if isinstance(target, Program):
+        workflow = of_program(target)
     else:
-        workflow = replace(found, name=label(version.model, version.version))
+        workflow = replace(target, name=label(version.model, version.version))
     codes = {own: version.codes.get(own) or version.bundle.digest for own in programs}
     return LoadedVersion(version.model, version.version, workflow, programs, prints, importer, version.bundle, codes)
 

@@ -81,16 +81,16 @@ class LeaderDiscovery:
     async def _look(self) -> None:
         try:
             async with asyncio.timeout(self._poll_s):
-                found = leader_of(await self._leases.lease(lease_name(self.group)))
+                leader = leader_of(await self._leases.lease(lease_name(self.group)))
         except (StoreError, TimeoutError) as error:
             if not self._is_store_away:
                 _log.warning("store_is_away", group=self.group, error=getattr(error, "detail", "it does not answer in time"))
             self._is_store_away = True
             return
         self._is_store_away = False
-        if found is not None and (self.leader is None or found.fence >= self.leader.fence) and found != self.leader:
+        if leader is not None and (self.leader is None or leader.fence >= self.leader.fence) and leader != self.leader:
             async with self._changed:
-                self.leader = found
+                self.leader = leader
                 self._changed.notify_all()
 
 

@@ -208,22 +208,22 @@ class RemoteBackend:
         is_streaming = any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model)
         return parts_of(self, self._answers if is_streaming else None, submission, take, started)
 
-    def _ask(self, request_id: int, asked: PendingRequest) -> None:
+    def _ask(self, request_id: int, pending: PendingRequest) -> None:
         """Submits a request, again if it was before; without an orchestrator, that is done when there is one."""
         if self._connection is None:
             return
-        asked.generation, asked.is_answered = self._generation, False
-        asked.parts.clear()
-        headers, frames, _ = self.tensors.pack([asked.refs] if asked.refs else [])
+        pending.generation, pending.is_answered = self._generation, False
+        pending.parts.clear()
+        headers, frames, _ = self.tensors.pack([pending.refs] if pending.refs else [])
         try:
-            self._send(asked.as_message(request_id, headers), frames)
+            self._send(pending.as_message(request_id, headers), frames)
         except (OverflowError, msgspec.MsgspecError) as error:  # a parameter beyond 64 bits
             self._fail(request_id, InternalError(f"the request cannot be sent: {error}"))
 
     def _over(self, request_id: int) -> None:
-        asked = self._asked.pop(request_id, None)
-        if asked is not None:
-            self._keeping.over(asked.refs, was_sent=asked.generation != 0)
+        pending = self._asked.pop(request_id, None)
+        if pending is not None:
+            self._keeping.over(pending.refs, was_sent=pending.generation != 0)
 
     def _fail(self, request_id: int, error: Exception) -> None:
         self._over(request_id)
@@ -233,22 +233,22 @@ class RemoteBackend:
         """Takes what `Answers` says of tensors that were read."""
         match event:
             case AnswerTaken(request_id=request_id, lost=lost):
-                asked = self._asked.get(request_id)
-                if asked is None:
+                pending = self._asked.get(request_id)
+                if pending is None:
                     return
-                is_current = asked.generation == self._generation
+                is_current = pending.generation == self._generation
                 if is_current:
                     self._send(AnswerRead(request_id, tuple(lost)))
                 if not lost:
                     self._over(request_id)
                 elif is_current:
-                    asked.is_answered = False
+                    pending.is_answered = False
                 else:
-                    self._ask(request_id, asked)
+                    self._ask(request_id, pending)
             case PartTaken(request_id=request_id, index=index, lost=lost):
-                asked = self._asked.get(request_id)
-                if asked is not None and index in asked.parts:
-                    asked.parts.discard(index)
+                pending = self._asked.get(request_id)
+                if pending is not None and index in pending.parts:
+                    pending.parts.discard(index)
                     self._send(PartRead(request_id, index, tuple(lost)))
             case RequestCancelled(request_id=request_id):
                 self._send(CancelRequest(request_id))
@@ -278,8 +278,8 @@ class RemoteBackend:
                 self._keeping.released(blocks)
             case EffectAhead(number=number, requests=requests):
                 for request_id in requests:
-                    if (asked := self._asked.get(request_id)) is not None:
-                        asked.has_effect = True
+                    if (pending := self._asked.get(request_id)) is not None:
+                        pending.has_effect = True
                 self._send(EffectAck(number))
             case OffersUpdate(offers=offers, deployed=deployed):
                 self.control.deployed = deployed
@@ -299,32 +299,32 @@ class RemoteBackend:
                 raise TransportError(f"the orchestrator sent {type(message).__name__}")
 
     def _answered(self, request_id: int, message: AnswerMessage, frames: Sequence[Frame]) -> None:
-        asked = self._asked.get(request_id)
-        if asked is None:
+        pending = self._asked.get(request_id)
+        if pending is None:
             return
         refs = self.tensors.arrived(message.columns, frames, message.holders)
         self._tell_story(request_id, message.story)
-        asked.is_answered = True
+        pending.is_answered = True
         if not has_stored(refs):
             self._over(request_id)
         self._answers.answer(AnswerRequest(request_id, refs))
 
     def _part_came(self, request_id: int, message: PartMessage, frames: Sequence[Frame]) -> None:
-        asked = self._asked.get(request_id)
-        if asked is None or asked.pending.stream is None:
+        pending = self._asked.get(request_id)
+        if pending is None or pending.pending.stream is None:
             return
-        if message.index < asked.pending.stream.num_taken:  # the consumer has it from an orchestrator before this one
+        if message.index < pending.pending.stream.num_taken:  # the consumer has it from an orchestrator before this one
             self._send(PartRead(request_id, message.index))
             return
-        asked.parts.add(message.index)
+        pending.parts.add(message.index)
         refs = self.tensors.arrived(message.columns, frames, message.holders)
         self._answers.part(AnswerPart(request_id, message.index, refs))
 
     def _tell_story(self, request_id: int, values: dict[str, Any] | None) -> None:
-        asked = self._asked.get(request_id)
+        pending = self._asked.get(request_id)
         there = self._connection
-        if values is not None and asked is not None and asked.pending.recorded is not None and there is not None:
-            packing.unpack_trace_into(asked.pending.recorded.story, values, there.shift_ns, there.numbers_from)
+        if values is not None and pending is not None and pending.pending.recorded is not None and there is not None:
+            packing.unpack_trace_into(pending.pending.recorded.story, values, there.shift_ns, there.numbers_from)
 
     # Leaders that come and go
 
@@ -365,10 +365,10 @@ class RemoteBackend:
         if fence != self._said_fence:
             self._said_fence = fence
             _log.info("orchestrator_joined", fence=fence, num_requests=len(self._asked))
-        for request_id, asked in list(self._asked.items()):
-            if not asked.is_answered:
-                self._keeping.again(asked.refs)
-                self._ask(request_id, asked)
+        for request_id, pending in list(self._asked.items()):
+            if not pending.is_answered:
+                self._keeping.again(pending.refs)
+                self._ask(request_id, pending)
 
     async def _stay(self, connection: OrchestratorConnection, leader: Leader) -> None:
         """Returns once the connection is gone, or somebody else leads."""
@@ -390,10 +390,10 @@ class RemoteBackend:
             return
         self._connection = None
         self.status.lose(_without_leader(self._leaders.group))
-        for request_id, asked in list(self._asked.items()):
-            if asked.pending.stream is not None:
-                asked.pending.stream.start_over()
-            if asked.has_effect and not asked.is_answered:
+        for request_id, pending in list(self._asked.items()):
+            if pending.pending.stream is not None:
+                pending.pending.stream.start_over()
+            if pending.has_effect and not pending.is_answered:
                 self._fail(request_id, EffectLostError(_EFFECT_LOST))
         self._keeping.lost()
         self.control.lost()
@@ -406,8 +406,8 @@ class RemoteBackend:
         while True:
             await asyncio.sleep(_LOOK_S)
             now_ns = time.monotonic_ns() - (_LATE_NS if self.is_connected else 0)
-            for request_id, asked in list(self._asked.items()):
-                if asked.deadline_ns < now_ns and not asked.is_answered:
+            for request_id, pending in list(self._asked.items()):
+                if pending.deadline_ns < now_ns and not pending.is_answered:
                     self._send(CancelRequest(request_id))
                     self._fail(request_id, DeadlineError(f"the deadline has passed: {self._why_unanswered()}"))
 
@@ -434,8 +434,12 @@ class RemoteBackend:
 
     def report(self) -> dict[str, Any]:
         """Returns what `refresh` has found, with this gateway's own requests."""
-        found = {"num_requests": 0, "programs": {}, "speculation": {}, "tensors": {}, "link": {}} | self._refreshed.report
-        return found | {"num_requests": self._answers.num_requests, "is_connected": self.is_connected, "fence": self.fence}
+        report_values = {"num_requests": 0, "programs": {}, "speculation": {}, "tensors": {}, "link": {}} | self._refreshed.report
+        return report_values | {
+            "num_requests": self._answers.num_requests,
+            "is_connected": self.is_connected,
+            "fence": self.fence,
+        }
 
     def levels(self) -> Levels:
         """Returns what `refresh` has found."""

@@ -37,8 +37,8 @@ class SuspendedRequests:
 
     def take(self, session: GatewaySession, number: int) -> list[RemoteRequest]:
         """Returns the requests that were put aside for an announcement which is answered now."""
-        found = self._requests.pop((session, number), [])
-        return [wanted for wanted in found if self._withheld.pop(wanted, None) is not None]
+        requests = self._requests.pop((session, number), [])
+        return [wanted for wanted in requests if self._withheld.pop(wanted, None) is not None]
 
     def withholds(self, session: GatewaySession, block: int) -> bool:
         """Returns whether a suspended request needs a block that nothing else reads."""
@@ -149,7 +149,7 @@ class EffectAnnouncements:
     def gone(self, session: GatewaySession) -> None:
         """Notes that a gateway is gone. It may ask again, so what it did not know of must not happen."""
         self._aside.gone(session)
-        for number in [number for number, one in self._announced.items() if session in one.silent]:
+        for number in [number for number, announced in self._announced.items() if session in announced.silent]:
             self._end(number).go(False)
 
     def _end(self, number: int) -> _AnnouncedEffect:

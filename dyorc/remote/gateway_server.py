@@ -263,10 +263,10 @@ class GatewayServer:
     def _inputs(
         self, session: GatewaySession, ask: SubmitRequest, frames: Sequence[Frame], num_inputs: int
     ) -> tuple[TensorRef, ...]:
-        found = self._tensors.refs(session.gateway_id, ask.columns, frames) if ask.columns else [()]
-        if len(found) != 1 or len(found[0]) != num_inputs:
+        columns = self._tensors.refs(session.gateway_id, ask.columns, frames) if ask.columns else [()]
+        if len(columns) != 1 or len(columns[0]) != num_inputs:
             raise TransportError(f"a request for {ask.model!r} has {len(ask.columns)} inputs, expected {num_inputs}")
-        return found[0]
+        return columns[0]
 
     def _end(self, session: GatewaySession, request_id: int, end: Callable[[int], None]) -> None:
         wanted = self._sessions.done(session, request_id)
@@ -274,16 +274,16 @@ class GatewayServer:
             end(wanted.number)
             self._aside.drop(wanted)
 
-    def _refresh(self, session: GatewaySession, asked: Refresh) -> None:
+    def _refresh(self, session: GatewaySession, request: Refresh) -> None:
         orchestrator = self._orchestrator
         self._send(
             session,
             Refreshed(
-                asked.number,
+                request.number,
                 orchestrator.report(),
                 msgspec.to_builtins(orchestrator.levels()),
                 orchestrator.scaling(),
-                {name: msgspec.to_builtins(orchestrator.statistics(name), str_keys=True) for name in asked.names},
+                {name: msgspec.to_builtins(orchestrator.statistics(name), str_keys=True) for name in request.names},
             ),
         )
 
@@ -330,7 +330,7 @@ class GatewayServer:
     def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[TensorHolder, ...]]:
         """Packs the tensors of an answer. This process has a name for gateways, since it has none among its replicas."""
         headers, frames, holders = self._tensors.pack([tuple(tensors)] if tensors else [])
-        named = [replace(one, holder_id=self._name) if one.holder_id == OWN else one for one in holders]
+        named = [replace(holder, holder_id=self._name) if holder.holder_id == OWN else holder for holder in holders]
         return headers, frames, tuple(named)
 
     def _ours(self, blocks: Sequence[BlockId]) -> list[BlockId]:

@@ -67,9 +67,11 @@ class GroupsBackend:
         await self._stack.aclose()
 
     def _offer(self) -> None:
-        found = {offer.key: (at, offer) for at, one in reversed(list(enumerate(self._backends))) for offer in one.offers.all}
-        self._by_model = {key: at for key, (at, _) in found.items()}
-        together = [offer for _, offer in sorted(found.values(), key=lambda one: one[0])]
+        offers = {
+            offer.key: (at, offer) for at, backend in reversed(list(enumerate(self._backends))) for offer in backend.offers.all
+        }
+        self._by_model = {key: at for key, (at, _) in offers.items()}
+        together = [offer for _, offer in sorted(offers.values(), key=lambda placed: placed[0])]
         self.offers.change(together, _unheard(self._backends))
 
     async def _watch(self, status: StatusBoard) -> None:
@@ -127,15 +129,15 @@ class GroupsBackend:
 
     def statistics(self, name: str) -> ModelStatistics:
         """Returns those of a model in all groups together."""
-        found = ModelStatistics()
+        totals = ModelStatistics()
         for backend in self._backends:
-            found.add(backend.statistics(name))
-        return found
+            totals.add(backend.statistics(name))
+        return totals
 
     def report(self) -> dict[str, Any]:
         """Returns the current state of all groups; `groups` has the report of each."""
         each = {backend.group or str(at): backend.report() for at, backend in enumerate(self._backends)}
-        programs = {name: one for report in each.values() for name, one in report["programs"].items()}
+        programs = {name: program for report in each.values() for name, program in report["programs"].items()}
         first = next(iter(each.values()))
         num_requests = sum(report["num_requests"] for report in each.values())
         return first | {"num_requests": num_requests, "programs": programs, "groups": each}
@@ -147,8 +149,8 @@ class GroupsBackend:
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have."""
         each = [backend.scaling() for backend in self._backends]
-        programs = {name: one for found in each for name, one in found.get("programs", {}).items()}
-        decisions = sorted((one for found in each for one in found.get("decisions", [])), key=lambda one: one["at_s"])
+        programs = {name: one for values in each for name, one in values.get("programs", {}).items()}
+        decisions = sorted((one for values in each for one in values.get("decisions", [])), key=lambda one: one["at_s"])
         return next((one for one in each if one), {}) | {"programs": programs, "decisions": decisions}
 
     def measure(self, readings: Readings) -> None:

@@ -32,7 +32,7 @@ def pack_trace(story: RequestTrace) -> dict[str, Any]:
             batches.setdefault(id(batch), batch)
         numbers = [list(batches).index(id(batch)) for batch in call.batches]
         calls.append([msgspec.to_builtins(msgspec.structs.replace(call, batches=[])), numbers])
-    places = {id(one): [kind, at] for kind in _KINDS for at, one in enumerate(getattr(story, kind))}
+    places = {id(entry): [kind, at] for kind in _KINDS for at, entry in enumerate(getattr(story, kind))}
     return {
         "number": story.number,
         "started_ns": story.started_ns,
@@ -43,7 +43,7 @@ def pack_trace(story: RequestTrace) -> dict[str, Any]:
         "decisions": msgspec.to_builtins(story.decisions),
         "parts": msgspec.to_builtins(story.parts),
         "notes": msgspec.to_builtins(story.notes),
-        "log": [places[id(one)] for one in story.since(0) if id(one) in places],
+        "log": [places[id(entry)] for entry in story.since(0) if id(entry) in places],
     }
 
 
@@ -61,8 +61,8 @@ def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int
     story.ended_ns = values["ended_ns"] + shift_ns if values["ended_ns"] else 0
     story.is_answered = values["is_answered"]
     story.calls = []
-    for one, numbers in values["calls"]:
-        call = msgspec.convert(one, CallTrace, strict=False)
+    for values_of_call, numbers in values["calls"]:
+        call = msgspec.convert(values_of_call, CallTrace, strict=False)
         call.batches = [batches[number] for number in numbers]
         story.calls.append(call)
     _shifted(story.calls, shift_ns)

@@ -14,7 +14,7 @@ from dyorc.services.programs import LoadedTargets
 
 @contextlib.asynccontextmanager
 async def deploying(
-    what: LoadedTargets,
+    served: LoadedTargets,
     running: ServerRuntime,
     settings: Settings,
     quiet: DrainCheck,
@@ -27,11 +27,11 @@ async def deploying(
         quiet: See `dyorc.deploying.loaded_versions.Quiet`.
         keep: See `dyorc.deploying.deployer.Keep`.
     """
-    stage = LoadedVersions(running, what.repertoire, settings.programs, quiet)
+    stage = LoadedVersions(running, served.repertoire, settings.programs, quiet)
     peers = DeploymentPeers(siblings or NoPeers())
-    stage.begin(what.versions, what.record)
-    deployer = Deployer(stage, peers, settings.deployment, what.targets, keep)
-    await deployer.begin(what.record)
+    stage.begin(served.versions, served.record)
+    deployer = Deployer(stage, peers, settings.deployment, served.targets, keep)
+    await deployer.begin(served.record)
     try:
         yield deployer
     finally:

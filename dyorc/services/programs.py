@@ -79,13 +79,13 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 
 @contextlib.contextmanager
 def load_targets(
-    targets: Sequence[str], settings: Settings, noted: DeploymentState | None = None, live: Sequence[Version] = ()
+    targets: Sequence[str], settings: Settings, stored: DeploymentState | None = None, live: Sequence[Version] = ()
 ) -> Generator[LoadedTargets]:
     """Imports what is to be served. While entered, its programs have the options that the settings give them.
 
     Args:
         targets: Such as ``app.py:classify``.
-        noted: What was deployed when the server last ran.
+        stored: What was deployed when the server last ran.
         live: Versions that requests of gateways may still need.
 
     Raises:
@@ -93,7 +93,10 @@ def load_targets(
     """
     modules = frozenset(sys.modules)
     options = {name: one.changes for name, one in settings.programs.items()}
-    with load_initial_versions(targets, noted or DeploymentState(), options, live, pause_garbage_collector) as (versions, record):
+    with load_initial_versions(targets, stored or DeploymentState(), options, live, pause_garbage_collector) as (
+        versions,
+        record,
+    ):
         lingering = {ModelKey(one.model, one.version) for one in record.left_over(live)}
         offered = [part for version in versions for part in version.parts if version.key not in lingering]
         kept = [part for version in versions for part in version.parts if version.key in lingering]
@@ -105,7 +108,7 @@ def load_targets(
 
 @contextlib.asynccontextmanager
 async def run_programs(
-    what: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: PeerContext | None = None,
+    served: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: PeerContext | None = None,
     *, without_ray: bool, lead: LeaderTerm | None = None, network: NodeNetwork | None = None,
 ) -> AsyncGenerator[ServerRuntime]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
@@ -122,17 +125,17 @@ async def run_programs(
         TransportError: If no arena can be made, or replicas cannot be listened to.
     """
     if without_ray and lead is not None:
-        running = for_gateways(what.repertoire, settings, network, traces)
+        running = for_gateways(served.repertoire, settings, network, traces)
     elif without_ray:
         num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
-        running = in_process(what.repertoire, settings, num_cells, notes, traces)
+        running = in_process(served.repertoire, settings, num_cells, notes, traces)
     else:
         from dyorc.launcher.libraries import UserImports
 
-        imports = UserImports.since(what.modules, what.targets)
-        running = on_ray(what.repertoire, what.places, settings, imports, start, traces, lead)
-    async with running as found:
-        yield found
+        imports = UserImports.since(served.modules, served.targets)
+        running = on_ray(served.repertoire, served.places, settings, imports, start, traces, lead)
+    async with running as runtime:
+        yield runtime
 
 
 @contextlib.asynccontextmanager

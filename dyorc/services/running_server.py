@@ -29,12 +29,12 @@ async def until_ready(
     status: StatusBoard, complaints: Callable[[], Awaitable[Mapping[str, str]]], changed_s: float = 0.25
 ) -> AsyncIterator[Mapping[str, str]]:
     """Yields complaints at every change, and every `changed_s` seconds, until all programs are ready."""
-    found: Mapping[str, str] = {}
+    latest: Mapping[str, str] = {}
     num_rounds = 0
     while not status.is_ready:
         await status.wait_for_change(changed_s)
         num_rounds += 1
         if num_rounds % 20 == 0:
-            found = await complaints()
-        yield found
+            latest = await complaints()
+        yield latest
     settle_garbage_collector()

@@ -59,6 +59,6 @@ async def orchestrators(settings: Settings, leases: Leases, network: NodeNetwork
         deployments = ControlClient({backend.group: backend.control for backend in backends})
 
         async def finish_reading(timeout_s: float) -> None:
-            await asyncio.gather(*(one.finish_reading(timeout_s) for one in backends))
+            await asyncio.gather(*(backend.finish_reading(timeout_s) for backend in backends))
 
         yield Orchestrators(await stack.enter_async_context(backend), deployments, finish_reading)

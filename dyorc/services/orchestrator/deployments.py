@@ -62,20 +62,20 @@ async def wait_for_deployed(store: Notes, group: str) -> InheritedDeployments:
 
 
 @contextlib.contextmanager
-def load_inherited(what: LoadedTargets, found: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
+def load_inherited(served: LoadedTargets, inherited: InheritedDeployments, settings: Settings) -> Generator[LoadedTargets]:
     """Loads what was deployed while this process stood by, and versions that earlier requests may need. Their
     libraries are imported by now."""
-    record, live = found
-    if record.number == what.record.number and not record.left_over(live):
-        yield what
+    record, live = inherited
+    if record.number == served.record.number and not record.left_over(live):
+        yield served
         return
-    with load_targets(what.targets, settings, record, live) as again:
-        yield replace(again, modules=what.modules)
+    with load_targets(served.targets, settings, record, live) as again:
+        yield replace(again, modules=served.modules)
 
 
 @contextlib.asynccontextmanager
 async def serve_deployments(
-    what: LoadedTargets,
+    served: LoadedTargets,
     running: ServerRuntime,
     settings: Settings,
     gateways: GatewayServer,
@@ -91,7 +91,7 @@ async def serve_deployments(
     live = LiveVersions(store, lead)
     keep = _as_leader(record_writer(store, lead.group, before, True), lead, live)
     quiet = gateways.control.begin_era if lead.fence == 1 else since_their_return(gateways.control.begin_era, time.monotonic)
-    async with deploying(what, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
+    async with deploying(served, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
         with gateways.control.working_for(deployer):
             yield
 

@@ -40,7 +40,7 @@ async def serve_group(
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
-        what = stack.enter_context(load_targets(targets, settings, await read_deployed(store, cluster.group)))
+        served = stack.enter_context(load_targets(targets, settings, await read_deployed(store, cluster.group)))
         leadership = await stack.enter_async_context(steady_leadership(settings))
         duty = LeaderRole(leadership)
         if cluster.operations_port is not None:
@@ -49,15 +49,15 @@ async def serve_group(
         console.print(f"Standing by for group {cluster.group!r}")
         await leadership.win()
         began_s = time.monotonic()
-        found = await wait_for_deployed(store, cluster.group)
-        what = stack.enter_context(load_inherited(what, found, settings))
+        inherited = await wait_for_deployed(store, cluster.group)
+        served = stack.enter_context(load_inherited(served, inherited, settings))
         running = await stack.enter_async_context(
-            run_programs(what, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
+            run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
         orchestrator = running.orchestrator
         await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
         gateways = await stack.enter_async_context(gateway_listener(orchestrator, settings, leadership.lead, network))
-        changes = serve_deployments(what, running, settings, gateways, store, leadership.lead, found.record)
+        changes = serve_deployments(served, running, settings, gateways, store, leadership.lead, inherited.record)
         await stack.enter_async_context(changes)
         leadership.announce(gateways.address, running.address, orchestrator.tensors.exchange.holder.node)
         stack.enter_context(duty.serving(orchestrator.status, orchestrator.measure))

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from dyorc.simulation.scaling.cli import table
+from dyorc.cli.simulate_scaling import table
 from dyorc.simulation.scaling.policy_comparison import ORACLE, PREDICTIVE, PolicyComparison, compare
 from dyorc.simulation.scaling.replay import Scene
 from dyorc.simulation.scaling.scaling_picture import draw_picture

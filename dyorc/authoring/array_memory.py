@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array, numpy_to_torch, torch_to_numpy
+from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 
 Reserve = Callable[[int], memoryview | None]
 """Returns memory of this many bytes; None if there is none better than the program's own."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from dyorc.authoring.pending_values import refuses_use
 from dyorc.authoring.signature import OutputKind, OutputSpec
-from dyorc.tensor import Index, IndexItem
+from dyorc.core.tensor import Index, IndexItem
 
 _INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref, predicate)`"
 

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import ReleaseTensors
 from dyorc.engine.model.futures import Future
-from dyorc.tensor import BlockId, blocks_of
 
 Pinned: TypeAlias = dict[Future, Sequence[BlockId]]
 """Futures whose tensors are pinned, each with the blocks its leases are on, one per row."""

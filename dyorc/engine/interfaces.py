@@ -10,6 +10,7 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -28,7 +29,6 @@ from dyorc.engine.events import (
 from dyorc.engine.model.calls import Call
 from dyorc.engine.timers import Timer
 from dyorc.errors import CapacityError
-from dyorc.tensor import BlockId
 
 ReplicaEvent: TypeAlias = (
     BatchDone | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from dyorc.trace_context import TraceContext
+from dyorc.core.trace_context import TraceContext
 
 Step: TypeAlias = dict[str, Any]
 

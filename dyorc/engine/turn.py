@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.requests import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
-from dyorc.tensor import TensorRef
 
 
 class CallDone(msgspec.Struct, frozen=True, gc=False):

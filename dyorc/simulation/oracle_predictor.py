@@ -1,7 +1,7 @@
 """The oracle: knows the outcome of a decision before its value is computed."""
 
-from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision
+from dyorc.core.arrays import apply_views, as_value
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.errors import DyOrcError

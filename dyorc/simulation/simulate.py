@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dyorc.arrivals import Arrivals, Poisson, Times
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.ledger import Ledger
@@ -17,6 +16,7 @@ from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import workload as workload_named
 from dyorc.simulation.world import Machines, World
+from dyorc.traffic.arrivals import Arrivals, Poisson, Times
 
 _ARRIVALS_STREAM = 1
 

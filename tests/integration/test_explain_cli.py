@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import AsyncClient, Client
 from dyorc.engine.request_trace import DecisionTrace, TraceNote
 from dyorc.errors import UnknownRequestError

@@ -12,9 +12,9 @@ import numpy as np
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision, DecisionKind
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.arrays import apply_views, as_value
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Predictor
 from dyorc.engine.model.calls import Call, CallState

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.engine import Engine
 from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.scheduling.scheduler import Scheduler
-from dyorc.tensor import blocks_of
 
 
 class InvariantError(AssertionError):

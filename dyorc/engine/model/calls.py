@@ -5,11 +5,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.speculation_budget import Bet
 from dyorc.engine.request_trace import CallTrace
 from dyorc.errors import InternalError
-from dyorc.tensor import BlockId, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey

@@ -4,10 +4,10 @@ from collections.abc import Hashable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dyorc.arrays import apply_views, as_value, read_only, same_array
 from dyorc.authoring.ref import Ref
+from dyorc.core.arrays import apply_views, as_value, read_only, same_array
+from dyorc.core.tensor import Index, TensorRef
 from dyorc.errors import DyOrcError
-from dyorc.tensor import Index, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.engine.model.calls import Call

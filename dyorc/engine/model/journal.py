@@ -20,10 +20,10 @@ from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite
 from dyorc.authoring.exact_values import exact
 from dyorc.authoring.ref import Ref
+from dyorc.core.tensor import BlockId
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
-from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
     from dyorc.engine.model.requests import Task

@@ -6,11 +6,11 @@ another. Then one of the replicas may fetch them while the call waits in its que
 
 from collections.abc import Iterable
 
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import StageTensors
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.turn import Turn
-from dyorc.tensor import BlockId, TensorRef
 
 
 class InputStaging:

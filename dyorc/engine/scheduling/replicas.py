@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import FormReason
 from dyorc.engine.model.calls import Call
 from dyorc.engine.request_trace import BatchTrace
 from dyorc.engine.scheduling.latency import LatencyModel
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.timers import Timer
-from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
     from dyorc.engine.scheduling.replica_pools import ReplicaPool

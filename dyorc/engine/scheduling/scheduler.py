@@ -9,6 +9,7 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import ReplaceReplica
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import (
@@ -46,7 +47,6 @@ from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone, CallLate, CallUnready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
-from dyorc.tensor import BlockId, blocks_of
 
 
 class Scheduler:

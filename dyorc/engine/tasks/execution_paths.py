@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, MappingProxyType
 from typing import Any, Protocol
 
-from dyorc.arrays import as_array, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite, Gather
 from dyorc.authoring.exact_values import Exact, plain, same_statics
@@ -20,6 +19,7 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import as_array, inline
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
 from dyorc.engine.model.requests import Task

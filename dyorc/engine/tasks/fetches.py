@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
@@ -11,7 +12,6 @@ from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ReplicaLostError
-from dyorc.tensor import BlockId, blocks_of
 
 
 class Fetches:

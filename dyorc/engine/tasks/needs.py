@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import StreamPart
 from dyorc.engine.model.requests import Request, Restoration, RestorationWaiter
 from dyorc.engine.turn import Turn
-from dyorc.tensor import blocks_of
 
 
 class TensorNeeds:

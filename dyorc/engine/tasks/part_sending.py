@@ -15,6 +15,7 @@ made again, and a consumer sees all parts that came before an error.
 
 from collections.abc import Sequence
 
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import AnswerPart
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
@@ -27,7 +28,6 @@ from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.task_endings import Endings
 from dyorc.engine.tasks.trace_events import trace_part
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
-from dyorc.tensor import BlockId, blocks_of
 
 
 class PartSender:

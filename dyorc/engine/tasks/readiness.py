@@ -1,5 +1,6 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
+from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call, CallState
@@ -8,7 +9,6 @@ from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
-from dyorc.tensor import TensorRef, blocks_of
 
 
 class Readiness:

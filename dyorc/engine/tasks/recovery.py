@@ -18,6 +18,7 @@ was lost `max_attempts` times, so nothing goes on for ever.
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
 
+from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call, CallState
@@ -29,7 +30,6 @@ from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
-from dyorc.tensor import TensorRef, blocks_of
 
 
 class Recovery:

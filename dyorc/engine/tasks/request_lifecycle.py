@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import AnswerTaken, RequestArrived
@@ -18,7 +19,6 @@ from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
-from dyorc.tensor import blocks_of
 
 
 class RequestLifecycle:

@@ -1,11 +1,11 @@
 """How tasks end."""
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.model.futures import Argument
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError
-from dyorc.tensor import TensorRef
 
 
 class Endings:

@@ -8,7 +8,6 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.engine_context import Host
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
-from dyorc.request_traces import TracedRequest
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.scaling.loop import Limits, ScalingLoop, SimulatedScaler
 from dyorc.simulation.scaling.states import Timeline
@@ -18,6 +17,7 @@ from dyorc.simulation.workload import Deployment, Workload
 from dyorc.simulation.workloads import WORKLOADS
 from dyorc.simulation.workloads.slow import SLOW
 from dyorc.simulation.world import Machines, World
+from dyorc.traffic.request_traces import TracedRequest
 
 _ALL = SLOW | WORKLOADS
 DEFAULT_WORKFLOW = "assist"

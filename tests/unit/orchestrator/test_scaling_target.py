@@ -5,9 +5,9 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.engine.interfaces import Load
+from dyorc.models.status import ReplicaState, ReplicaStatus, StatusBoard
 from dyorc.orchestrator.scaling_target import ScalingTarget
 from dyorc.scaling.model import DesiredReplicas
-from dyorc.status import ReplicaState, ReplicaStatus, StatusBoard
 
 
 @dyorc.program

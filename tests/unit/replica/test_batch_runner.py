@@ -10,8 +10,8 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
+from dyorc.core.arrays import Array
 from dyorc.engine.request_trace import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import ProgramExecutor

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.arrays import inline
 from dyorc.authoring.decisions import when
 from dyorc.authoring.workflow import workflow
+from dyorc.core.arrays import inline
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.engine.model.requests import Task

@@ -8,6 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
+from dyorc.core.terms import Terms
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event, RequestArrived, ValueFetched
@@ -19,7 +20,6 @@ from dyorc.simulation.simulate import simulate
 from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import Deployment, Number, Numbers, Workload
 from dyorc.simulation.world import Machines, World
-from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, run_world, tiny
 
 

@@ -63,11 +63,11 @@ _NUM_VIEWS = 8
 """How many times more views than products make a chain."""
 _OTHER = Ref("w")
 _NUM_AT_ONCE = 3
-"""How many times more messages than a chain has are summed beside computation."""
+"""How many times more messages than a chain has are summed during computation."""
 _SHORTER, _LONGER = 0.5, 2.5
-"""How long ranks compute beside communication, as parts of what the communication takes by itself."""
+"""How long ranks compute during communication, as fractions of the time that communication takes alone."""
 _MAX_LENGTH = 1_000
-"""Of a chain of products beside communication. Ranks that communicate for longer mostly wait, and are in nobody's way."""
+"""Of a chain of products during communication. Ranks that communicate for longer mostly wait, and disturb no other rank."""
 _MAX_IN_THE_WAY = 0.9
 """Of the shorter of two things, how much may come on top of the longer: at 1, they take turns, and nothing says who waits."""
 _KINDS: Sequence[tuple[CollectiveKind, Sequence[Algorithm], Placement, Placement]] = (
@@ -231,7 +231,7 @@ class _Measurement:
             whole = rows * self._num * self._num * _WIDTH
             plan = _collectives(rows * self._num, self._num, (before, after, algorithm), self._effort.chain)
             pieces = [whole if kind is CollectiveKind.ALL_REDUCE else whole // self._num] * self._num
-            # the rank that began last waited for nobody
+            # the rank that began last did not wait
             seconds = median(min(each) for each in self._seconds(plan)) / self._effort.chain
             points.append((driving_bytes(kind, algorithm, pieces), seconds))
         machines = (1,) * self._num if self._is_shaped else (self._num,)

@@ -8,7 +8,7 @@ from pathlib import Path
 from dyorc.errors import PlanError
 
 _PROBE_BYTES = 1 << 20
-"""What must fit beside what is there: a plan of some thousand steps."""
+"""Free space that a plan file needs, at least: a plan of some thousand steps."""
 
 
 def check_writable(path: Path) -> None:

@@ -118,7 +118,7 @@ class Contention:
     waiting_s: float = 0.0
 
     def times(self, communicating_s: float) -> float:
-        """How many times longer a communication takes beside computation that takes so long by itself."""
+        """How many times longer a communication takes during computation of this length."""
         return self.communicating + (self.waiting_s / communicating_s if communicating_s else 0.0)
 
 

@@ -33,8 +33,8 @@
     devices_by_machine = [4, 4]                         # of the group that was measured; all if left out
 
     [contention]                                        # may be left out: then neither slows the other
-    computing = 1.2                                     # how many times longer an operation takes beside communication
-    communicating = 1.5                                 # how many times longer a communication takes beside operations
+    computing = 1.2                                     # how many times longer an operation takes during communication
+    communicating = 1.5                                 # how many times longer a communication takes during operations
     waiting_s = 5e-4                                    # and what each takes besides, which waits for a core; 0 if left out
 
     [[channels]]                                        # of messages within one machine, from which plans choose

@@ -4,7 +4,7 @@ The authors of HAP and HiDup count 3 flops for a multiply-add and profile each d
 below what data sheets say. Their bandwidths are whole tensors per second, measured over 4 to 256 MB without a latency; HiDup
 adds 0.1 ms to each collective. TAG's rates are of its own fit. Which commit a row belongs to was inferred from its contents.
 
-Assumed, because nobody states it: how much memory the devices have where the text names no size, the links inside the machines
+Assumed, because no paper states it: how much memory the devices have where the text names no size, the links inside the machines
 of HAP's four-GPU cluster, and the speeds of TAG's devices, which are those that HAP and HiDup measured.
 """
 

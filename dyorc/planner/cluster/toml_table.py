@@ -12,7 +12,7 @@ _REQUIRED = object()
 
 
 class Table:
-    """One table; `end` refuses keys that nobody has asked for."""
+    """A TOML table; `end` refuses keys that were not read."""
 
     def __init__(self, content: Mapping[str, Any], path: Path, lines: Mapping[Path, int], where: str) -> None:
         self._content = content
@@ -98,7 +98,7 @@ class Table:
         return [Table(part, (*self._path, key, index), self._lines, self._where) for index, part in enumerate(value)]
 
     def end(self) -> None:
-        """Refuses what nobody has asked for."""
+        """Refuses keys that were not read."""
         for key in self._content:
             if key not in self._taken:
                 raise PlanError(f"{self._place(key)}: {self._named(key)} is unknown; known are {', '.join(sorted(self._taken))}")
@@ -130,6 +130,6 @@ class Table:
 
 
 def _short(value: object) -> str:
-    """A value as an error names it: digits by the thousand help nobody."""
+    """A value as text for an error, without thousands of digits."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else f"a number of {value.bit_length()} binary digits"
     return text if len(text) <= 80 else f"{text[:80]}..."

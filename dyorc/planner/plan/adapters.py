@@ -5,7 +5,7 @@ value to another mesh, which is a transfer. Dijkstra's algorithm finds the cheap
 the caller chooses: the bytes that a rank sends, or the seconds on a cluster.
 
 Not every change is an edge: an axis may not change while an axis inside it cuts the same dimension, because the pieces would not
-be regions of the tensor any more. So a path may have to uncut the inner axis first.
+be regions of the tensor. So a path may have to uncut the inner axis first.
 
 Source: the idea of searching over layouts by one communication at a time is nnScaler's (OSDI'24, section 4); uneven shards,
 axes of time and costs of a cluster are added here.
@@ -26,7 +26,7 @@ from dyorc.planner.program import PARTIAL, REPLICATE, Axes, Partial, Placement, 
 from dyorc.planner.program.graph import type_sizes
 
 _MAX_PAIRS = 4096
-"""Of ranks, up to which each piece of a transfer between two meshes is looked at; beyond, the largest stands for all."""
+"""Pairs of ranks up to which each piece of a transfer between two meshes is priced; beyond, all cost what the largest does."""
 _MAX_LINES = 16
 """Of a mesh's axis whose collectives are costed; of more, evenly spread ones."""
 
@@ -214,7 +214,7 @@ def may_change_time(before: Spot, after: Spot) -> bool:
 
 
 def inner_cut(layout: Layout, index: int, after: Placement) -> int | None:
-    """The innermost axis that cuts a dimension inside an axis that is to change: its pieces would not be regions any more."""
+    """The innermost axis that cuts a dimension inside an axis that is to change: its pieces would no longer be regions."""
     dims = {placement.dim for placement in (layout[index], after) if isinstance(placement, Shard)}
     inside = [i for i in range(index + 1, len(layout)) if isinstance(p := layout[i], Shard) and p.dim in dims]
     return inside[-1] if inside else None

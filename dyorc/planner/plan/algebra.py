@@ -1,4 +1,4 @@
-"""What plans run over: any kind of numbers, in arrays, of which each rank holds pieces."""
+"""What plans compute with: arrays of any kind of numbers; each rank holds pieces of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

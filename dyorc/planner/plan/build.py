@@ -206,7 +206,7 @@ class PlanBuilder:
         return target
 
     def forget(self, values: Iterable[str]) -> None:
-        """Has computed values made again: what was made of them is not read any more, and need not be kept until then."""
+        """Recomputes values: the first copies are no longer read, so memory need not hold them until then."""
         self._forms.clear()
         for value in values:
             self._generations[value] = self._generations.get(value, 0) + 1

@@ -1,7 +1,7 @@
 """Plans as JSON: to keep them, to send them to ranks, and to read them.
 
 The same plan is always the same text, whatever order its mappings are in, and the text carries a digest of its content, so that
-a changed or torn file is refused. Whatever a plan repeats stands once, in a table, and is named by its index: layouts, placed
+a changed or torn file is refused. What a plan repeats is written once, in a table, and referred to by its index: layouts, placed
 tensors, and the operations of nodes, which run once for each part of the work. Every step is a row of its own:
 
     ["apply", operation, inputs, outputs, mesh, part]

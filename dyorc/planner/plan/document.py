@@ -1,4 +1,4 @@
-"""What stands in a plan's file, and how a plan becomes that and again a plan. Files and digests are codec.py's."""
+"""The content of a plan file as structs, and the conversion of plans to it and back. codec.py reads and writes files."""
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,7 +18,7 @@ from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 FORMAT = "dyorc-plan"
 VERSION = 2
 _NO_OUTPUT = -1
-"""Stands for an output that nobody reads."""
+"""The index of an output that no step reads."""
 
 Row = TypeVar("Row", bound=Hashable)
 
@@ -57,7 +57,7 @@ class TensorRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class OperationRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A node and its arguments, in which `{"input": 0}` stands for the first tensor that a step hands it."""
+    """A node and its arguments, in which `{"input": 0}` is the first input of the step."""
 
     node: str
     op: str

@@ -42,7 +42,7 @@ class Shown:
     Attributes:
         name: Of its value.
         tensors: The placed tensors, as it is made and, if it is read in another layout, as it is read.
-        num_others: How many more there are beside it.
+        num_others: How many others there are.
         num_bytes: Of it and the others, whole.
     """
 
@@ -239,7 +239,7 @@ def _alike(runs: Sequence[list[str]], seen: _Seeing) -> list[list[str]]:
 
 
 def _limited(runs: list[list[str]], seen: _Seeing) -> list[list[str]]:
-    """Joins neighbours of which both together have the fewest operations, until few enough are left."""
+    """Joins the two neighbours with the fewest operations, again and again, until few enough are left."""
 
     def weight(index: int) -> int:
         homes = [*runs[index], *runs[index + 1]]

@@ -54,7 +54,7 @@ def interpret(
         For each result, the whole value.
 
     Raises:
-        PlanError: A step reads a piece that nobody has made.
+        PlanError: A step reads a piece that no step has made.
     """
     pieces: dict[Piece, Array] = {}
     for value, tensors in plan.sources.items():

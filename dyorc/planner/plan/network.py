@@ -40,7 +40,7 @@ class Network:
 
     Attributes:
         limits: At most one for each source, target and interface. Between machines that are not named nothing is limited.
-        is_strict: Whether a limit holds even while others leave their part unused. Otherwise what nobody uses is lent, in the
+        is_strict: Whether a limit holds even while others leave their part unused. Otherwise unused bandwidth is lent, in the
             ratios of the limits.
     """
 

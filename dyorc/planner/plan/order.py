@@ -13,7 +13,7 @@ def communicate_early(plan: Plan) -> Plan:
 
     Plans are built with communication directly before what needs it, or at their end. Channels keep the plan's order, so a
     gradient that is reduced at the end would otherwise wait for those that were computed after it. Plans with kernels stay as
-    they are: whoever made these has said what is done when. So do plans with edges: slots are numbered for one order.
+    they are: a kernel fixes the order of its steps. So do plans with edges: slots are numbered for one order.
     """
     if plan.kernels or any(isinstance(step, Transfer) and step.edges for step in plan.steps):
         return plan

@@ -130,7 +130,7 @@ class _Summing:
                 self._add(f"transfer by {', '.join(kinds)}" if kinds else "transfer", step.target)
 
     def _firsts(self, mesh: Mesh) -> Sequence[int]:
-        """The ranks of a mesh that stand for all that are alike."""
+        """The first rank of each group of equal ranks of a mesh."""
         firsts = self._firsts_of.get(mesh.name)
         if firsts is None:
             firsts = self._firsts_of[mesh.name] = [rank for rank in mesh.ranks if self._first_alike[rank] == rank]

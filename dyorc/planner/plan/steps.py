@@ -1,7 +1,7 @@
 """What the ranks of a plan do, step by step.
 
 All ranks go through the same list of steps in the same order, each taking part in those whose mesh it belongs to. So no rank
-waits for one that waits for it: whoever is behind in the list is waited for, and the one furthest behind waits for nobody.
+waits for one that waits for it: ranks wait only for ranks behind them in the list, so the last one never waits.
 """
 
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Apply:
         op: The operation, by ATen's name; the node's own in a correct plan.
         arguments: As in a node, with the ids of placed tensors in place of values.
         keywords: The same, by name.
-        outputs: The placed tensors that it makes; an output nobody reads is an empty id.
+        outputs: The placed tensors that it makes; the id is empty if no step reads the output.
         mesh: Where it runs.
         part: Which part of the work along the axis of time; None if it is done once.
         inputs: The placed tensors that it reads, in the order of its arguments.

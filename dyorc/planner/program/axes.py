@@ -61,7 +61,7 @@ class _Dim:
         self.factors: list[_Dim] | None = None
 
 
-def _found(dim: _Dim) -> _Dim:
+def _root_of(dim: _Dim) -> _Dim:
     while dim.same is not None:
         if dim.same.same is not None:
             dim.same = dim.same.same
@@ -120,15 +120,15 @@ class _Ties:
 
 
 def _outermost(dim: _Dim) -> _Dim:
-    dim = _found(dim)
+    dim = _root_of(dim)
     while dim.factors is not None:
-        dim = _found(next((factor for factor in dim.factors if _found(factor).extent != 1), dim.factors[0]))
+        dim = _root_of(next((factor for factor in dim.factors if _root_of(factor).extent != 1), dim.factors[0]))
     return dim
 
 
 def _unite(one: _Dim, other: _Dim) -> None:
     """Makes two dimensions one, if their factors allow it; otherwise they stay two, and no strategy splits both."""
-    one, other = _found(one), _found(other)
+    one, other = _root_of(one), _root_of(other)
     if one is other or one.extent != other.extent:
         return
     if one.factors is None:
@@ -143,7 +143,7 @@ def _align(left: list[_Dim], right: list[_Dim]) -> None:
     """Ties two products of the same size, and cuts factors where those of the other side end."""
     left, right = [*left], [*right]
     while left and right:
-        one, other = _found(left.pop(0)), _found(right.pop(0))
+        one, other = _root_of(left.pop(0)), _root_of(right.pop(0))
         if one.extent == other.extent:
             _unite(one, other)
         elif one.extent > other.extent and one.extent % other.extent == 0:

@@ -29,7 +29,7 @@ def batch_dims_of(program: TensorProgram, more: TensorProgram, num_samples: int)
             f"{program.name} does {len(program.nodes)} operations for {num_samples} samples and {len(more.nodes)} for one more"
         )
     for node, other in zip(program.nodes, more.nodes, strict=True):
-        if _what(node) != _what(other):
+        if _signature_of(node) != _signature_of(other):
             raise ProgramCaptureError(
                 f"{program.name}: {node.op} of {node.name} depends on the number of samples, so answers would depend "
                 "on what else is in a batch"
@@ -44,7 +44,7 @@ def batch_dims_of(program: TensorProgram, more: TensorProgram, num_samples: int)
     return {name: dims for name, dims in dims_of.items() if dims}
 
 
-def _what(node: Node) -> tuple[object, ...]:
+def _signature_of(node: Node) -> tuple[object, ...]:
     return node.name, node.op, repr(node.arguments), repr(node.keywords), node.outputs  # repr: NaN equals nothing, and 1 is True
 
 

@@ -45,7 +45,7 @@ def compute(
         arguments: As in a node; a `Ref` is looked up in `tensors`.
         keywords: The same, by name.
         tensors: Pieces or whole tensors.
-        output_shape: What an `OutputShape` among the arguments stands for.
+        output_shape: The value of an `OutputShape` among the arguments.
     """
     return prepared(op, arguments, keywords, output_shape)(tensors)
 

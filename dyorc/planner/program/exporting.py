@@ -23,7 +23,7 @@ from dyorc.planner.program.returned import tensors_in
 from dyorc.planner.program.simplify import simplified
 
 _SEED = 0x5EED_0F_CA97
-"""A seed that nobody chooses, to see whether it is still there. The states of all generators are given back afterwards."""
+"""An unlikely seed, to see whether a module has set another. The states of all generators are restored afterwards."""
 Keywords: TypeAlias = Mapping[str, Any]
 """Inputs by name."""
 

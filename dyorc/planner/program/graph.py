@@ -76,7 +76,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class OutputShape:
-    """Stands for the shape of the node's output: whoever runs the node puts in the shape of the piece it computes."""
+    """A placeholder for the shape of the node's output: an executor replaces it by the shape of the piece it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Node:
         op: ATen's name with its overload: `aten.mm.default`.
         arguments: What it is applied to, tensors as `Ref`s.
         keywords: The same, by name.
-        outputs: The values it computes; an output nobody reads is an empty name.
+        outputs: The values it computes; the name is empty if no node reads the output.
         phase: The part of the step that it belongs to.
         layer: The number of the repeated layer that it belongs to, or None.
         inputs: The values it reads, in the order of its arguments; one that is read twice stands twice. Kept, since planners ask

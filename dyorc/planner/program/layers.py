@@ -73,7 +73,7 @@ def layered(program: TensorProgram) -> TensorProgram:
 
 
 def repeated(program: TensorProgram, count: int) -> TensorProgram:
-    """Returns the program with `count` layers instead of those that it has: forward, backward, and gradients of each layer's own.
+    """Returns the program with `count` layers instead of its own: forward, backward, and gradients of each layer's own.
 
     Two captured layers are enough to tell what a layer takes from the one before and, backwards, from the one after.
 

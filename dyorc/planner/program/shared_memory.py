@@ -7,7 +7,7 @@ from torch import nn
 
 
 def overlapping(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iterable[str]) -> tuple[str, str] | None:
-    """Returns a tensor that a step changes and another that lies in the same memory, by name; None if there is none.
+    """Returns a tensor that a step changes and another that lies in the same memory, by name; None if no two do.
 
     One tensor with two names is one value, and no such pair. What lies on `meta` lies nowhere.
 

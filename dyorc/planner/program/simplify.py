@@ -47,12 +47,12 @@ def simplified(program: TensorProgram) -> TensorProgram:
 
 
 class _Simplifier:
-    """Reads the nodes in order, and keeps those that are needed in their normal form."""
+    """Reads the nodes in order, and keeps the needed ones in normal form."""
 
     def __init__(self, program: TensorProgram) -> None:
         self._program = program
         self._values = dict(program.values)
-        self._same: dict[str, str] = {}  # value -> the value that stands for it now
+        self._same: dict[str, str] = {}  # value -> its replacement
         self._kept: list[Node] = []
         self._known: dict[tuple[object, ...], tuple[str, ...]] = {}  # what a node computes -> its outputs
         self._producers: dict[str, Node] = {}

@@ -66,7 +66,7 @@ class Strategy:
 
     Attributes:
         inputs: How each input must be placed, in the order of `Node.inputs`.
-        outputs: How each output is placed then; an output nobody reads is replicated.
+        outputs: How each output is placed then; an output that no node reads is replicated.
         axis: The axis that is split, by its number in `Axes`; None if none is.
     """
 

@@ -9,7 +9,7 @@ samples.py          other weights and inputs, by seed
 samples_apart.py    whether answers depend on what else is in a batch
 coarsest_types.py   what a result was rounded to on its way
 tolerance.py        when two results are equal
-comparison.py       runs a captured program beside its module
+comparison.py       compares a captured program with its module
 repeatability.py    finds what is another program each time
 feasibility.py      whether there is the memory for it
 first_difference.py names the first operation whose result differs

@@ -1,4 +1,4 @@
-"""Runs a captured program beside its module: a proof about the program says of the module what this comparison lets it say.
+"""Compares a captured program with its module. A proof of the program holds for the module as far as this comparison shows.
 
 Both compute a whole step in float64, on the example and on other weights and inputs. Where a module cannot run in float64, or
 depends on its type, both compute in their own types, and rounding is allowed for.

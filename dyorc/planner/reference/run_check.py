@@ -1,4 +1,4 @@
-"""Judges a run of a plan on ranks: each result beside what PyTorch computes on one device."""
+"""Judges a run of a plan on ranks: compares each result with what PyTorch computes on one device."""
 
 from collections.abc import Mapping, Sequence
 
@@ -65,7 +65,7 @@ def compare_update(
     example: Example,
     optimizer: tuple[Optimizer, int],
 ) -> None:
-    """Runs a program with an optimizer's step on one device, beside the module and torch.optim.
+    """Runs a program with an optimizer's step on one device, and compares it with the module and torch.optim.
 
     Raises:
         ProgramCaptureError: They compute something else.

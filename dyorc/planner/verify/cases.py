@@ -58,7 +58,7 @@ class ApplyCase:
         arguments: What it is applied to.
         keywords: The same, by name.
         inputs: What it reads, each once.
-        outputs: What it makes; None for an output nobody reads.
+        outputs: What it makes; None for an output that no step reads.
         axes: Of its mesh.
         reference: Operation, arguments and keywords of the program's node, if they are others.
     """

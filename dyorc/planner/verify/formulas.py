@@ -75,7 +75,7 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """What an atom stands for: an unknown if it has no arguments."""
+    """The meaning of an atom: an unknown if it has no arguments."""
 
     tag: Hashable
     arguments: tuple[Formula, ...]

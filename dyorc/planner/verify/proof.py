@@ -11,7 +11,7 @@ all axes, with two steps each, because axes that cut one dimension inside each o
 The assumption (TrainVerify, SOSP'25, appendix C; its Lean proof is a draft, and so is this): operations are SIMD. Each output
 element is one kernel of input elements at affine positions, the same kernel at each, and sums are associative and commutative.
 Then equality on small shapes that keep which extents are equal, which are one, and all cuts, is equality on all shapes of that
-structure. Random numbers are functions of positions that are told where a piece begins, which is as affine. Other operations that
+structure. Random numbers are functions of positions, given where a piece begins, so they are affine, too. Other operations that
 depend on absolute positions (`arange`, masks) are only ever computed whole; the finite field runs
 small plans at their full shapes, and would show an operation that is not SIMD. Numbers are real: rounding is outside the claim.
 Integers that overflow and inputs that make a result infinite are, too.
@@ -95,7 +95,7 @@ class ProofTier:
 
         try:
             for difference in differences(case, NumbersAlgebra(formulas), unknown):
-                if verdict := self._decided(formulas, difference):
+                if verdict := self._decide(formulas, difference):
                     return verdict
         except UnknownOperationError as error:
             return _Verdict(fault=str(error), is_unknown=True)
@@ -103,7 +103,7 @@ class ProofTier:
             return _Verdict(fault=str(error) or type(error).__name__)
         return _Verdict()
 
-    def _decided(self, formulas: Formulas, difference: Difference) -> _Verdict | None:
+    def _decide(self, formulas: Formulas, difference: Difference) -> _Verdict | None:
         """Asks the solver about two formulas whose normal forms differ; None if it shows that they are equal."""
         if difference.is_shape:
             return _Verdict(difference)

@@ -14,7 +14,7 @@ from dyorc.planner.program import Argument, Ref, TensorProgram
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """A step, and all those that differ from it in the part of the work alone.
+    """A step, and all steps that differ from it only in the part of the work.
 
     Attributes:
         number: Of the first of them.

@@ -1,7 +1,7 @@
 """Brings the case of a step to small shapes and a small mesh, with the same structure.
 
 What stays: which dimensions have equal extents, which are 1, which axis cuts which dimension inside which other, and whether
-some rank's share is nothing. What shrinks: a dimension that nobody cuts to a few elements, at least two; a cut one to the sum
+some rank's share is nothing. What shrinks: an uncut dimension to a few elements, at least two; a cut one to the sum
 of small shares, 2 and 1 where shares may differ. An axis keeps two steps, or three if shares of nothing occur. Numbers among
 the arguments that speak of extents (where a slice ends) shrink along with the dimension that they speak of.
 """
@@ -26,7 +26,7 @@ def smaller(case: Case, uncut: int) -> Case | None:
 
     Args:
         case: Whose shares are known to agree.
-        uncut: The extent that a dimension gets which nobody cuts, if it is longer.
+        uncut: The largest extent of a dimension that no axis cuts.
     """
     match case:
         case ApplyCase():

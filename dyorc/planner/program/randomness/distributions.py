@@ -161,5 +161,5 @@ DISTRIBUTIONS: Mapping[str, Distribution] = {
     "randperm": _permutation,
     "uniform": _uniform,
 }
-"""By the operation's name, without the underscore of those that fill their first argument."""
+"""By the operation's name, without the underscore of in-place operations."""
 rrelu_noise: Distribution = _slopes

@@ -94,7 +94,7 @@ def _blocks(shape: Sequence[int], start: Sequence[int], extents: Sequence[int], 
 
 
 def _key(step: torch.Tensor) -> tuple[Word, Word]:
-    """The two words of a step; on a GPU, nobody waits for them."""
+    """The two words of a step; on a GPU, the host does not wait for them."""
     number = int(step) if step.device.type == "cpu" else step
     return number & _MASK, (number >> 32) & _MASK
 

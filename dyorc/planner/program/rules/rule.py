@@ -60,7 +60,7 @@ class BoundNode:
 
     @property
     def outputs(self) -> list[Shape]:
-        """The shapes of its outputs; `()` for one that nobody reads."""
+        """The shapes of its outputs; `()` for one that no node reads."""
         return [self.values[name].shape if name else () for name in self.node.outputs]
 
     def has(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 """What ATen's operations mean, over any kind of numbers: once for a finite field and for formulas.
 
-Operations that are linear or bilinear, and those that move elements, are exact. The others say only which elements of their
+Operations that are linear, bilinear or only move elements are exact. The others say only which elements of their
 outputs depend on which elements of their inputs, by the same unknown function everywhere: `gelu` is a function of one element,
 `softmax` of a row and a position in it, pooling of a plane. What holds for all such functions holds for the real ones.
 The geometry of a convolution is unknown, too: each plane of the output is a bilinear function of planes of the inputs, the same

@@ -65,7 +65,7 @@ class Call:
         return int(cast(int, self.plain(name, default)))
 
     def integers(self, name: str) -> list[int]:
-        """One argument, integers or one integer; nothing if there is none."""
+        """An argument of one or more integers; empty if the call does not have it."""
         argument = self.plain(name, ())
         return [int(cast(int, part)) for part in (argument if isinstance(argument, tuple) else (argument,))]
 

@@ -1,4 +1,4 @@
-"""Operations that look elements up, by a product with rows of which one element is 1."""
+"""Operations that look up elements, as products with one-hot rows."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Operations on rows, of which only is known what depends on what."""
+"""Operations on rows: only which output depends on which input is known."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.cluster.backend import RemoteBackend
 from dyorc.cluster.control_client import ControlClient
 from dyorc.cluster.groups_backend import GroupsBackend
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import Settings
 from dyorc.deployment.server_runtime import MACHINE
 from dyorc.gateway.backend import Backend

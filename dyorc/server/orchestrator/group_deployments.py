@@ -17,9 +17,9 @@ from dyorc.deployment.server_runtime import ServerRuntime
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import NotReadyError, StoreError
 from dyorc.leader_election.leader import LeaderTerm
-from dyorc.server.deployments import deploying
+from dyorc.server.deployer_setup import deploying
 from dyorc.server.orchestrator.live_versions import LiveVersions, since_their_return
-from dyorc.server.programs import LoadedTargets, load_targets
+from dyorc.server.program_loading import LoadedTargets, load_targets
 from dyorc.store.base import NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")

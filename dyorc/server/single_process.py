@@ -21,7 +21,7 @@ from dyorc.server.program_loading import deployed_beside, head_start, load_targe
 from dyorc.server.request_pipeline import request_pipeline
 from dyorc.server.running_server import RunningServer
 from dyorc.store.opening import store_of
-from dyorc.telemetry.tracing.starting import tracing
+from dyorc.telemetry.tracing.tracing_setup import tracing
 
 
 @contextlib.asynccontextmanager

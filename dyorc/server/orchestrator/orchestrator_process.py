@@ -18,7 +18,7 @@ from dyorc.server.orchestrator.operations_port import LeaderRole, operations
 from dyorc.server.program_loading import connect_ahead, deployed_beside, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import StopSignals, before
-from dyorc.telemetry.tracing.starting import tracing
+from dyorc.telemetry.tracing.tracing_setup import tracing
 
 
 async def serve_group(

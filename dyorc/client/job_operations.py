@@ -17,7 +17,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.headers import IDEMPOTENCY_KEY
 from dyorc.protocol.jobs import JobPage, JobRecord, JobState
 from dyorc.protocol.parameters import TIMEOUT
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import JOBS
 
 _MAX_WAIT_S = 30.0
@@ -121,13 +121,13 @@ class JobOperations:
         failure = (yield from self.wait(job_id, timeout_s)).failure()
         if failure is not None:
             raise failure
-        request = Request("GET", _path(job_id, "/result"))
+        request = PreparedRequest("GET", _path(job_id, "/result"))
         return answer_of((yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)))
 
     def cancel(self, job_id: str) -> Flow[JobRecord]:
         """Cancels a job; one that has ended stays as it is."""
         operations = self._operations
-        request = Request("POST", _path(job_id, "/cancel"))
+        request = PreparedRequest("POST", _path(job_id, "/cancel"))
         return read_json(
             (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), _record_decoder
         )
@@ -136,7 +136,9 @@ class JobOperations:
         """Cancels a job if it has not ended, and has the server forget it, unless it has already."""
         operations = self._operations
         with suppress(UnknownJobError):
-            yield from operations.delivery.send(Request("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries)
+            yield from operations.delivery.send(
+                PreparedRequest("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries
+            )
 
     def jobs(self, state: JobState | None, max_jobs: int) -> Flow[list[JobRecord]]:
         """Returns jobs, in the server's order."""

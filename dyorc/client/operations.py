@@ -15,7 +15,7 @@ from dyorc.protocol.answers import Answer, parse_answer
 from dyorc.protocol.headers import JSON_LENGTH
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import model_path
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Operations:
 
     def _run(
         self,
-        request: Request,
+        request: PreparedRequest,
         metadata: ModelMetadata,
         deadline_s: float,
         retries: Retries | None,
@@ -136,20 +136,22 @@ class Operations:
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
-        request = Request("POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,))
+        request = PreparedRequest(
+            "POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
+        )
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
         return read_json(reply, _object_decoder)
 
     def change(self, path: str, order: dict[str, Any]) -> Flow[dict[str, Any]]:
         """Changes what the server serves. It is sent once: the server may have done it, though its answer was lost."""
-        request = Request("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
+        request = PreparedRequest("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries, is_repeatable=False)
         return read_json(reply, _object_decoder)
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
         """Returns JSON of a known form; None: within the client's time."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
-        reply = yield from self.delivery.send(Request("GET", path), deadline_s, self.retries)
+        reply = yield from self.delivery.send(PreparedRequest("GET", path), deadline_s, self.retries)
         return read_json(reply, decoder)
 
     def is_healthy(self, path: str) -> Flow[bool]:
@@ -179,7 +181,7 @@ class Operations:
 
     def _complaint(self, path: str, deadline_s: float) -> Flow[DyOrcError | None]:
         try:
-            yield from self.delivery.send(Request("GET", path), deadline_s, Retries(max_attempts=1))
+            yield from self.delivery.send(PreparedRequest("GET", path), deadline_s, Retries(max_attempts=1))
         except (CapacityError, TransportError, DeadlineError) as error:
             return error
         return None

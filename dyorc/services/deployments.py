@@ -7,7 +7,7 @@ from dyorc.config import Settings
 from dyorc.deploying.deployer import Deployer, Keep
 from dyorc.deploying.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deploying.peers import DeploymentPeers
-from dyorc.gateway.siblings import NoPeers, Siblings
+from dyorc.gateway.siblings import NoPeers, PeerProcesses
 from dyorc.running import ServerRuntime
 from dyorc.services.programs import LoadedTargets
 
@@ -18,7 +18,7 @@ async def deploying(
     running: ServerRuntime,
     settings: Settings,
     quiet: DrainCheck,
-    siblings: Siblings | None,
+    siblings: PeerProcesses | None,
     keep: Keep,
 ) -> AsyncGenerator[Deployer]:
     """Deploys while entered.

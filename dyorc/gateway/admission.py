@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from dyorc.core.terms import Terms
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.bounded import Bounded
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.terms import Terms
 
 _GREED = 8.0
 """The heaviest tenant may hold this many times what is free."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from dyorc.arrays import Array, inline
 from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
-from dyorc.offers import ModelKey, Offer, Offers, ProgramOffer
+from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
 
 _random = Random()
@@ -174,13 +174,12 @@ class Catalog:
             self.models.setdefault(model.name, model)
             self.tallies.setdefault(model.tally, model)
             self.versions.setdefault(model.name, {})[model.version] = model
-        self.splits = {
-            name: TrafficSplit(
-                self.models[name], [one for one in versions.values() if one.offer.share and one is not self.models[name]]
-            )
-            for name, versions in self.versions.items()
-            if any(one.offer.share for one in versions.values())
-        }
+        self.splits = {}
+        for name, versions in self.versions.items():
+            default = self.models[name]
+            if any(model.offer.share for model in versions.values()):
+                others = [model for model in versions.values() if model.offer.share and model is not default]
+                self.splits[name] = TrafficSplit(default, others)
 
     def of_tenant(self, may_use: Callable[[str], bool]) -> list[Model]:
         """Returns all versions of the models that may be used, sorted by name."""

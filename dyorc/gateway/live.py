@@ -23,10 +23,10 @@ from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_report import BatchCounts, CellReport, Counted, Snapshot, snapshot_of, together
 from dyorc.gateway.service import InferenceService
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.graph import WINDOW_S, Graphs
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.series import History, Span
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 

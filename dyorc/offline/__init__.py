@@ -1,34 +1,32 @@
-"""The planner: splits a model over several devices, proves the split right, and predicts how long it takes.
+"""The old name of `dyorc.planner`, until 0.2: importing it, or a module below it, gives the planner's own, with a warning."""
 
-`dyorc plan MODULE:MAKE CLUSTER.toml` does this from a shell (docs/planners.md). In Python it takes five steps:
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 
-    from dyorc.offline.cluster import load_cluster
-    from dyorc.offline.planners.auto import plan
-    from dyorc.offline.program import capture, sources_of
-    from dyorc.offline.runtime import run
-    from dyorc.offline.simulate import simulate
-    from dyorc.offline.verify import verify
+_OLD, _NEW = "dyorc.offline", "dyorc.planner"
 
-    program = capture(module, inputs)              # 1. capture: forward, loss and backward as one graph
-    cluster = load_cluster("cluster.toml")
-    best = plan(program, cluster)                  # 2. plan: the quickest plan of all planners
-    assert verify(program, best).is_proved         # 3. verify: it computes what the module computes
-    simulate(best, program, cluster).total_s       # 4. simulate: the seconds of a step, and the memory of each device
-    sources = sources_of(program, module, inputs)
-    run(best, sources, program=program).results    # 5. run: one process for each rank
 
-Its packages, from the model to the ranks:
+class _Planner(MetaPathFinder, Loader):
+    """Finds `dyorc.offline.X` as the module `dyorc.planner.X`, the same object, so that classes exist once."""
 
-    program/    the model as one graph of tensor operations, captured from a module, and how each operation can be split
-    cluster/    devices and links, and what computation and communication cost on them
-    plan/       a plan: which rank computes which piece of each operation, and what ranks send; plan files
-    planners/   search for plans: one for each published planner, and `auto`, which runs them all
-    passes/     change a plan without changing its results: other channels, fused and overlapped communication
-    verify/     proves that a plan computes what its program computes
-    reference/  compares a captured program and a plan's run with the module itself
-    simulate/   predicts a plan's step time and memory
-    runtime/    runs a plan on ranks of torch.distributed
-    network/    limits of a plan's messages as rules for Open vSwitch and tc
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return spec_from_loader(fullname, self) if fullname.startswith(f"{_OLD}.") else None
 
-Serving needs none of this. Install it with the extra `planners`.
-"""
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(_NEW + spec.name.removeprefix(_OLD))
+        # The import system writes the spec that it was given into the module, which keeps its own.
+        self._own = module.__spec__, module.__loader__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__, module.__loader__ = self._own
+
+
+warnings.warn("dyorc.offline is now dyorc.planner; the old name goes with 0.2", DeprecationWarning, stacklevel=2)
+sys.meta_path.insert(0, _Planner())

@@ -5,10 +5,10 @@ from typing import Protocol
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.events import Event, ProgramAdded, ProgramRemoved, WorkflowRemoved
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import HOLDING, StatusBoard
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.scaler import Scaler
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import HOLDING, StatusBoard
 
 _LOOK_AGAIN_S = 1.0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dyorc.engine.story import BatchTrace, CallTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace
 from dyorc.telemetry.stages import Piece, Stage
 from dyorc.telemetry.wrong_guesses import WrongGuesses
 

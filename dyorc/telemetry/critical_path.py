@@ -7,7 +7,7 @@ explains is DyOrc's own time, unless the client had parts of the answer to take 
 
 from collections.abc import Sequence
 
-from dyorc.engine.story import CallTrace, RequestTrace
+from dyorc.engine.request_trace import CallTrace, RequestTrace
 from dyorc.telemetry.call_time import able_ns, cut, has_waited_for_its_decision, is_needed, last, pieces_of, ready_ns
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.stages import Piece, Stage

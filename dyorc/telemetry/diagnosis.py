@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyorc.engine.story import BatchTrace
+from dyorc.engine.request_trace import BatchTrace
 from dyorc.telemetry.critical_path import critical_path
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.stages import Piece, Stage

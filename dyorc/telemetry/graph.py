@@ -8,7 +8,7 @@ requests if those take longer. On the event loop's thread.
 from collections.abc import Hashable
 from typing import Any
 
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.tours import tour_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.story import BatchTrace, CallTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace
 from dyorc.telemetry.details import Json, batch_name
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.rows import in_rows

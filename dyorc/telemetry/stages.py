@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from dyorc.engine.story import BatchTrace, CallTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace
 
 
 class Stage(StrEnum):

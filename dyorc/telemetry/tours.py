@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from dyorc.engine.story import CallTrace, DecisionTrace, RequestTrace
+from dyorc.engine.request_trace import CallTrace, DecisionTrace, RequestTrace
 
 
 class Node(NamedTuple):

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from dyorc.engine.story import BatchTrace
+from dyorc.engine.request_trace import BatchTrace
 from dyorc.telemetry.record import RequestRecord
 
 _MAX_BATCHES = 256

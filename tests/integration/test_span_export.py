@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dyorc.config import TelemetryConfig, TracesConfig
+from dyorc.core.trace_context import TraceContext, new_trace
 from dyorc.errors import ConfigurationError
 from dyorc.telemetry.tracing import otlp
 from dyorc.telemetry.tracing.destination import Destination
@@ -18,7 +19,6 @@ from dyorc.telemetry.tracing.otlp import SpanExport
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Kind, Span
 from dyorc.telemetry.tracing.starting import tracing
-from dyorc.trace_context import TraceContext, new_trace
 from tests.collector import Collector, collecting_by_grpc, collecting_by_http
 from tests.unit.telemetry.recorded import batch_of, call_in, record_of
 

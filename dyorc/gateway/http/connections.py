@@ -1,8 +1,8 @@
 """One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` parses requests, an `http_exchange.py` takes each one to its answer, and `connection_timeouts.py` limits how long the client may
-take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When a client goes,
-the work for it is cancelled at once.
+`request_parser.py` parses requests, an `HttpExchange` takes each one to its answer, and `connection_timeouts.py` limits how long
+the client may take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When
+a client goes, the work for it is cancelled at once.
 
 Runs in the event loop's thread only.
 """

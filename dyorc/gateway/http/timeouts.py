@@ -24,7 +24,7 @@ class Waiter(Protocol):
     """A connection, as far as waiting for it is concerned."""
 
     def time_is_up(self, queue: "TimeoutQueue", now_s: float) -> None:
-        """Handles that the connection has been in a queue for the time of that queue. It must leave the queue or enter it again."""
+        """Handles that the connection has been in a queue for its `timeout_s`. It must leave the queue or enter it again."""
 
 
 class TimeoutQueue:

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from dyorc.config import JobsConfig
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs import submissions
 from dyorc.gateway.jobs.records import terms_of
@@ -20,7 +21,6 @@ from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.jobs")
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import orjson
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.refusals import ErrorBody
 from dyorc.store.base import Job, JobError
-from dyorc.trace_context import TraceContext
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):

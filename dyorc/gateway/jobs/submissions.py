@@ -2,10 +2,10 @@
 
 import time
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.gateway.traceparents import Tracing
 from dyorc.store.base import Job
 from dyorc.telemetry.tracing.spans import Kind, Span
-from dyorc.trace_context import TraceContext
 
 
 def trace_for(tracing: Tracing | None, caller: TraceContext | None) -> TraceContext | None:

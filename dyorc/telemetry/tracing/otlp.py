@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.telemetry.tracing.spans import Happening, Kind, Span
-from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.traces")
 

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.telemetry.tracing.destination import Destination
-from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.traces")
 

@@ -6,10 +6,10 @@ A batch belongs to several requests, but is one span: below the call that is fir
 
 from collections.abc import Iterator, Sequence
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, RequestTrace, span_of_call
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, RequestTrace, span_of_call
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.tracing.spans import Attributes, Happening, Kind, Span, Value
-from dyorc.trace_context import TraceContext
 
 _KINDS = {"job": Kind.CONSUMER}
 _PROTOCOLS: dict[str, Attributes] = {

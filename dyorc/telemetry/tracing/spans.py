@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from dyorc.trace_context import TraceContext
+from dyorc.core.trace_context import TraceContext
 
 Value: TypeAlias = str | int | float | bool | Sequence[str]
 Attributes: TypeAlias = Mapping[str, Value]

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dyorc.client.inputs import merged
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import model_path
-from dyorc.tensor import DType
 
 MODEL = ModelMetadata(
     "m", tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in DType), (TensorMetadata("y", DType.FP32, ()),)

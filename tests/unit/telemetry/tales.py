@@ -1,6 +1,6 @@
 """Stories made by hand."""
 
-from dyorc.engine.story import CallTrace, DecisionTrace, RequestTrace
+from dyorc.engine.request_trace import CallTrace, DecisionTrace, RequestTrace
 from dyorc.telemetry.learned import Learned
 from dyorc.telemetry.tours import Edge, Node
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.engine.story import DecisionTrace, Move, PartTrace
+from dyorc.engine.request_trace import DecisionTrace, Move, PartTrace
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.stages import Stage

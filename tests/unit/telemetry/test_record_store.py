@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dyorc.config import RecordsConfig
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
 from dyorc.telemetry.record_store import Query, RecordStore

@@ -1,9 +1,9 @@
 """A record's spans: a tree with the request at its root, in which each batch is shown once, with links to all of its requests."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, TraceNote, span_of_call
+from dyorc.core.trace_context import TraceContext, new_trace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, TraceNote, span_of_call
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Kind, Span
-from dyorc.trace_context import TraceContext, new_trace
 from tests.unit.telemetry.recorded import MS, batch_of, call_in, record_of
 
 ROOT = TraceContext("a" * 32, "b" * 16, is_sampled=True)

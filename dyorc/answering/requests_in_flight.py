@@ -13,7 +13,7 @@ from dyorc.core.receiver import Receiver
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.models.submission import Submission
-from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
+from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
 
 
 class Recorded(msgspec.Struct, frozen=True, eq=False):
@@ -28,7 +28,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     story: RequestTrace
     workflow: str
     tenant: str
-    recorder: Recorder | None
+    recorder: RequestRecorder | None
 
     @classmethod
     def begin(cls, request_id: int, submission: Submission) -> Self | None:

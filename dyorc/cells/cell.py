@@ -11,7 +11,7 @@ from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportCon
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
 

@@ -30,7 +30,7 @@ from dyorc.replica.freeing import free_memory
 from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.scaling.model import LeadTimes
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import InputMoves

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from dyorc.replica import executor
 from dyorc.replica.user_code import put_back
-from dyorc.telemetry.tracing import programs
+from dyorc.telemetry.tracing import program_spans as programs  # ALIAS
 
 _SIGNAL = signal.SIGURG
 """By default it does nothing, so one that comes late does no harm."""

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from dyorc.settings.defaults import defaults as text_of_defaults
-from dyorc.settings.file import USUAL, find_file
 from dyorc.settings.in_force import print_in_force
-from dyorc.settings.reading import read
-from dyorc.settings.schema import schema as text_of_schema
+from dyorc.settings.json_schema import schema as text_of_schema
+from dyorc.settings.settings_file import USUAL, find_file
+from dyorc.settings.settings_reader import read
 
 app = typer.Typer(no_args_is_help=True, help="Checks and shows the settings: flags, environment, dyorc.toml, defaults.")
 

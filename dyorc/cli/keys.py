@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, write_tenants
-from dyorc.settings.reading import read_settings
+from dyorc.settings.settings_reader import read_settings
 
 app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.")
 _console = Console(soft_wrap=True)

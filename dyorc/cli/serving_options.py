@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from dyorc.errors import ConfigurationError
-from dyorc.settings.reading import Reading, read
+from dyorc.settings.settings_reader import LoadedSettings, read
 
 Targets = Annotated[
     list[str] | None,
@@ -54,7 +54,7 @@ def plans_of(options: Sequence[str]) -> Mapping[str, Any] | None:
     return found or None
 
 
-def read_flags(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> Reading:
+def read_flags(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> LoadedSettings:
     """Reads the settings; flags that are not None go before the environment and the file.
 
     Args:
@@ -69,7 +69,7 @@ def read_flags(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) 
     return reading
 
 
-def workflows_of(reading: Reading, console: Console) -> list[str]:
+def workflows_of(reading: LoadedSettings, console: Console) -> list[str]:
     """Returns what to serve, and says where the settings come from.
 
     Raises:
@@ -81,7 +81,7 @@ def workflows_of(reading: Reading, console: Console) -> list[str]:
     return list(reading.settings.workflows)
 
 
-def say_file(reading: Reading, console: Console) -> None:
+def say_file(reading: LoadedSettings, console: Console) -> None:
     """Says where the settings come from."""
     if reading.file is not None:
         console.print(f"Settings from {reading.file}", highlight=False)

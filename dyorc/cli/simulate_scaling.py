@@ -52,9 +52,9 @@ def scaling_command(
 def table(results: "Sequence[ScalingResult]") -> str:
     """Returns results as text, a line for each policy."""
     lines = [("policy", "p50 ms", "p99 ms", "cold misses", "misses", "warm s", "parked s", "turns")]
-    for one in results:
-        times = (f"{one.p50_ms:.0f}", f"{one.p99_ms:.0f}", str(one.cold_misses), str(one.misses))
-        lines.append((one.policy, *times, f"{one.warm_s:.0f}", f"{one.parked_s:.0f}", str(one.turns)))
+    for result in results:
+        times = (f"{result.p50_ms:.0f}", f"{result.p99_ms:.0f}", str(result.cold_misses), str(result.misses))
+        lines.append((result.policy, *times, f"{result.warm_s:.0f}", f"{result.parked_s:.0f}", str(result.turns)))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
 

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from dyorc.cluster import packing
-from dyorc.cluster.messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
+from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
 from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
 

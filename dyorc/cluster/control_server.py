@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias
 import structlog
 
 from dyorc.cluster import packing
+from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
 from dyorc.cluster.gateway_sessions import GatewaySession
-from dyorc.cluster.messages import Change, ChangeDone, ChangeRefused, DrainQuery, FromOrchestrator, Scale
 from dyorc.errors import DyOrcError, UnsupportedError
 from dyorc.protocol.deployment_changes import DeploymentChange
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from dyorc.cluster.cluster_messages import EffectAhead
 from dyorc.cluster.gateway_sessions import GatewaySession, RemoteRequest
-from dyorc.cluster.messages import EffectAhead
 from dyorc.core.tensor import blocks_of
 
 

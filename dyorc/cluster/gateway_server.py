@@ -19,10 +19,7 @@ from msgspec.structs import replace
 
 from dyorc.answering.tensor_exchange import OWN, has_stored
 from dyorc.cluster import packing
-from dyorc.cluster.control_server import ControlServer
-from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
-from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
-from dyorc.cluster.messages import (
+from dyorc.cluster.cluster_messages import (
     AnswerMessage,
     AnswerRead,
     CancelRequest,
@@ -31,6 +28,7 @@ from dyorc.cluster.messages import (
     EffectAck,
     FromGateway,
     FromOrchestrator,
+    GatewayBlocksReleased,
     GatewayHello,
     HolderGone,
     OffersUpdate,
@@ -39,7 +37,6 @@ from dyorc.cluster.messages import (
     Refresh,
     Refreshed,
     Refused,
-    ReleaseBlocks,
     RequestFailed,
     Scale,
     SetLogs,
@@ -49,6 +46,9 @@ from dyorc.cluster.messages import (
     decode_from_gateway,
     encode,
 )
+from dyorc.cluster.control_server import ControlServer
+from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
+from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.terms import Terms
@@ -382,7 +382,7 @@ class GatewayServer:
         freed, self._freed = self._freed, {}
         for peer, blocks in freed.items():
             if (session := self._sessions.of_peer(peer)) is not None:
-                self._send(session, ReleaseBlocks(tuple(blocks)))
+                self._send(session, GatewayBlocksReleased(tuple(blocks)))
 
     def _tell_all(self, message: FromOrchestrator) -> None:
         for session in self._sessions.all():

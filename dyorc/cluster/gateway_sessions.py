@@ -7,7 +7,7 @@ from typing import Any, overload
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.signature import StaticValue
-from dyorc.cluster.messages import GatewayHello
+from dyorc.cluster.cluster_messages import GatewayHello
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.cluster.backend import RemoteBackend
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
 from dyorc.core.receiver import Receiver

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from dyorc.cluster.messages import (
+from dyorc.cluster.cluster_messages import (
     FromGateway,
     FromOrchestrator,
     GatewayHello,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.answering.requests_in_flight import RequestInFlight
-from dyorc.cluster.messages import SubmitRequest
+from dyorc.cluster.cluster_messages import SubmitRequest
 from dyorc.core.tensor import TensorRef
 from dyorc.models.submission import Submission
 from dyorc.transport.codec import ColumnHeader

@@ -10,7 +10,7 @@ from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import DyOrcError
-from dyorc.store.base import Notes, Store
+from dyorc.store.base import NoteStore, Store
 
 _log = structlog.get_logger("dyorc.deployment")
 
@@ -32,7 +32,7 @@ async def read_record(store: Store, group: str, remembered: Mapping[str, Any] | 
         return DeploymentState()
 
 
-async def read_stored_record(notes: Notes, group: str) -> DeploymentState:
+async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
     """Returns what is deployed, as an open store has it.
 
     Raises:
@@ -46,7 +46,7 @@ async def read_stored_record(notes: Notes, group: str) -> DeploymentState:
         return DeploymentState()
 
 
-def record_writer(store: Notes, group: str, before: DeploymentState, is_open: bool) -> Keep:
+def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool) -> Keep:
     """Returns what notes the record. Models of others with the same group stay as they are."""
     others = dict(before.lines)
 
@@ -59,7 +59,7 @@ def record_writer(store: Notes, group: str, before: DeploymentState, is_open: bo
     return keep
 
 
-async def read_live_versions(notes: Notes, group: str) -> list[Version]:
+async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:
     """Returns the versions that the last leader of a group had loaded, whether they were on offer or not.
 
     Raises:
@@ -73,7 +73,7 @@ async def read_live_versions(notes: Notes, group: str) -> list[Version]:
         return []
 
 
-async def write_live_versions(notes: Notes, group: str, versions: Sequence[Version]) -> None:
+async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version]) -> None:
     """Notes them for the next leader.
 
     Raises:

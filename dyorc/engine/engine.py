@@ -138,7 +138,7 @@ class Engine:
 
     def runs(self, workflow: Workflow) -> bool:
         """Returns whether a request of a workflow is in flight. Cost: looks at all requests."""
-        return any(one.root is not None and one.root.callee is workflow for one in self.tasks.requests.values())
+        return any(request.root is not None and request.root.callee is workflow for request in self.tasks.requests.values())
 
     def pending_effects(self) -> dict[str, int]:
         """Returns how many effects of answered requests have not happened yet, by workflow. Cost: looks at all requests."""

@@ -29,7 +29,7 @@ from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded import Bounded
+from dyorc.telemetry.metrics.bounded_labels import BoundedLabels
 from dyorc.telemetry.metrics.readings import Readings
 
 _GREED = 8.0
@@ -170,7 +170,7 @@ class Admission:
         self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic, counts: TenantCounts | None = None
     ) -> None:
         self._elsewhere = counts
-        self._bounded = Bounded()
+        self._bounded = BoundedLabels()
         self._counts: dict[str, _Counts] = {}
         self._max_requests = max_requests
         self._max_bytes = max_bytes

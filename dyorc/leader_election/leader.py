@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dyorc.store.leases import Lease
+from dyorc.store.lease_store import Lease
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import structlog
 
 from dyorc.errors import StoreError
 from dyorc.leader_election.leader import Leader, leader_of, lease_name
-from dyorc.store.leases import Leases
+from dyorc.store.lease_store import LeaseStore
 from dyorc.store.opening import leases_of
 
 _log = structlog.get_logger("dyorc.leader_election")
@@ -33,7 +33,7 @@ class LeaderDiscovery:
         leader: The one with the highest fence that was seen; None if none was.
     """
 
-    def __init__(self, leases: Leases, group: str, poll_s: float = 1.0) -> None:
+    def __init__(self, leases: LeaseStore, group: str, poll_s: float = 1.0) -> None:
         self.group = group
         self.leader: Leader | None = None
         self._leases = leases

@@ -26,7 +26,7 @@ import structlog
 
 from dyorc.errors import StoreError
 from dyorc.leader_election.leader import Leader, LeaderTerm, lease_name, lease_of
-from dyorc.store.leases import Lease, Leases
+from dyorc.store.lease_store import Lease, LeaseStore
 
 _log = structlog.get_logger("dyorc.leader_election")
 
@@ -57,7 +57,7 @@ class Leadership:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: LeaseStore,
         group: str,
         lease_s: float,
         clock_s: Callable[[], float] = time.monotonic,

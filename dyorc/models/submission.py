@@ -8,7 +8,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array
 from dyorc.core.terms import Terms
 from dyorc.models.offers import ModelKey
-from dyorc.telemetry.record import Origin, Recorder
+from dyorc.telemetry.record import Origin, RequestRecorder
 from dyorc.transport.body import ArenaBody
 
 
@@ -27,4 +27,4 @@ class Submission(msgspec.Struct, frozen=True):
     terms: Terms = Terms()
     origin: Origin | None = None
     body: ArenaBody | None = None
-    recorder: Recorder | None = None
+    recorder: RequestRecorder | None = None

@@ -60,11 +60,11 @@ from dyorc.models.submission import Submission
 from dyorc.orchestrator.askers import Askers
 from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.levels import levels_of
+from dyorc.orchestrator.level_readings import levels_of
 from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
-from dyorc.orchestrator.programs import ServedPrograms
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.served_programs import ServedPrograms
 from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels

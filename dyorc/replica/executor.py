@@ -26,7 +26,7 @@ from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
 from dyorc.replica.user_code import settle_thread
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Rows, each_row
 

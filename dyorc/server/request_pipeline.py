@@ -15,7 +15,7 @@ from dyorc.gateway.siblings import PeerProcesses
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
-from dyorc.telemetry.tracing.starting import Traces
+from dyorc.telemetry.tracing.tracing_setup import TraceOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RequestPipeline:
 
 @contextlib.contextmanager
 def request_pipeline(
-    backend: Backend, settings: Settings, siblings: PeerProcesses | None, traces: Traces | None
+    backend: Backend, settings: Settings, siblings: PeerProcesses | None, traces: TraceOutput | None
 ) -> Generator[RequestPipeline]:
     """Takes requests in while entered.
 

@@ -13,8 +13,8 @@ from dyorc.config import Settings
 from dyorc.deployment.server_runtime import MACHINE, Places, ServerRuntime
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.registry import ModelRegistry
-from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.telemetry.tracing.starting import Traces
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
+from dyorc.telemetry.tracing.tracing_setup import TraceOutput
 
 if TYPE_CHECKING:
     from dyorc.cells.notes import CrashNotes
@@ -30,7 +30,7 @@ async def in_process(
     settings: Settings,
     num_cells: int = 1,
     notes: "CrashNotes | None" = None,
-    traces: Traces | None = None,
+    traces: TraceOutput | None = None,
 ) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray.
 
@@ -52,7 +52,7 @@ async def in_process(
 
 @contextlib.asynccontextmanager
 async def for_gateways(
-    repertoire: ModelRegistry, settings: Settings, network: "NodeNetwork | None", traces: Traces | None = None
+    repertoire: ModelRegistry, settings: Settings, network: "NodeNetwork | None", traces: TraceOutput | None = None
 ) -> AsyncGenerator[ServerRuntime]:
     """Runs all programs in this process, without Ray, for gateways in other processes.
 
@@ -77,7 +77,7 @@ async def on_ray(
     settings: Settings,
     imports: "UserImports",
     start: "HeadStart | None",
-    traces: Traces | None = None,
+    traces: TraceOutput | None = None,
     lead: LeaderTerm | None = None,
 ) -> AsyncGenerator[ServerRuntime]:
     """Runs programs on Ray, and ``in_process`` programs here.

@@ -12,16 +12,16 @@ from dyorc.config import Settings
 from dyorc.deployment.persistence import read_record, record_writer
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.server.deployments import deploying
+from dyorc.server.deployer_setup import deploying
 from dyorc.server.drain import Drain
 from dyorc.server.endpoints import endpoints
 from dyorc.server.garbage_collector import settle_garbage_collector
 from dyorc.server.peer_context import PeerContext
-from dyorc.server.programs import deployed_beside, head_start, load_targets, run_programs
+from dyorc.server.program_loading import deployed_beside, head_start, load_targets, run_programs
 from dyorc.server.request_pipeline import request_pipeline
 from dyorc.server.running_server import RunningServer
 from dyorc.store.opening import store_of
-from dyorc.telemetry.tracing.starting import tracing
+from dyorc.telemetry.tracing.tracing_setup import tracing
 
 
 @contextlib.asynccontextmanager

@@ -10,10 +10,10 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.targets import ImportedPlace, import_places
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError, DyOrcError
-from dyorc.settings.file import file_layer
-from dyorc.settings.keys import PROGRAMS, SETTINGS, dotted, value_of
-from dyorc.settings.layers import Layer
-from dyorc.settings.reading import checked_file
+from dyorc.settings.setting_names import PROGRAMS, SETTINGS, dotted, value_of
+from dyorc.settings.settings_file import file_layer
+from dyorc.settings.settings_layers import SettingsLayer
+from dyorc.settings.settings_reader import check_file
 
 
 def problems_in(path: Path, *, is_loading: bool = False) -> Sequence[str]:
@@ -26,13 +26,13 @@ def problems_in(path: Path, *, is_loading: bool = False) -> Sequence[str]:
         layer = file_layer(path)
     except ConfigurationError as error:
         return str(error).splitlines()
-    settings = checked_file(layer)
+    settings = check_file(layer)
     if not isinstance(settings, Settings):
         return settings
     return [*_missing_files(settings, layer), *(_problems_of_code(settings, layer) if is_loading else ())]
 
 
-def _missing_files(settings: Settings, layer: Layer) -> Iterator[str]:
+def _missing_files(settings: Settings, layer: SettingsLayer) -> Iterator[str]:
     for number, target in enumerate(settings.workflows):
         place = target.rpartition(":")[0]
         if place.endswith(".py") and not Path(place).is_file():
@@ -44,7 +44,7 @@ def _missing_files(settings: Settings, layer: Layer) -> Iterator[str]:
                 yield f"{layer.place(path)}: {dotted(path)}: there is no file {value}"
 
 
-def _problems_of_code(settings: Settings, layer: Layer) -> Iterator[str]:
+def _problems_of_code(settings: Settings, layer: SettingsLayer) -> Iterator[str]:
     programs: list[Program] = []
     imported: Mapping[str, ImportedPlace] = {}
     with contextlib.suppress(DyOrcError):  # what cannot be imported is named below

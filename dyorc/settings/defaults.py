@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from dyorc.config import ProgramOverrides, Settings
 from dyorc.settings.descriptions import describe
-from dyorc.settings.keys import PROGRAMS
+from dyorc.settings.setting_names import PROGRAMS
 from dyorc.settings.toml_text import comment, value_text
 
 _HEAD = """\

@@ -9,8 +9,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
-from dyorc.settings.keys import PROGRAMS, SETTINGS
-from dyorc.settings.layers import Layer
+from dyorc.settings.setting_names import PROGRAMS, SETTINGS
+from dyorc.settings.settings_layers import SettingsLayer
 from dyorc.system.toml_lines import Path
 
 CONFIG = "DYORC_CONFIG"
@@ -32,7 +32,7 @@ class _Variables(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleV
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_nested_delimiter="__")
 
 
-def environment_layer(environment: Mapping[str, str] = os.environ) -> Layer:
+def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLayer:
     """Returns the settings in the environment.
 
     A misspelt name is an error, not a warning: if a server starts without the keys file, limit or store that somebody
@@ -53,7 +53,7 @@ def environment_layer(environment: Mapping[str, str] = os.environ) -> Layer:
         values = EnvSettingsSource(_Variables)()
     except SettingsError as error:
         raise ConfigurationError(f"the environment cannot be read: {error}, expected JSON") from error
-    return Layer(values, _place)
+    return SettingsLayer(values, _place)
 
 
 def _place(path: Path) -> str:

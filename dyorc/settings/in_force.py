@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from dyorc.settings.keys import PROGRAMS, SETTINGS, dotted, value_of
-from dyorc.settings.reading import Reading
+from dyorc.settings.setting_names import PROGRAMS, SETTINGS, dotted, value_of
+from dyorc.settings.settings_reader import LoadedSettings
 from dyorc.settings.toml_text import key_text, value_text
 
 _MAX_COLUMN = 60
 
 
-def print_in_force(reading: Reading, *, is_all: bool = True) -> None:
+def print_in_force(reading: LoadedSettings, *, is_all: bool = True) -> None:
     """Prints a line for each setting, as TOML with dotted keys; secrets are not shown.
 
     Args:
@@ -22,7 +22,7 @@ def print_in_force(reading: Reading, *, is_all: bool = True) -> None:
         print(f"{text:{column}}  # {place}")
 
 
-def _lines(reading: Reading) -> Iterator[tuple[str, str]]:
+def _lines(reading: LoadedSettings) -> Iterator[tuple[str, str]]:
     for path, one in SETTINGS.items():
         if one.is_section or path == (PROGRAMS,):
             continue

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from dyorc.config import ProgramOverrides
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
-from dyorc.settings.keys import PROGRAMS, SETTINGS, dotted, is_secret, suggestion
-from dyorc.settings.layers import Layer, place_of
+from dyorc.settings.setting_names import PROGRAMS, SETTINGS, dotted, is_secret, suggestion
+from dyorc.settings.settings_layers import SettingsLayer, place_of
 from dyorc.system.toml_lines import Path
 
 _MAX_SHOWN = 80
@@ -22,7 +22,7 @@ _WORDS = {"an object": "a table", "a valid array": "an array"}
 _KINDS = {dict: "a table", list: "an array"}
 
 
-def problems_of(error: ValidationError, layers: Sequence[Layer]) -> list[str]:
+def problems_of(error: ValidationError, layers: Sequence[SettingsLayer]) -> list[str]:
     """Returns a line for each value that cannot be used."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for one in error.errors():
@@ -30,7 +30,7 @@ def problems_of(error: ValidationError, layers: Sequence[Layer]) -> list[str]:
     return [_problem(name, errors) for name, errors in found.items()]
 
 
-def problems_of_programs(programs: Mapping[str, ProgramOverrides], layers: Sequence[Layer]) -> Iterator[str]:
+def problems_of_programs(programs: Mapping[str, ProgramOverrides], layers: Sequence[SettingsLayer]) -> Iterator[str]:
     """Yields a line for each program whose options contradict each other."""
     for name, overrides in programs.items():
         try:
@@ -47,7 +47,7 @@ def _problem(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
     return f"{name} is {_shown(path, errors[0]['input'])}, expected {expected}"
 
 
-def _named(path: Path, layers: Sequence[Layer]) -> str:
+def _named(path: Path, layers: Sequence[SettingsLayer]) -> str:
     """Returns the place and the key; of variables and flags, the place is the key."""
     place = place_of(path, layers)
     if place is None:

@@ -144,7 +144,7 @@ class _Cell:
 
     def _server(self, place: PeerContext) -> contextlib.AbstractAsyncContextManager[RunningServer]:
         if self._order["is_gateway"]:
-            from dyorc.server.gateway.main import serve_gateway
+            from dyorc.server.gateway.gateway_process import serve_gateway
 
             return serve_gateway(self._settings, place, self._signals.hurry)
         from dyorc.server.single_process import serve_embedded

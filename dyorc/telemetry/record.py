@@ -93,7 +93,7 @@ def outcome_of(error: Exception | None) -> str:
     return error.code if isinstance(error, DyOrcError) else InternalError.code
 
 
-class Recorder(Protocol):
+class RequestRecorder(Protocol):
     """Gets the records of requests. Called on the event loop."""
 
     def wants(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.answering.local_answers import own_arrays
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.workflow import Workflow
-from dyorc.cluster.backend import RemoteBackend
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import LinkConfig
 from dyorc.core.arrays import Array
 from dyorc.leader_election.leader_discovery import LeaderDiscovery

@@ -12,8 +12,8 @@ import pytest
 
 from dyorc.cells.cell import cell
 from dyorc.cluster import packing
+from dyorc.cluster.cluster_messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
 from dyorc.cluster.gateway_server import GatewayServer
-from dyorc.cluster.messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
 from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace, TraceReader

@@ -19,8 +19,8 @@ from dyorc.deployment.server_runtime import ServerRuntime
 from dyorc.leader_election.leadership import Leadership
 from dyorc.server.cluster_setup import network_of
 from dyorc.server.orchestrator.gateway_listener import gateway_listener
-from dyorc.server.programs import connect_ahead, deployed_beside, load_targets, run_programs
-from dyorc.settings.reading import read_settings
+from dyorc.server.program_loading import connect_ahead, deployed_beside, load_targets, run_programs
+from dyorc.settings.settings_reader import read_settings
 from dyorc.store.opening import store_of
 from tests.asking import submission
 

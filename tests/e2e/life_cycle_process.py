@@ -23,7 +23,7 @@ from dyorc.ray_serve.libraries import UserImports
 from dyorc.replica.assignment import ProgramSource
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.server.runtime import on_ray
-from dyorc.settings.reading import read_settings
+from dyorc.settings.settings_reader import read_settings
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.workflows import weights

@@ -50,7 +50,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.store.base import JobStore
-from dyorc.telemetry.record import Recorder
+from dyorc.telemetry.record import RequestRecorder
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
@@ -208,7 +208,7 @@ async def running(
     store: JobStore | None = None,
     jobs: JobsConfig | None = None,
     grpc: bool = False,
-    recorder: Recorder | None = None,
+    recorder: RequestRecorder | None = None,
     records: RecordStore | None = None,
 ) -> AsyncGenerator[Stack]:
     """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.

@@ -13,8 +13,8 @@ from dyorc.ray_serve.lasting import PersistentApplications
 from dyorc.ray_serve.plans import ReplicaSpecs
 from dyorc.ray_serve.serve_replicas import ServeReplicas
 from dyorc.replica.assignment import ForkServerSpec, Uplink
-from dyorc.server.deployments import deploying
-from dyorc.server.programs import LoadedTargets, load_targets, run_programs
+from dyorc.server.deployer_setup import deploying
+from dyorc.server.program_loading import LoadedTargets, load_targets, run_programs
 from tests.e2e.updates import App
 
 pytestmark = pytest.mark.anyio

@@ -120,7 +120,7 @@ async def test_the_slowest_of_all_processes_come_first(served: Served) -> None:
         ("r4", 0, "compute"),
     ]
     assert page["num_kept"] == 4
-    assert page["kept_bytes"] == sum(store.held(lambda one: True).num_bytes for store in served.stores)
+    assert page["kept_bytes"] == sum(store.usage(lambda one: True).num_bytes for store in served.stores)
     assert page["missing_cells"] == []
     assert set(page["requests"][0]) >= {
         "request_id", "number", "cell", "workflow", "tenant", "transport", "outcome", "error", "arrived_s", "duration_ms",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dyorc.config import Settings
-from dyorc.server.programs import load_targets
+from dyorc.server.program_loading import load_targets
 
 APP = """
 import gc

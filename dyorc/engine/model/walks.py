@@ -59,19 +59,19 @@ def unfinished(task: Task) -> list[Entry]:
 
     A plain loop over what `Task.entries` yields: this runs at the end of every task.
     """
-    found: list[Entry] = []
+    entries: list[Entry] = []
     pending = [task.journal]
     while pending:
         segment = pending.pop()
         for entry in segment.entries:
             if entry.future.state is FutureState.PENDING and is_unfinished(entry):
-                found.append(entry)
+                entries.append(entry)
         end = segment.end
         if isinstance(end, BranchPoint):
             pending.extend(end.branches.values())
         elif isinstance(end, StreamPart):
             pending.append(end.following)
-    return found
+    return entries
 
 
 def queued_programs(root: Task) -> Iterator[str]:

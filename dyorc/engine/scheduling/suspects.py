@@ -156,10 +156,10 @@ class Refusals:
         if name not in self._refused.num_of:  # comparing inputs is expensive, so it is done only if some are refused
             return None
         key = _key(call)
-        found = None if key is None else self._refused.get(key, self._turn.now_ns)
-        if found is None:
+        refusal = None if key is None else self._refused.get(key, self._turn.now_ns)
+        if refusal is None:
             return None
-        reason, left_s = found
+        reason, left_s = refusal
         return SuspectInputError(
             f"program {name!r} lost replicas to an equal request ({reason}); such requests are refused for another {left_s:.0f} s"
         )

@@ -1,8 +1,8 @@
 """One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` parses requests, an `HttpExchange` takes each one to its answer, and `connection_timeouts.py` limits how long
-the client may take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When
-a client goes, the work for it is cancelled at once.
+`request_parser.py` parses requests, a `ServerExchange` takes each to its answer, and `watch.py` limits how long the client may
+take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When a client goes,
+the work for it is cancelled at once.
 
 Runs in the event loop's thread only.
 """
@@ -22,7 +22,7 @@ from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.direct import DirectRequest, Route
-from dyorc.gateway.http.exchange import HttpExchange
+from dyorc.gateway.http.exchange import ServerExchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.heads import limit_s_of
@@ -58,10 +58,10 @@ class HttpConnection(asyncio.Protocol):
         self._parser = RequestParser(self, registry.limits.max_header_bytes)
         self._timeouts = ConnectionTimeouts(self, registry.timeouts, registry.limits)
         self._callbacks: list[Callback] = []
-        self._waiting: deque[HttpExchange] = deque()
-        self._answering: HttpExchange | None = None
+        self._waiting: deque[ServerExchange] = deque()
+        self._answering: ServerExchange | None = None
         self._direct: DirectRequest | None = None  # answers that one, if the application does not
-        self._reading: HttpExchange | None = None  # the last one whose head has arrived
+        self._reading: ServerExchange | None = None  # the last one whose head has arrived
         self._is_reading_head = self._is_new = False
         self.received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
         self._unread = _NOTHING  # received but not parsed yet
@@ -160,7 +160,7 @@ class HttpConnection(asyncio.Protocol):
     def on_head(self, head: ParsedHead) -> None:
         """Handles the complete head of a request."""
         self._is_reading_head = False
-        exchange = self._reading = HttpExchange(
+        exchange = self._reading = ServerExchange(
             head, self, AnswerWriter(self.transport, self._registry.common_headers, head), self._arrived_ns
         )
         if self._answering is None:
@@ -267,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
         The connection stays in its timeout queue: in most cases it would come back in no time.
         """
         registry = self._registry
-        exchange = self._reading = HttpExchange(
+        exchange = self._reading = ServerExchange(
             known.head, self, AnswerWriter(self.transport, registry.common_headers, known.head)
         )
         exchange.is_read = True
@@ -314,7 +314,7 @@ class HttpConnection(asyncio.Protocol):
             self._hang_up()
         self.flow.resume_reading()
 
-    def _start(self, exchange: HttpExchange, route: Route | None = None) -> DirectRequest | None:
+    def _start(self, exchange: ServerExchange, route: Route | None = None) -> DirectRequest | None:
         """Begins to answer a request. Returns it if it is direct: then it has to be run once it is read."""
         self._answering = exchange
         registry, direct = self._registry, self._registry.direct

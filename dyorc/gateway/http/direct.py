@@ -22,7 +22,7 @@ from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.answers import VARY, answer_lines, write_answer, write_error
 from dyorc.gateway.http.authentication import CHALLENGE, key_in
 from dyorc.gateway.http.compression import MIN_BYTES
-from dyorc.gateway.http.exchange import ConnectionLike, HttpExchange
+from dyorc.gateway.http.exchange import ConnectionLike, ServerExchange
 from dyorc.gateway.http.heads import RequestHead, read_head, target_of
 from dyorc.gateway.http.plans import RequestTemplate, RequestTemplateCache
 from dyorc.gateway.http.request_parser import ParsedHead
@@ -80,7 +80,7 @@ class DirectInference:
         """Whether no request is in flight."""
         return not self.service.admission.num_requests
 
-    def refused(self, exchange: HttpExchange, error: DyOrcError) -> None:
+    def refused(self, exchange: ServerExchange, error: DyOrcError) -> None:
         """Notes that a request was refused before it was read."""
         target = target_of(exchange.head.path)
         if target is not None:
@@ -137,7 +137,7 @@ class DirectRequest:
     _model: Model
     _request: InferRequest
 
-    def __init__(self, inference: DirectInference, route: Route, exchange: HttpExchange, connection: DirectConnection) -> None:
+    def __init__(self, inference: DirectInference, route: Route, exchange: ServerExchange, connection: DirectConnection) -> None:
         self._inference = inference
         self.route = route
         self.exchange = exchange
@@ -276,11 +276,15 @@ class DirectRequest:
 
 
 async def _write(
-    exchange: HttpExchange, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None, origin: Origin | None
+    exchange: ServerExchange,
+    head: RequestHead,
+    parts: Sequence[bytes | memoryview],
+    json_bytes: int | None,
+    origin: Origin | None,
 ) -> None:
     await write_answer(exchange.send, head, parts, json_bytes)
     written(origin)
 
 
-async def _refuse(exchange: HttpExchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
+async def _refuse(exchange: ServerExchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
     await write_error(exchange.send, error, exchange.ids, more)

@@ -51,7 +51,7 @@ class ConnectionLike(Protocol):
         """Learns that the exchange's answer will never be complete."""
 
 
-class HttpExchange:
+class ServerExchange:
     """One request, from the end of its head to the end of its answer.
 
     Args:

@@ -16,7 +16,7 @@ from dyorc.gateway.codec.json_outputs import AnswerForm, encode_response
 from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.exchange import HttpExchange
+from dyorc.gateway.http.exchange import ServerExchange
 from dyorc.gateway.http.front import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.heads import InferenceTarget, RequestHead, read_head
 from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as_frame, attach_current_task, only_part
@@ -151,7 +151,7 @@ class InferenceRoutes:
     ) -> tuple[InferRequest, Origin | None]:
         """Reads a request, and returns it with its origin, if it is recorded."""
         body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
-        origins, exchange = self._service.origins, cast(HttpExchange, incoming.scope[EXCHANGE])
+        origins, exchange = self._service.origins, cast(ServerExchange, incoming.scope[EXCHANGE])
         traced = origins.traced(incoming.head.caller)
         arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
         request = decode(body)

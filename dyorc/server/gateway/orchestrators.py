@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.cluster.backend import RemoteBackend
 from dyorc.cluster.control_client import ControlClient
 from dyorc.cluster.groups_backend import GroupsBackend
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import Settings
 from dyorc.deployment.server_runtime import MACHINE
 from dyorc.gateway.backend import Backend
 from dyorc.leader_election.leader_discovery import LeaderDiscovery
-from dyorc.store.leases import Leases
+from dyorc.store.lease_store import LeaseStore
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
 
@@ -34,7 +34,7 @@ class Orchestrators(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def orchestrators(settings: Settings, leases: Leases, network: NodeNetwork | None) -> AsyncGenerator[Orchestrators]:
+async def orchestrators(settings: Settings, leases: LeaseStore, network: NodeNetwork | None) -> AsyncGenerator[Orchestrators]:
     """Follows the leaders of a gateway's groups while entered.
 
     Args:

@@ -10,7 +10,7 @@ from dyorc.deployment.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deployment.persistence import write_live_versions
 from dyorc.errors import StoreError
 from dyorc.leader_election.leader import LeaderTerm
-from dyorc.store.base import Notes
+from dyorc.store.base import NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -26,7 +26,7 @@ class LiveVersions:
         lead: The leadership by which they are loaded.
     """
 
-    def __init__(self, store: Notes, lead: LeaderTerm) -> None:
+    def __init__(self, store: NoteStore, lead: LeaderTerm) -> None:
         self._store = store
         self._lead = lead
         self._stage: LoadedVersions | None = None

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Generator
 
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.cluster.backend import RemoteBackend
 from dyorc.cluster.gateway_server import GatewayServer
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import TransportConfig
 from dyorc.leader_election.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator

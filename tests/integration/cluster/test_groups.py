@@ -11,10 +11,10 @@ import structlog
 from dyorc.answering.local_answers import own_arrays
 from dyorc.authoring.workflow import Workflow
 from dyorc.cells.cell import shared_cell
-from dyorc.cluster.backend import RemoteBackend
+from dyorc.cluster.cluster_messages import OffersUpdate, StatusUpdate
 from dyorc.cluster.groups_backend import GroupsBackend
-from dyorc.cluster.messages import OffersUpdate, StatusUpdate
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import Settings
 from dyorc.errors import DeadlineError, NotReadyError, UnknownModelError
 from dyorc.gateway.catalog import Catalog

@@ -14,10 +14,10 @@ import pytest
 from dyorc.answering.local_answers import own_arrays
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster import effect_announcements
-from dyorc.cluster.backend import RemoteBackend
+from dyorc.cluster.cluster_messages import AnswerMessage, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
 from dyorc.cluster.gateway_server import GatewayServer
-from dyorc.cluster.messages import AnswerMessage, EffectAck, EffectAhead, FromOrchestrator, SubmitRequest
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.leader_election.leader import Leader
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.transport.codec import Frame

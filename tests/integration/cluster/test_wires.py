@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyorc.answering.local_answers import own_arrays
-from dyorc.cluster.backend import RemoteBackend
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from tests.asking import submission
 from tests.deadlines import wait_until_async

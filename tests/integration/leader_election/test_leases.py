@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from dyorc.store.leases import Lease
+from dyorc.store.lease_store import Lease
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.integration.jobs.stored_jobs import LONG_S, SHORT_S, MakeStore

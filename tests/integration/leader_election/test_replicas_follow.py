@@ -21,7 +21,7 @@ from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, OrchestratorGroup, Uplink
 from dyorc.replica.following import LeaderTracker
 from dyorc.replica.worker import Worker
-from dyorc.store.leases import Leases
+from dyorc.store.lease_store import LeaseStore
 from dyorc.store.opening import leases_of
 from dyorc.transport.messages import BatchRequest, ReplicaHello, ReplicaWelcome, Warm, decode, encode
 from tests.asking import submission
@@ -51,7 +51,7 @@ Counted = _Counted()
 class _Leaders:
     """Orchestrators of one group, at addresses of their own, and the store that says which one leads."""
 
-    def __init__(self, folder: Path, leases: Leases) -> None:
+    def __init__(self, folder: Path, leases: LeaseStore) -> None:
         self.setting = f"sqlite://{folder}/jobs.sqlite"
         self._folder = folder
         self._leases = leases

@@ -9,7 +9,7 @@ import httpx
 from dyorc.config import ClusterConfig, Settings
 from dyorc.leader_election.leadership import Leadership
 from dyorc.models.status import StatusBoard
-from dyorc.server.orchestrator.operations import LeaderRole, operations
+from dyorc.server.orchestrator.operations_port import LeaderRole, operations
 from dyorc.store.opening import store_of
 from tests.deadlines import TIMEOUT_S
 from tests.workflows.arithmetic import double

@@ -8,7 +8,7 @@ import pytest
 
 from dyorc.errors import ConfigurationError
 from dyorc.settings.environment import environment_layer
-from dyorc.settings.reading import read_settings
+from dyorc.settings.settings_reader import read_settings
 
 
 @pytest.mark.parametrize(

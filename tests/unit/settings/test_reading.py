@@ -7,7 +7,7 @@ import pytest
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.settings.in_force import print_in_force
-from dyorc.settings.reading import read
+from dyorc.settings.settings_reader import read
 
 
 @pytest.fixture

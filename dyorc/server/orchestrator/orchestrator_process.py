@@ -12,13 +12,13 @@ from dyorc.errors import LeadLostError
 from dyorc.server.cluster_setup import network_of, shared_store, steady_leadership
 from dyorc.server.drain import Drain
 from dyorc.server.loading_progress import show_progress
-from dyorc.server.orchestrator.deployments import load_inherited, read_deployed, serve_deployments, wait_for_deployed
 from dyorc.server.orchestrator.gateway_listener import gateway_listener
-from dyorc.server.orchestrator.operations import LeaderRole, operations
-from dyorc.server.programs import connect_ahead, deployed_beside, head_start, load_targets, run_programs
+from dyorc.server.orchestrator.group_deployments import load_inherited, read_deployed, serve_deployments, wait_for_deployed
+from dyorc.server.orchestrator.operations_port import LeaderRole, operations
+from dyorc.server.program_loading import connect_ahead, deployed_beside, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import StopSignals, before
-from dyorc.telemetry.tracing.starting import tracing
+from dyorc.telemetry.tracing.tracing_setup import tracing
 
 
 async def serve_group(

@@ -23,9 +23,7 @@ from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, has_stored
 from dyorc.answering.waiting import Started, answer_of, parts_of
 from dyorc.cluster import packing
-from dyorc.cluster.control_client import GroupControl
-from dyorc.cluster.input_retention import InputRetention
-from dyorc.cluster.messages import (
+from dyorc.cluster.cluster_messages import (
     AnswerMessage,
     AnswerRead,
     CancelRequest,
@@ -35,18 +33,20 @@ from dyorc.cluster.messages import (
     EffectAck,
     EffectAhead,
     FromOrchestrator,
+    GatewayBlocksReleased,
     HolderGone,
     OffersUpdate,
     PartMessage,
     PartRead,
     Refresh,
     Refreshed,
-    ReleaseBlocks,
     RequestFailed,
     Scale,
     SetLogs,
     StatusUpdate,
 )
+from dyorc.cluster.control_client import GroupControl
+from dyorc.cluster.input_retention import InputRetention
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.pending_request import PendingRequest
 from dyorc.config import LinkConfig, LogsConfig
@@ -274,7 +274,7 @@ class RemoteBackend:
             case RequestFailed(request_id=request_id):
                 self._tell_story(request_id, message.story)
                 self._fail(request_id, packing.unpack_error(message.code, message.text, message.facts))
-            case ReleaseBlocks(blocks=blocks):
+            case GatewayBlocksReleased(blocks=blocks):
                 self._keeping.released(blocks)
             case EffectAhead(number=number, requests=requests):
                 for request_id in requests:

@@ -14,26 +14,26 @@ import msgspec
 from dyorc.engine.request_trace import CallTrace, DecisionTrace, RequestTrace
 
 
-class Node(NamedTuple):
+class PathNode(NamedTuple):
     """A node of a workflow's graph."""
 
     kind: str
     name: str
 
 
-class Edge(NamedTuple):
+class PathEdge(NamedTuple):
     """An edge; out of a decision, `label` is the outcome."""
 
-    source: Node
-    target: Node
+    source: PathNode
+    target: PathNode
     label: str = ""
 
 
-INPUT = Node("input", "input")
-ANSWER = Node("answer", "answer")
+INPUT = PathNode("input", "input")
+ANSWER = PathNode("answer", "answer")
 
 
-class Passage(msgspec.Struct, eq=True):
+class EdgeUse(msgspec.Struct, eq=True):
     """How a request used an edge.
 
     Attributes:
@@ -47,26 +47,26 @@ class Passage(msgspec.Struct, eq=True):
     num_guessed: float = 0
 
 
-class Tour(NamedTuple):
+class RequestPath(NamedTuple):
     """A request's way: how many times each node was executed, and how each edge was used."""
 
-    nodes: dict[Node, float]
-    edges: dict[Edge, Passage]
+    nodes: dict[PathNode, float]
+    edges: dict[PathEdge, EdgeUse]
 
 
 Label: TypeAlias = Callable[[str, str], str]
 """Returns the label of a decision's outcome: the outcome, or one for all that there is no room for."""
 _Place: TypeAlias = tuple[int, str]
 """The branch in which something was reached: the last decision before it, and its outcome; -1 before the first."""
-_Start: TypeAlias = tuple[Node, int, str]
+_Start: TypeAlias = tuple[PathNode, int, str]
 """Where an edge begins: the node, which execution of it, and the label."""
 
 _FROM_INPUT: _Start = (INPUT, 0, "")
 
 
-def tour_of(story: RequestTrace, label: Label) -> Tour:
+def path_of_request(story: RequestTrace, label: Label) -> RequestPath:
     """Returns a request's way. Cost: about 10 us, and 3 for each call or decision."""
-    return _Walk(story, label).tour()
+    return _Walk(story, label).path()
 
 
 class _Walk:
@@ -81,10 +81,10 @@ class _Walk:
         self._ends = self._find_ends()
         self._read: set[int] = set()
         self._joined: set[int] = set()
-        self._tour = Tour({INPUT: 1.0}, {})
-        self._sources: dict[Edge, set[int]] = {}
+        self._path = RequestPath({INPUT: 1.0}, {})
+        self._sources: dict[PathEdge, set[int]] = {}
 
-    def tour(self) -> Tour:
+    def path(self) -> RequestPath:
         for call in self._calls.values():
             self._arrive(_program(call), self._starts(call), call.is_guess)
         for decision in self._taken_decisions():
@@ -92,15 +92,15 @@ class _Walk:
         if self._is_answered:
             self._arrive(ANSWER, self._loose_ends() or [_FROM_INPUT], is_guess=False)
         for edge, sources in self._sources.items():
-            self._tour.edges[edge].num_sources = len(sources)
-        return self._tour
+            self._path.edges[edge].num_sources = len(sources)
+        return self._path
 
-    def _arrive(self, node: Node, starts: Sequence[_Start], is_guess: bool) -> None:
-        nodes, edges = self._tour
+    def _arrive(self, node: PathNode, starts: Sequence[_Start], is_guess: bool) -> None:
+        nodes, edges = self._path
         nodes[node] = nodes.get(node, 0) + 1
         for source, execution, label in starts:
-            edge = Edge(source, node, label)
-            passage = edges.setdefault(edge, Passage())
+            edge = PathEdge(source, node, label)
+            passage = edges.setdefault(edge, EdgeUse())
             passage.number += 1
             passage.num_guessed += is_guess
             self._sources.setdefault(edge, set()).add(execution)
@@ -170,9 +170,9 @@ def _has_run(call: CallTrace) -> bool:
     return not call.is_repeat and call.outcome in ("done", "failed")
 
 
-def _program(call: CallTrace) -> Node:
-    return Node("program", call.program)
+def _program(call: CallTrace) -> PathNode:
+    return PathNode("program", call.program)
 
 
-def _site(decision: DecisionTrace) -> Node:
-    return Node("decision", decision.site)
+def _site(decision: DecisionTrace) -> PathNode:
+    return PathNode("decision", decision.site)

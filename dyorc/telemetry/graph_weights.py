@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dyorc.telemetry.tours import ANSWER, INPUT, Edge, Node, Passage, Tour
+from dyorc.telemetry.request_paths import ANSWER, INPUT, EdgeUse, PathEdge, PathNode, RequestPath
 
 _MIN_SHARE = 0.0005
 """What fewer requests than this use is not shown."""
 
 
-class Learned:
+class GraphWeights:
     """Ways of requests, added up.
 
     Attributes:
@@ -22,27 +22,27 @@ class Learned:
     def __init__(self, num_requests: int = 0) -> None:
         self.num_requests = num_requests
         self.weight = 0.0
-        self.nodes: dict[Node, float] = {}
-        self.edges: dict[Edge, Passage] = {}
+        self.nodes: dict[PathNode, float] = {}
+        self.edges: dict[PathEdge, EdgeUse] = {}
 
-    def add(self, tour: Tour, weight: float) -> None:
+    def add(self, tour: RequestPath, weight: float) -> None:
         """Adds requests that all went this way."""
         self.weight += weight
         self._add(tour.nodes, tour.edges, weight)
 
-    def merge(self, other: "Learned") -> None:
+    def merge(self, other: "GraphWeights") -> None:
         """Adds another sum."""
         self.num_requests += other.num_requests
         self.weight += other.weight
         self._add(other.nodes, other.edges, 1.0)
 
-    def _add(self, nodes: Mapping[Node, float], edges: Mapping[Edge, Passage], weight: float) -> None:
+    def _add(self, nodes: Mapping[PathNode, float], edges: Mapping[PathEdge, EdgeUse], weight: float) -> None:
         for node, number in nodes.items():
             self.nodes[node] = self.nodes.get(node, 0.0) + number * weight
         for edge, passage in edges.items():
             own = self.edges.get(edge)
             if own is None:
-                own = self.edges[edge] = Passage()
+                own = self.edges[edge] = EdgeUse()
             own.number += passage.number * weight
             own.num_sources += passage.num_sources * weight
             own.num_guessed += passage.num_guessed * weight
@@ -71,13 +71,13 @@ class Learned:
         }
 
     @classmethod
-    def of_values(cls, values: dict[str, Any]) -> "Learned":
+    def of_values(cls, values: dict[str, Any]) -> "GraphWeights":
         """Returns what `as_values` was called on."""
         found = cls(values["num_requests"])
         found.weight = values["weight"]
-        found.nodes = {Node(kind, name): number for kind, name, number in values["nodes"]}
+        found.nodes = {PathNode(kind, name): number for kind, name, number in values["nodes"]}
         for from_kind, from_name, to_kind, to_name, label, *numbers in values["edges"]:
-            found.edges[Edge(Node(from_kind, from_name), Node(to_kind, to_name), label)] = Passage(*numbers)
+            found.edges[PathEdge(PathNode(from_kind, from_name), PathNode(to_kind, to_name), label)] = EdgeUse(*numbers)
         return found
 
     def report(self, programs: Iterable[str], requests_per_s: float) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Learned:
             requests_per_s: The workflow's true rate.
         """
         weight = self.weight or 1.0
-        nodes = {INPUT: weight, ANSWER: 0.0} | {Node("program", name): 0.0 for name in programs}
+        nodes = {INPUT: weight, ANSWER: 0.0} | {PathNode("program", name): 0.0 for name in programs}
         nodes |= {node: number for node, number in sorted(self.nodes.items()) if node in nodes or number / weight >= _MIN_SHARE}
         edges = {  # in the same order again and again
             edge: one
@@ -102,7 +102,7 @@ class Learned:
         }
 
 
-def _node(node: Node, per_request: float, requests_per_s: float) -> dict[str, Any]:
+def _node(node: PathNode, per_request: float, requests_per_s: float) -> dict[str, Any]:
     return {
         "id": _id(node),
         "kind": node.kind,
@@ -112,7 +112,7 @@ def _node(node: Node, per_request: float, requests_per_s: float) -> dict[str, An
     }
 
 
-def _edge(edge: Edge, passage: Passage, num_sources: float, per_s: float) -> dict[str, Any]:
+def _edge(edge: PathEdge, passage: EdgeUse, num_sources: float, per_s: float) -> dict[str, Any]:
     return {
         "source": _id(edge.source),
         "target": _id(edge.target),
@@ -123,6 +123,6 @@ def _edge(edge: Edge, passage: Passage, num_sources: float, per_s: float) -> dic
     }
 
 
-def _id(node: Node) -> str:
+def _id(node: PathNode) -> str:
     """Returns the id: a decision's site, a program's name; no program is named like the other two."""
     return node.name if node.kind in ("program", "decision") else f"({node.name})"

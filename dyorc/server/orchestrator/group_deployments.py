@@ -17,17 +17,17 @@ from dyorc.deployment.server_runtime import ServerRuntime
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import NotReadyError, StoreError
 from dyorc.leader_election.leader import LeaderTerm
-from dyorc.server.deployments import deploying
+from dyorc.server.deployer_setup import deploying
 from dyorc.server.orchestrator.live_versions import LiveVersions, since_their_return
-from dyorc.server.programs import LoadedTargets, load_targets
-from dyorc.store.base import Notes
+from dyorc.server.program_loading import LoadedTargets, load_targets
+from dyorc.store.base import NoteStore
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _ASK_AGAIN_S = 0.2
 
 
-async def read_deployed(store: Notes, group: str) -> DeploymentState:
+async def read_deployed(store: NoteStore, group: str) -> DeploymentState:
     """Returns what a group has deployed, for a process that prepares to stand by. Without the store: nothing."""
     try:
         return await read_stored_record(store, group)
@@ -48,7 +48,7 @@ class InheritedDeployments(NamedTuple):
     live: Sequence[Version]
 
 
-async def wait_for_deployed(store: Notes, group: str) -> InheritedDeployments:
+async def wait_for_deployed(store: NoteStore, group: str) -> InheritedDeployments:
     """Returns what a group has deployed. Waits for the store: a leader must not serve or end anything before it knows."""
     has_failed = False
     while True:
@@ -79,7 +79,7 @@ async def serve_deployments(
     running: ServerRuntime,
     settings: Settings,
     gateways: GatewayServer,
-    store: Notes,
+    store: NoteStore,
     lead: LeaderTerm,
     before: DeploymentState,
 ) -> AsyncGenerator[None]:

@@ -15,7 +15,7 @@ NUM_REFUSED = 100
 """Of each kind of error."""
 
 
-class Kept(NamedTuple):
+class SizedRecord(NamedTuple):
     """A record, and the memory that it takes."""
 
     record: RequestRecord
@@ -23,23 +23,23 @@ class Kept(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _RecordQueue:
     """Records in the order in which they came, by number."""
 
-    records: dict[int, Kept] = field(default_factory=dict[int, Kept])
+    records: dict[int, SizedRecord] = field(default_factory=dict[int, SizedRecord])
     num_bytes: int = 0
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: SizedRecord) -> None:
         self.records[kept.record.number] = kept
         self.num_bytes += kept.num_bytes
 
-    def remove(self, number: int) -> Kept:
+    def remove(self, number: int) -> SizedRecord:
         kept = self.records.pop(number)
         self.num_bytes -= kept.num_bytes
         return kept
 
 
-class RefusedShelf:
+class RefusedRecords:
     """Requests that were refused: the latest of each kind of error, so that a flood of one kind leaves the others.
 
     Args:
@@ -48,10 +48,10 @@ class RefusedShelf:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._by_outcome: defaultdict[str, deque[Kept]] = defaultdict(deque)
+        self._by_outcome: defaultdict[str, deque[SizedRecord]] = defaultdict(deque)
         self._num_bytes = 0
 
-    def put(self, kept: Kept) -> list[Kept]:
+    def put(self, kept: SizedRecord) -> list[SizedRecord]:
         """Takes a record. Returns what is dropped for it."""
         mine = self._by_outcome[kept.record.outcome]
         mine.append(kept)
@@ -61,18 +61,18 @@ class RefusedShelf:
             dropped.append(self._pop(max(self._by_outcome.values(), key=len)))
         return dropped
 
-    def _pop(self, records: deque[Kept]) -> Kept:
+    def _pop(self, records: deque[SizedRecord]) -> SizedRecord:
         kept = records.popleft()
         self._num_bytes -= kept.num_bytes
         return kept
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[SizedRecord]:
         """Returns what is kept, the latest first."""
         found = chain.from_iterable(self._by_outcome.values())
         return sorted(found, key=lambda kept: -kept.record.ended_ns)
 
 
-class Shelves:
+class RetainedRecords:
     """One shelf for those that failed, one for slow ones, one for the slowest of each workflow: none pushes all others out.
 
     Args:
@@ -81,16 +81,16 @@ class Shelves:
 
     def __init__(self, slow_ns: int) -> None:
         self._slow_ns = slow_ns
-        self._failed, self._slow, self._slowest = self._shelves = _Shelf(), _Shelf(), _Shelf()
+        self._failed, self._slow, self._slowest = self._queues = _RecordQueue(), _RecordQueue(), _RecordQueue()
         self._heaps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         """Durations and numbers of a workflow's slowest, the shortest first."""
 
     @property
     def num_bytes(self) -> int:
         """Memory for all of them."""
-        return sum([shelf.num_bytes for shelf in self._shelves])
+        return sum([shelf.num_bytes for shelf in self._queues])
 
-    def put(self, kept: Kept) -> list[Kept]:
+    def put(self, kept: SizedRecord) -> list[SizedRecord]:
         """Takes a record that is no longer among the latest. Returns what is dropped for it: perhaps the record itself."""
         record = kept.record
         if record.has_failed:
@@ -106,9 +106,9 @@ class Shelves:
         heapq.heappush(heap, (record.duration_ns, record.number))
         return [self._slowest.remove(heapq.heappop(heap)[1])] if len(heap) > NUM_SLOWEST else []
 
-    def pop(self) -> Kept:
+    def pop(self) -> SizedRecord:
         """Removes the oldest record of the fullest shelf."""
-        shelf = max(self._shelves, key=lambda one: one.num_bytes)
+        shelf = max(self._queues, key=lambda one: one.num_bytes)
         kept = shelf.remove(next(iter(shelf.records)))
         if shelf is self._slowest:
             heap = [entry for entry in self._heaps[kept.record.workflow] if entry[1] != kept.record.number]
@@ -116,9 +116,9 @@ class Shelves:
             self._heaps[kept.record.workflow] = heap
         return kept
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[SizedRecord]:
         """Returns what is on the shelves."""
-        return [kept for shelf in self._shelves for kept in shelf.records.values()]
+        return [kept for shelf in self._queues for kept in shelf.records.values()]
 
     def records(self) -> Iterator[RequestRecord]:
         """Returns their records, the latest first."""

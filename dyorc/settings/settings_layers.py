@@ -8,7 +8,7 @@ from dyorc.system.toml_lines import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SettingsLayer:
     """What one source sets.
 
     Attributes:
@@ -31,7 +31,7 @@ class Layer:
         return True
 
 
-def merged(layers: Iterable[Layer]) -> dict[str, Any]:
+def merge_layers(layers: Iterable[SettingsLayer]) -> dict[str, Any]:
     """Returns the values of all; those of later layers win."""
     values: dict[str, Any] = {}
     for layer in layers:
@@ -39,7 +39,7 @@ def merged(layers: Iterable[Layer]) -> dict[str, Any]:
     return values
 
 
-def place_of(path: Path, layers: Sequence[Layer]) -> str | None:
+def place_of(path: Path, layers: Sequence[SettingsLayer]) -> str | None:
     """Returns where the value at a path comes from; None if it is the default."""
     return next((layer.place(path) for layer in reversed(layers) if path and layer.has(path)), None)
 

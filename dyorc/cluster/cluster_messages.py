@@ -189,7 +189,7 @@ class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
     story: dict[str, Any] | None = None
 
 
-class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=27):
+class GatewayBlocksReleased(msgspec.Struct, frozen=True, array_like=True, tag=27):
     """Orchestrator: these blocks of yours are no longer read."""
 
     blocks: tuple[int, ...]
@@ -255,7 +255,8 @@ FromGateway: TypeAlias = (
     | DrainReply
 )
 FromOrchestrator: TypeAlias = (
-    Welcome | Refused | OffersUpdate | StatusUpdate | AnswerMessage | PartMessage | RequestFailed | ReleaseBlocks | EffectAhead
+    Welcome | Refused | OffersUpdate | StatusUpdate | AnswerMessage | PartMessage | RequestFailed | GatewayBlocksReleased
+    | EffectAhead
     | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ import httpcore
 import httpx
 
 from dyorc.client.http import limits
-from dyorc.client.pools import AsyncTransport, Transport, renew_pools
+from dyorc.client.transport_pools import AsyncTransport, Transport, renew_pools
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dyorc.errors import ConfigurationError
 from dyorc.settings.environment import CONFIG
-from dyorc.settings.keys import SETTINGS
-from dyorc.settings.layers import Layer
+from dyorc.settings.setting_names import SETTINGS
+from dyorc.settings.settings_layers import SettingsLayer
 from dyorc.system import toml_lines
 
 USUAL = Path("dyorc.toml")
@@ -24,7 +24,7 @@ def find_file(named: Path | None) -> Path | None:
     return USUAL if USUAL.is_file() else None
 
 
-def file_layer(path: Path) -> Layer:
+def file_layer(path: Path) -> SettingsLayer:
     """Reads a file. Relative paths in it are relative to its folder.
 
     Raises:
@@ -38,7 +38,7 @@ def file_layer(path: Path) -> Layer:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     lines = toml_lines.lines_of(text)
-    return Layer(_resolved(values, path.resolve().parent), lambda key: f"{path}:{_line(key, lines)}")
+    return SettingsLayer(_resolved(values, path.resolve().parent), lambda key: f"{path}:{_line(key, lines)}")
 
 
 def _line(key: toml_lines.Path, lines: Mapping[toml_lines.Path, int]) -> int:

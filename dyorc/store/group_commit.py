@@ -16,7 +16,7 @@ C = TypeVar("C")
 _MAX_STEPS = 256
 
 
-class Step(NamedTuple, Generic[C]):
+class PendingStep(NamedTuple, Generic[C]):
     """A function of the connection, and the future of its caller."""
 
     run: Callable[[C], Any]
@@ -27,7 +27,7 @@ Outcome = Callable[[], Any]
 """Sets a step's result, or its error."""
 
 
-class Batches(Generic[C]):
+class GroupCommit(Generic[C]):
     """Hands steps to a thread.
 
     Args:
@@ -37,13 +37,13 @@ class Batches(Generic[C]):
     def __init__(self, run_all: Callable[[list[Callable[[C], Any]]], list[Outcome]]) -> None:
         self._run_all = run_all
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dyorc-store")
-        self._waiting: deque[Step[C]] = deque()
+        self._waiting: deque[PendingStep[C]] = deque()
         self._running: asyncio.Task[None] | None = None
 
     async def call(self, run: Callable[[C], T]) -> T:
         """Runs a step and returns its result. It is not undone when the caller is cancelled."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Step(run, future))
+        self._waiting.append(PendingStep(run, future))
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         return await future

@@ -16,7 +16,7 @@ from dyorc.server.gateway.orchestrators import orchestrators
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.request_pipeline import request_pipeline
 from dyorc.server.running_server import RunningServer
-from dyorc.telemetry.tracing.starting import tracing
+from dyorc.telemetry.tracing.tracing_setup import tracing
 
 
 @contextlib.asynccontextmanager

@@ -11,17 +11,17 @@ from pydantic import ValidationError
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.settings.environment import environment_layer
-from dyorc.settings.file import file_layer, find_file
-from dyorc.settings.keys import dotted
-from dyorc.settings.layers import Layer, merged, place_of
 from dyorc.settings.problems import problems_of, problems_of_programs
+from dyorc.settings.setting_names import dotted
+from dyorc.settings.settings_file import file_layer, find_file
+from dyorc.settings.settings_layers import SettingsLayer, merge_layers, place_of
 
 _FLAGS = {"cells.num_cells": "--cells", "telemetry.logs.level": "--verbose", "workflows": "arguments"}
 """Flags that are not called like their settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LoadedSettings:
     """Settings, and where they come from.
 
     Attributes:
@@ -31,14 +31,14 @@ class Reading:
 
     settings: Settings
     file: Path | None
-    layers: Sequence[Layer]
+    layers: Sequence[SettingsLayer]
 
     def place(self, path: tuple[str | int, ...]) -> str:
         """Returns where the value at a path comes from."""
         return place_of(path, self.layers) or "default"
 
 
-def read(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Reading:
+def read(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> LoadedSettings:
     """Returns the settings from flags, the environment, the file and defaults; the former win.
 
     Args:
@@ -52,22 +52,22 @@ def read(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Re
     layers = [environment_layer(), _flags_layer(flags or {})]
     if path is not None:
         layers.insert(0, file_layer(path))
-        _settings_or_raise(checked_file(layers[0]))
-    return Reading(_settings_or_raise(checked(layers)), path, layers)
+        _settings_or_raise(check_file(layers[0]))
+    return LoadedSettings(_settings_or_raise(check_layers(layers)), path, layers)
 
 
-def checked(layers: Sequence[Layer]) -> Settings | list[str]:
+def check_layers(layers: Sequence[SettingsLayer]) -> Settings | list[str]:
     """Returns the settings of all layers together, or all that is wrong with them, each in a line."""
-    return _checked(lambda: Settings(**merged(layers)), layers)
+    return _checked(lambda: Settings(**merge_layers(layers)), layers)
 
 
-def checked_file(layer: Layer) -> Settings | list[str]:
+def check_file(layer: SettingsLayer) -> Settings | list[str]:
     """Does the same with a file alone. Texts are no numbers there, and ``true`` is not 1, as they are in the environment."""
     text = json.dumps(layer.values, default=str)
     return _checked(lambda: Settings.model_validate_json(text, strict=True), [layer])
 
 
-def _checked(make: Callable[[], Settings], layers: Sequence[Layer]) -> Settings | list[str]:
+def _checked(make: Callable[[], Settings], layers: Sequence[SettingsLayer]) -> Settings | list[str]:
     try:
         settings = make()
     except ValidationError as error:
@@ -90,7 +90,7 @@ def read_settings() -> Settings:
     return read().settings
 
 
-def _flags_layer(flags: Mapping[str, Any]) -> Layer:
+def _flags_layer(flags: Mapping[str, Any]) -> SettingsLayer:
     values: dict[str, Any] = {}
     for name, value in flags.items():
         if value is None:
@@ -100,7 +100,7 @@ def _flags_layer(flags: Mapping[str, Any]) -> Layer:
         for section in sections:
             table = table.setdefault(section, {})
         table[last] = value
-    return Layer(values, lambda path: _flag(path, flags))
+    return SettingsLayer(values, lambda path: _flag(path, flags))
 
 
 def _flag(path: tuple[str | int, ...], flags: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ MAX_TENANTS = 100
 OTHER = "other"
 
 
-class Bounded:
+class BoundedLabels:
     """The first names that come are told apart, all further ones are one: `OTHER`.
 
     A name keeps its place for good, since counters must never go back: by "the largest so far", names would move between a series

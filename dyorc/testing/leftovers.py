@@ -35,7 +35,7 @@ def _owner() -> str:
     return os.environ.get(OWNER, str(os.getpid()))
 
 
-class Traces:
+class ServerLeftovers:
     """Finds the traces of one server. Make it before the server starts.
 
     Args:

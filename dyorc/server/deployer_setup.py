@@ -9,7 +9,7 @@ from dyorc.deployment.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.server_runtime import ServerRuntime
 from dyorc.gateway.siblings import NoPeers, PeerProcesses
-from dyorc.server.programs import LoadedTargets
+from dyorc.server.program_loading import LoadedTargets
 
 
 @contextlib.asynccontextmanager

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from dyorc.config import TelemetryConfig
 from dyorc.errors import ConfigurationError
 from dyorc.telemetry.tracing.destination import Destination, destination_of
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.telemetry.tracing.tracer import Export, Tracer
 
 
-class Traces(NamedTuple):
+class TraceOutput(NamedTuple):
     """What a process that traces has.
 
     Attributes:
@@ -27,7 +27,7 @@ class Traces(NamedTuple):
 
 
 @contextmanager
-def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generator[Traces | None]:
+def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generator[TraceOutput | None]:
     """Traces requests while entered; yields None if nothing is to be traced. At the end, sends what is left, for a few seconds.
 
     Args:
@@ -42,7 +42,7 @@ def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generato
         return
     export = _export_to(destination)
     with Tracer(export, config.traces, config.records.slow_s) as tracer:
-        yield Traces(destination, tracer, ProgramSpans(lambda: export))
+        yield TraceOutput(destination, tracer, ProgramSpans(lambda: export))
 
 
 def _export_to(destination: Destination) -> Export:

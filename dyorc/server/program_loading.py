@@ -19,7 +19,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.server.garbage_collector import pause_garbage_collector
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.runtime import for_gateways, in_process, on_ray
-from dyorc.telemetry.tracing.starting import Traces
+from dyorc.telemetry.tracing.tracing_setup import TraceOutput
 from dyorc.transport.network import NodeNetwork
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def load_targets(
 
 @contextlib.asynccontextmanager
 async def run_programs(
-    served: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: Traces | None, place: PeerContext | None = None,
-    *, without_ray: bool, lead: LeaderTerm | None = None, network: NodeNetwork | None = None,
+    served: LoadedTargets, settings: Settings, start: "HeadStart | None", traces: TraceOutput | None,
+    place: PeerContext | None = None, *, without_ray: bool, lead: LeaderTerm | None = None, network: NodeNetwork | None = None,
 ) -> AsyncGenerator[ServerRuntime]:  # fmt: skip
     """Runs programs, and the engine that calls them, while entered.
 

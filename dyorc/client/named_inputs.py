@@ -9,7 +9,7 @@ Inputs: TypeAlias = Mapping[str, Any]
 """Inputs and parameters by name."""
 
 
-def merged(inputs: Inputs | None, named: Inputs) -> Inputs:
+def merge_inputs(inputs: Inputs | None, named: Inputs) -> Inputs:
     """Merges inputs that were given in both ways.
 
     Raises:

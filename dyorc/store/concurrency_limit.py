@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class ConcurrencyLimit:
     """Lets a limited number in at a time, first come, first served. For one event loop.
 
     Args:
@@ -22,7 +22,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def slot(self) -> AsyncGenerator[None]:
         """Waits for a place, and keeps it for the block."""
         await self._enter()
         try:

@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from typing import Any
 
 from dyorc.engine.request_trace import RequestTrace
-from dyorc.telemetry.learned import Learned
+from dyorc.telemetry.graph_weights import GraphWeights
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.tours import tour_of
+from dyorc.telemetry.request_paths import path_of_request
 
 WINDOW_S = 45.0
 """The time in which a weight falls to 1/e."""
@@ -32,7 +32,7 @@ _HEAVY = 1e12
 OTHER = "other"
 
 
-class Graph:
+class WorkflowGraph:
     """One workflow's.
 
     Attributes:
@@ -47,7 +47,7 @@ class Graph:
         self._now_ns = 0
         self._shapes: dict[Hashable, list[Any]] = {}
         """By shape: the tour, and the weight of its requests."""
-        self._rest = Learned()
+        self._rest = GraphWeights()
         """What the shapes do not hold."""
         self._labels: dict[str, set[str]] = {}
         self._stride = 1
@@ -76,7 +76,7 @@ class Graph:
 
     def _add(self, story: RequestTrace, shape: Hashable | None, num_items: int, now_ns: int) -> None:
         self._pace(num_items, now_ns)
-        tour = tour_of(story, self._label)
+        tour = path_of_request(story, self._label)
         if shape is None:
             self._rest.add(tour, self._weight)
             return
@@ -122,9 +122,9 @@ class Graph:
         labels.add(label)
         return label
 
-    def learned(self) -> Learned:
+    def weights(self) -> GraphWeights:
         """Returns all that is known, so that the latest request weighs 1. Cost: that of all shapes."""
-        found = Learned(num_requests=self.num_requests)
+        found = GraphWeights(num_requests=self.num_requests)
         found.merge(self._rest)
         for tour, weight in self._shapes.values():
             found.add(tour, weight)
@@ -132,11 +132,11 @@ class Graph:
         return found
 
 
-class Graphs:
+class WorkflowGraphs:
     """The graphs of all workflows: a `Sink`."""
 
     def __init__(self) -> None:
-        self._graphs: dict[str, Graph] = {}
+        self._graphs: dict[str, WorkflowGraph] = {}
 
     def take(self, record: RequestRecord) -> None:
         """Learns from a record that has a story."""
@@ -144,13 +144,13 @@ class Graphs:
             return
         graph = self._graphs.get(record.workflow)
         if graph is None:
-            graph = self._graphs[record.workflow] = Graph()
+            graph = self._graphs[record.workflow] = WorkflowGraph()
         graph.learn(record.story, record.ended_ns)
 
-    def of(self, workflow: str) -> Learned:
+    def of(self, workflow: str) -> GraphWeights:
         """Returns what is known of a workflow."""
         graph = self._graphs.get(workflow)
-        return Learned() if graph is None else graph.learned()
+        return GraphWeights() if graph is None else graph.weights()
 
 
 def _shape(story: RequestTrace) -> Hashable:

@@ -17,7 +17,7 @@ class Lease:
     record: bytes
 
 
-class Leases(Protocol):
+class LeaseStore(Protocol):
     """Leases by name. A lease ends when its holder has not renewed it for long enough, by the store's clock.
 
     Every call raises `StoreError` if the store cannot be used. Each may be repeated.

@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _ENGINE = Path("dyorc/engine")
 _LEFT_OUT = {
     # mypyc drops what msgspec is told of a class: frozen, order, gc
-    *("events.py", "actions.py", "story.py", "model/standing.py"),
+    *("events.py", "actions.py", "request_trace.py", "model/request_context.py"),
     # it drops the types of fields, by which msgspec reads values of other processes
     "tallies.py",
     "__init__.py",

@@ -4,17 +4,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dyorc.authoring.array_memory import empty
     from dyorc.authoring.batching import pad
     from dyorc.authoring.decisions import choose, gather, when
-    from dyorc.authoring.memory import empty
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
     from dyorc.authoring.spec import Bytes, Finite
+    from dyorc.authoring.weights import load_module
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
     from dyorc.errors import DyOrcError, InvalidInputError, ProgramError
     from dyorc.local import run
-    from dyorc.weights import load_module
 
 __all__ = [
     "AsyncClient",
@@ -43,7 +43,7 @@ __all__ = [
 _HOMES = {
     "dyorc.authoring.batching": ("pad",),
     "dyorc.authoring.decisions": ("choose", "gather", "when"),
-    "dyorc.authoring.memory": ("empty",),
+    "dyorc.authoring.array_memory": ("empty",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
     "dyorc.authoring.ref": ("Ref",),
     "dyorc.authoring.spec": ("Bytes", "Finite"),
@@ -51,7 +51,7 @@ _HOMES = {
     "dyorc.client": ("AsyncClient", "Client"),
     "dyorc.errors": ("DyOrcError", "InvalidInputError", "ProgramError"),
     "dyorc.local": ("run",),
-    "dyorc.weights": ("load_module",),
+    "dyorc.authoring.weights": ("load_module",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 """Everything is imported on first use: a supervisor needs none of it, and most processes have no use for the client."""

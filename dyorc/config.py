@@ -1,7 +1,7 @@
 """Every setting of DyOrc, with its unit and default.
 
 Each component takes its own section, frozen. `Settings` composes them. They are read once, by the command line
-(`dyorc.configuration`), from flags, the environment and a file, and passed down.
+(`dyorc.settings`), from flags, the environment and a file, and passed down.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Origin: TypeAlias = Annotated[str, Field(pattern=r"^(\*|https?://[a-z0-9.\-\[\]:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.configuration.descriptions` knows the docstrings
+    model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.settings.descriptions` knows the docstrings
 
 
 class SpeculationConfig(_Section):

@@ -15,10 +15,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dyorc.arrays import apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.arrays import apply_views, as_array, as_value, inline
+from dyorc.core.tensor import TensorRef
+from dyorc.core.terms import Terms
 from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, EffectFailed, FailRequest, SetTimer
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
@@ -33,8 +35,6 @@ from dyorc.engine.events import (
 )
 from dyorc.errors import InternalError
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.tensor import TensorRef
-from dyorc.terms import Terms
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the previous one was read."""

@@ -11,11 +11,11 @@ import httpx
 import msgspec
 import numpy as np
 
-from dyorc.arrays import numpy_dtype
+from dyorc.core.arrays import numpy_dtype
+from dyorc.core.tensor import FLOATS, DType
 from dyorc.protocol.calls import path_of
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.routes import model_path
-from dyorc.tensor import FLOATS, DType
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import grpc_address, grpc_credentials, httpx_verify

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dyorc.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Times, Trace
+from dyorc.traffic.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Times, Trace
 from loadgen.load import Load
 
 MAX_REQUESTS = 50_000_000

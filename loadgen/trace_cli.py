@@ -21,7 +21,7 @@ def trace_command(
     ] = None,
 ) -> None:
     """Draws a trace: a file of times, workflows and branches, for `run --arrivals trace` and `dyorc simulate scaling`."""
-    from dyorc.request_traces import write_trace
+    from dyorc.traffic.request_traces import write_trace
 
     with options.told_plainly():
         weights = _weights(workflow or [""])

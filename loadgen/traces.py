@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.request_traces import TracedRequest
+from dyorc.traffic.request_traces import TracedRequest
 
 Course: TypeAlias = NDArray[np.float64]
 """Rates, one for each cell of `_CELL_S` seconds."""

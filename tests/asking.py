@@ -4,9 +4,9 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.offers import ModelKey
+from dyorc.models.offers import ModelKey
+from dyorc.models.submission import Submission
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.submission import Submission
 
 
 def submission(model: Workflow | Program, *values: Any, **others: Any) -> Submission:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import TransportConfig
-from dyorc.tensor import TensorRef, blocks_of
+from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.codec import Frame, Rows
 from dyorc.transport.exchange import TensorExchange

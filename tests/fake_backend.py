@@ -5,19 +5,19 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import RequestTrace
+from dyorc.core.arrays import Array
+from dyorc.core.receiver import Receiver
+from dyorc.core.terms import Terms
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.gateway.backend import Started
-from dyorc.receiver import Receiver
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
-from dyorc.submission import Submission
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
+from dyorc.models.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.terms import Terms
 from dyorc.transport.body import ArenaBody
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.scaling.forecast.arrivals import ArrivalForecast
+from dyorc.scaling.forecast.arrival_forecast import ArrivalForecast
 
 _BIN_S = 0.5
 _PROBABILITY = 0.95

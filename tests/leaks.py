@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from dyorc.testing.traces import SHARED_MEMORY, is_of_another
+from dyorc.testing.leftovers import SHARED_MEMORY, is_of_another
 from tests.shared_folders import arena_folder
 
 _POLL_S = 0.02

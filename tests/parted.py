@@ -25,12 +25,12 @@ class Cluster:
     def orchestrator(self, targets: Sequence[str], *options: str, in_process: bool = True, **environment: str) -> ServerProcess:
         """Returns an orchestrator with its programs in its process, or on a Ray of its own; enter it."""
         where = ["--in-process"] if in_process else []
-        command = [sys.executable, "-m", "dyorc.cli", "orchestrator", *targets, *where, "--verbose", *options]
+        command = [sys.executable, "-m", "dyorc.cli.main", "orchestrator", *targets, *where, "--verbose", *options]
         return ServerProcess(command, environment=self.environment | environment)
 
     def gateway(self, *options: str, **environment: str) -> ServerProcess:
         """Returns a gateway; enter it."""
-        command = [sys.executable, "-m", "dyorc.cli", "gateway", "--port", "0", "--verbose", *options]
+        command = [sys.executable, "-m", "dyorc.cli.main", "gateway", "--port", "0", "--verbose", *options]
         return ServerProcess(command, environment=self.environment | environment)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dyorc.testing.traces import OWNER, SHARED_MEMORY, own_name
+from dyorc.testing.leftovers import OWNER, SHARED_MEMORY, own_name
 
 _ARENAS = "TEST_ARENA_FOLDER"
 _RUN = "TEST_RUN_FOLDER"

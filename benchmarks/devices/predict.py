@@ -26,15 +26,15 @@ from benchmarks.devices.recorded import Recorded
 from benchmarks.devices.times import DeviceTime, on_devices
 from benchmarks.serving import ROOT, BenchmarkError
 from benchmarks.workloads import workload as workload_named
-from dyorc.arrays import apply_views, inline
 from dyorc.authoring.loading import load as load_workflow
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import apply_views, inline
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
 from dyorc.simulation.policies import speculating_engine
 from dyorc.simulation.workload import NS_PER_S, Deployment
 from dyorc.simulation.world import Machines, World
-from dyorc.tensor import TensorRef
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult

@@ -28,8 +28,8 @@ from pathlib import Path
 from benchmarks.focused.overhead.nets import draw_pool
 from benchmarks.serving import BenchmarkError
 from dyorc.config import CellsConfig, GatewayConfig, Settings
-from dyorc.embedded import serve_embedded
 from dyorc.engine import engine
+from dyorc.server.single_process import serve_embedded
 from loadgen.load import Load
 from loadgen.run import run
 from loadgen.targets.base import TargetSpec

@@ -4,7 +4,7 @@
 
 A cascade in which a third of the requests make a second call. Time is virtual: a batch takes 4 ms and comes back in the next
 turn, 5 ms later. So guesses pay as they do in a server, and the engine makes them. The garbage collector is set as in a server
-(`dyorc.embedded`).
+(`dyorc.server.single_process`).
 
 The last line is one JSON object: microseconds per call at 10, 1,000 and 10,000 requests in flight, and at 1,000 with 100
 programs; calls that ran in vain count too. Then, for the same cases, the fraction of calls that were guesses.
@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import inline
 from dyorc.config import EngineConfig
+from dyorc.core.arrays import inline
 from dyorc.engine.actions import AnswerRequest, DispatchBatch
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, ReplicaJoined, RequestArrived

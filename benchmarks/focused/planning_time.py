@@ -23,13 +23,13 @@ from typing import Any
 
 import torch
 
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.cluster.small import uneven_cluster
-from dyorc.offline.models import bert
-from dyorc.offline.planners.auto import plan
-from dyorc.offline.planners.baselines.follow import choices_of
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.cluster.small import uneven_cluster
+from dyorc.planner.models import bert
+from dyorc.planner.planners.auto import plan
+from dyorc.planner.planners.baselines.follow import choices_of
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.verify import verify
 
 _SIZES = {"hidden": 256, "heads": 8, "vocabulary": 1024, "sequence": 64, "batch": 512}
 _SPEEDS = (2.0, 1.0)

@@ -20,11 +20,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from dyorc.simulation.scaling.cli import table
-from dyorc.simulation.scaling.compare import ORACLE, PREDICTIVE, PolicyComparison, compare
-from dyorc.simulation.scaling.picture import draw_picture
+from dyorc.cli.simulate_scaling import table
+from dyorc.simulation.scaling.policy_comparison import ORACLE, PREDICTIVE, PolicyComparison, compare
 from dyorc.simulation.scaling.replay import Scene
-from dyorc.simulation.scaling.results import ScalingResult
+from dyorc.simulation.scaling.scaling_picture import draw_picture
+from dyorc.simulation.scaling.scaling_results import ScalingResult
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 
 _RATE_RPS = 4.0

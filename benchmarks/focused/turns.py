@@ -170,7 +170,7 @@ def main(
 
 def dyorc(target: str, *options: str, **environment: str) -> System:
     """Returns how to start DyOrc with ``app.py:workflow`` on a free port."""
-    command = [sys.executable, "-m", "dyorc.cli", "serve", target, "--port", "0", *options]
+    command = [sys.executable, "-m", "dyorc.cli.main", "serve", target, "--port", "0", *options]
     return System(command=command, environment=environment)
 
 

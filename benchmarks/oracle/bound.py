@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.oracle.recording import Tree
 from benchmarks.oracle.replay import Replay, Tally, Times, cheapest_size, follows, needs
 from benchmarks.workloads.base import Workload
-from dyorc.arrivals import Poisson
+from dyorc.traffic.arrivals import Poisson
 
 _WARM_UP_RATIO = 0.1
 _NS_PER_MS = 1e6

@@ -19,13 +19,13 @@ from dyorc.authoring import program as authoring
 from dyorc.authoring.decisions import choose, gather
 from dyorc.authoring.workflow import Workflow, workflow
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.draws import draw
 from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers
 from dyorc.simulation.world import Machines, World
-from dyorc.tensor import TensorRef
 
 Times: TypeAlias = "Sequence[tuple[int, float]]"
 """A program's batch sizes, ascending from 1 to the largest, and seconds."""

@@ -57,7 +57,7 @@ def reproduce(
 
 def _computed(name: str, quick: bool, output: Path | None) -> "Table":
     from benchmarks.papers import REPRODUCIBLE
-    from dyorc.offline.whole_file import write_whole
+    from dyorc.planner.whole_file import write_whole
 
     path = output / f"{name}.json" if output else None
     with _errors.status(name) as status:

@@ -17,13 +17,13 @@ from benchmarks.papers.rows import fact_row, not_here_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from benchmarks.papers.timed import seconds_in_turns
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.memory import peak_of
-from dyorc.offline.models import gpt
-from dyorc.offline.passes.adama import AdamA, accumulate_microbatches, with_adama
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate, with_update
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.memory import peak_of
+from dyorc.planner.models import gpt
+from dyorc.planner.passes.adama import AdamA, accumulate_microbatches, with_adama
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, ValueKind, capture, evaluate, with_update
+from dyorc.planner.simulate import simulate
 
 _ABOUT = """AdamA's second moment is the sum of squared microbatch gradients, where Adam squares their sum: it is another
 optimizer, and only the first moment is equal. A small GPT on one core; memory is counted tensor by tensor while the step runs,

@@ -16,16 +16,16 @@ from benchmarks.papers.models import inception
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, ratio_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.cluster import ChannelCost, Cluster, fitted_line, one_machine
-from dyorc.offline.measure import transfers
-from dyorc.offline.models import gpt, vgg19
-from dyorc.offline.passes.channels import with_channels
-from dyorc.offline.plan import ChannelKind, Plan, Transfer
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, ValueKind, capture
-from dyorc.offline.runtime import RankOptions, Ranks, RunResult
-from dyorc.offline.runtime.lanes import lanes_of, slot_bytes_of
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import ChannelCost, Cluster, fitted_line, one_machine
+from dyorc.planner.measure import transfers
+from dyorc.planner.models import gpt, vgg19
+from dyorc.planner.passes.channels import with_channels
+from dyorc.planner.plan import ChannelKind, Plan, Transfer
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, ValueKind, capture
+from dyorc.planner.runtime import RankOptions, Ranks, RunResult
+from dyorc.planner.runtime.lanes import lanes_of, slot_bytes_of
+from dyorc.planner.verify import verify
 
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
 _ABOUT = """Two real ranks on one machine with two shared cores; shared memory stands for memory that is reached by RDMA. Messages

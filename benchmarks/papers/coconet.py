@@ -19,15 +19,15 @@ from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, points_of, ratio_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.passes.coconet import fused, in_rings, sliced
-from dyorc.offline.passes.coconet.figures import figures_of
-from dyorc.offline.plan import Collective, Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, ValueKind, capture
-from dyorc.offline.program.update import with_update
-from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster, even_cluster
+from dyorc.planner.passes.coconet import fused, in_rings, sliced
+from dyorc.planner.passes.coconet.figures import figures_of
+from dyorc.planner.plan import Collective, Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, ValueKind, capture
+from dyorc.planner.program.update import with_update
+from dyorc.planner.runtime import LinkShape, RankOptions, Ranks
+from dyorc.planner.simulate import simulate
 
 _ABOUT = """Each size's ratio of the optimizer's time to the all-reduce's is taken from the published times of 128 GPUs; the
 schedules of one matrix with Adam are then simulated on four ranks whose links have that speed. Counts are exact. Real ranks run

@@ -10,14 +10,14 @@ from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED, SUMMED_32
 from benchmarks.papers.rows import fact_row, points_of, ratio_row, sign_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.passes.coconet import candidates_of, in_rings, overlapped
-from dyorc.offline.passes.coconet.figures import figures_of
-from dyorc.offline.plan import Apply, Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, capture_inference
-from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.passes.coconet import candidates_of, in_rings, overlapped
+from dyorc.planner.passes.coconet.figures import figures_of
+from dyorc.planner.plan import Apply, Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, capture_inference
+from dyorc.planner.runtime import LinkShape, RankOptions, Ranks
+from dyorc.planner.simulate import simulate
 
 _CHUNKS, _REAL_CHUNKS = 16, 4
 _RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)

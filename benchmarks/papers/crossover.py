@@ -22,18 +22,18 @@ from benchmarks.papers.bands import CLOSE, EXACT, MODELLED
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, points_of, ratio_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.planners.baselines.data_parallel import dp_even
-from dyorc.offline.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
-from dyorc.offline.planners.crossover.phases import Resource, phases_of
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.runtime import RankOptions, Ranks, Training
-from dyorc.offline.runtime.crowd import DeviceSharing
-from dyorc.offline.runtime.paces import links_of, paces_of
-from dyorc.offline.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster, even_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.planners.baselines.data_parallel import dp_even
+from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
+from dyorc.planner.planners.crossover.phases import Resource, phases_of
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.runtime import RankOptions, Ranks, Training
+from dyorc.planner.runtime.crowd import DeviceSharing
+from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
+from dyorc.planner.simulate import simulate
 
 _ABOUT = """Two jobs train on the same two ranks; C is the computation and M the communication of a step. Speed-ups are over one
 job after the other. Of the paper only the abstract is published as text: beside ours is our own formula that follows from it,

@@ -23,7 +23,7 @@ from benchmarks.papers.models.evomoe import (
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.models.blocks import FeedForward, Layer, SelfAttention, token_loss
+from dyorc.planner.models.blocks import FeedForward, Layer, SelfAttention, token_loss
 
 _ABOUT = """A small model of characters learns the text of Python's manual: two layers with attention, four experts in the
 second one. The published models are a thousand times larger and trained a thousand times longer, so another gate may win.

@@ -14,12 +14,12 @@ from benchmarks.papers.models import inception, unet
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, ratio_row, sign_row
 from benchmarks.papers.study import Progress, Study, kept, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.models import bert_moe, gpt
-from dyorc.offline.network import ovs_rules, rules_of, tc_rules, to_ovs, to_tc
-from dyorc.offline.planners.joint.bandwidth import Capacities, CriticalPathGraph, Division, by_tangents, fixed_point
-from dyorc.offline.planners.joint.exact import ProvedPlacement, solve
-from dyorc.offline.planners.joint.heuristics import (
+from dyorc.planner.cluster import Cluster, even_cluster
+from dyorc.planner.models import bert_moe, gpt
+from dyorc.planner.network import ovs_rules, rules_of, tc_rules, to_ovs, to_tc
+from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, Division, by_tangents, fixed_point
+from dyorc.planner.planners.joint.exact import ProvedPlacement, solve
+from dyorc.planner.planners.joint.heuristics import (
     PlacedSchedule,
     PlacementProblem,
     anneal,
@@ -29,13 +29,13 @@ from dyorc.offline.planners.joint.heuristics import (
     metis,
     on_one_device,
 )
-from dyorc.offline.planners.joint.realise import realise
-from dyorc.offline.planners.joint.reduce import Reduction, reduce_work, refine_placement
-from dyorc.offline.planners.joint.routes import network_of
-from dyorc.offline.planners.joint.schedule import LinkModel
-from dyorc.offline.planners.joint.work import WorkGraph, work_of
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.simulate import simulate
+from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement
+from dyorc.planner.planners.joint.routes import network_of
+from dyorc.planner.planners.joint.schedule import LinkModel
+from dyorc.planner.planners.joint.work import WorkGraph, work_of
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.simulate import simulate
 
 _ABOUT = """The thesis and its testbed are not public. Its three figures are from the abstract, and are the largest that the
 authors saw. Ours are of small models on 4 machines with one device of 1 Gflop/s each and 100 MB/s between them, in our
@@ -260,7 +260,7 @@ def _pass_row(name: str, timeline: CriticalPathGraph, capacities: Capacities, ne
 
 def at_once() -> Iterator[Row]:
     """Placement and shares of a small graph: each alone, in turns, and at once."""
-    from dyorc.offline.planners.joint.work import Item, Parcel
+    from dyorc.planner.planners.joint.work import Item, Parcel
 
     seconds = (1.0, 2.0, 0.5, 2.0, 1.0, 1.5, 0.5)
     sent = [(0, (1, 2, 3), 700), (1, (4,), 900), (2, (4, 5), 400), (3, (5,), 1400), (4, (6,), 300), (5, (6,), 500)]
@@ -315,8 +315,8 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
 
     import torch
 
-    from dyorc.offline.program import ValueKind
-    from dyorc.offline.runtime import RankOptions, Ranks, egress_of, paces_of
+    from dyorc.planner.program import ValueKind
+    from dyorc.planner.runtime import RankOptions, Ranks, egress_of, paces_of
 
     program = program_of(inception)
     cluster = even_cluster(_NUM_RANKS, flops_per_s=2e7, bytes_per_s=2e6, latency_s=2e-3)

@@ -9,13 +9,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.offline.plan import Layout, Mesh, MeshAxis, Placed, Plan, Provenance, Step, Transfer
-from dyorc.offline.plan.adapters import Adapters, Hop, Path, Spot, Tensor, bytes_moved, inner_cut
-from dyorc.offline.plan.interpret import Piece, run_step, whole_of
-from dyorc.offline.plan.layout import region_of
-from dyorc.offline.plan.steps import Collective, kind_between
-from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Placement, Shard, Value, ValueKind
-from dyorc.offline.program.graph import Argument
+from dyorc.planner.plan import Layout, Mesh, MeshAxis, Placed, Plan, Provenance, Step, Transfer
+from dyorc.planner.plan.adapters import Adapters, Hop, Path, Spot, Tensor, bytes_moved, inner_cut
+from dyorc.planner.plan.interpret import Piece, run_step, whole_of
+from dyorc.planner.plan.layout import region_of
+from dyorc.planner.plan.steps import Collective, kind_between
+from dyorc.planner.program import PARTIAL, REPLICATE, Partial, Placement, Shard, Value, ValueKind
+from dyorc.planner.program.graph import Argument
 
 Array: TypeAlias = NDArray[np.int64]
 

@@ -6,10 +6,10 @@ from functools import cache
 import torch
 from torch import nn
 
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.simulate import simulate
 
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
 Builder = Callable[..., Model]

@@ -28,7 +28,7 @@ from benchmarks.papers.rows import fact_row, not_here_row, own_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from benchmarks.papers.timed import seconds_in_turns
-from dyorc.offline.memory import TensorCounter, peak_of
+from dyorc.planner.memory import TensorCounter, peak_of
 
 _ABOUT = """Graphs are drawn at random (R-MAT): the published ones have up to 232 million edges, and need GPUs. The device is
 a limit on the bytes of tensors, which an accountant enforces. No link leads to it, so the bytes that would move are

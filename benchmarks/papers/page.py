@@ -18,8 +18,8 @@ from benchmarks.papers.peers import peers_section
 from benchmarks.papers.picture import draw_table
 from benchmarks.papers.summary import summary_of
 from benchmarks.papers.table import Table, table_from_json
-from dyorc.offline.cluster import file
-from dyorc.offline.planners import PLANNERS
+from dyorc.planner.cluster import file
+from dyorc.planner.planners import PLANNERS
 
 _ABOUT = """# Offline planners
 
@@ -63,12 +63,12 @@ tensors, inputs that are changed in place.
 
 The same in Python:
 
-    from dyorc.offline.cluster import load_cluster
-    from dyorc.offline.models import gpt
-    from dyorc.offline.planners.auto import plan
-    from dyorc.offline.program import capture
-    from dyorc.offline.simulate import simulate
-    from dyorc.offline.verify import verify
+    from dyorc.planner.cluster import load_cluster
+    from dyorc.planner.models import gpt
+    from dyorc.planner.planners.auto import plan
+    from dyorc.planner.program import capture
+    from dyorc.planner.simulate import simulate
+    from dyorc.planner.verify import verify
 
     program = capture(*gpt(layers=2))         # forward and backward as one graph
     cluster = load_cluster("cluster.toml")
@@ -78,9 +78,9 @@ The same in Python:
 
 and to run it, and read what ranks computed (`if __name__ == "__main__":`, since ranks are processes of their own):
 
-    from dyorc.offline.program import Example, sources_of
-    from dyorc.offline.reference import compare_with_module, judge_run
-    from dyorc.offline.runtime import run
+    from dyorc.planner.program import Example, sources_of
+    from dyorc.planner.reference import compare_with_module, judge_run
+    from dyorc.planner.runtime import run
 
     module, inputs = gpt(layers=2)
     print(compare_with_module(program, module, Example.of(inputs)))    # the module beside what was captured
@@ -90,7 +90,7 @@ and to run it, and read what ranks computed (`if __name__ == "__main__":`, since
     print(judge_run(program, ran.results, module, Example.of(inputs), sources))
 
 Inputs are numbered `input_0`, `input_1`, ... in the order of the arguments, those by name in the order of the alphabet. A module
-with dropout draws what its plans draw inside of `dyorc.offline.program.randomness.CounterBased(step)`.
+with dropout draws what its plans draw inside of `dyorc.planner.program.randomness.CounterBased(step)`.
 
 **Three checks.** `dyorc plan` compares the module with its captured program (float64, three sets of weights and inputs, loss and
 every gradient and buffer, or every answer), and captures it again after a call; `--no-compare` skips that, and the plan says so

@@ -15,19 +15,19 @@ from benchmarks.papers.models import recycled, swin
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, ratio_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.models import gpt
-from dyorc.offline.plan import CollectiveKind, Plan
-from dyorc.offline.plan.adapters import Adapters, Spot, Tensor, bytes_moved
-from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.plan.show import summary_of
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.exhaustive import exhaustive_duplex_s
-from dyorc.offline.planners.hidup.plan import Duplex
-from dyorc.offline.planners.hidup.search import ParetoSearch
-from dyorc.offline.program import PARTIAL, REPLICATE, TensorProgram, capture
-from dyorc.offline.runtime import RankOptions, Ranks
-from dyorc.offline.simulate import Simulation, simulate
+from dyorc.planner.cluster import Cluster, even_cluster
+from dyorc.planner.models import gpt
+from dyorc.planner.plan import CollectiveKind, Plan
+from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, bytes_moved
+from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.show import summary_of
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.exhaustive import exhaustive_duplex_s
+from dyorc.planner.planners.hidup.plan import Duplex
+from dyorc.planner.planners.hidup.search import ParetoSearch
+from dyorc.planner.program import PARTIAL, REPLICATE, TensorProgram, capture
+from dyorc.planner.runtime import RankOptions, Ranks
+from dyorc.planner.simulate import Simulation, simulate
 
 _ABOUT = """Conversions between layouts are counted exactly. The new plans are written as constraints and simulated on four
 equal devices, with small models of the proportions that each plan is made for. The published speed-ups were measured on

@@ -16,19 +16,19 @@ from benchmarks.papers.bands import EXACT, ROUNDED_32, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, points_of, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Point, Row
-from dyorc.offline.cluster import Cluster, even_cluster
-from dyorc.offline.planners.modulo.blocks import ModuloBlock, ModuloProblem
-from dyorc.offline.planners.modulo.ends import with_ends
-from dyorc.offline.planners.modulo.search import PeriodSearchLimits, shortest_period
-from dyorc.offline.planners.tessel.enumeration import candidates, enumerate_schedules
-from dyorc.offline.planners.tessel.plan import tessel
-from dyorc.offline.planners.tessel.shapes import SHAPES
-from dyorc.offline.planners.tessel.whole import least_makespan
-from dyorc.offline.program import TensorProgram, capture, evaluate
-from dyorc.offline.runtime import RankOptions, Ranks
-from dyorc.offline.runtime.paces import links_of, paces_of
-from dyorc.offline.simulate import simulate
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import Cluster, even_cluster
+from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem
+from dyorc.planner.planners.modulo.ends import with_ends
+from dyorc.planner.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.tessel.enumeration import candidates, enumerate_schedules
+from dyorc.planner.planners.tessel.plan import tessel
+from dyorc.planner.planners.tessel.shapes import SHAPES
+from dyorc.planner.planners.tessel.whole import least_makespan
+from dyorc.planner.program import TensorProgram, capture, evaluate
+from dyorc.planner.runtime import RankOptions, Ranks
+from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.simulate import simulate
+from dyorc.planner.verify import verify
 
 _ABOUT = """Idle time in each period ("bubbles") is counted in units: a forward pass takes 1 and a backward pass 3, on 4 devices.
 The published figures are those of the authors' program with Z3, on one core of another machine; where it gave none, a

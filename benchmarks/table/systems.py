@@ -56,7 +56,7 @@ class System:
     def command(self, workload: Workload) -> list[str]:
         """Returns the command that starts it with the workload's programs, on any free port."""
         if self.name in OUR_MODES:
-            return [str(self.python), "-m", "dyorc.cli", "serve", workload.app, "--port", "0", *self.options]
+            return [str(self.python), "-m", "dyorc.cli.main", "serve", workload.app, "--port", "0", *self.options]
         return [str(self.python), "-m", self.module, "--workload", workload.name, "--port", "0", *self.options]
 
     def target(self, workload: Workload, address: Address) -> TargetSpec:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.arrays import Array
 from dyorc.engine.events import SuspectInput, SuspectsReported
 
 

@@ -14,12 +14,12 @@ import structlog
 from dyorc.answering.part_stream import PartStream, ReadPart
 from dyorc.answering.requests_in_flight import RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, carried, has_stored
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled, ValueFetched
 from dyorc.errors import InternalError
-from dyorc.off_loop import INLINE_BYTES, ThreadOffload
-from dyorc.tensor import BlockId, TensorRef
+from dyorc.system.thread_offload import INLINE_BYTES, ThreadOffload
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.outbox import num_bytes_of
 

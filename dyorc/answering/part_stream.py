@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dyorc.arrays import Array
-from dyorc.tensor import TensorRef
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import TensorRef
 
 
 @dataclass(frozen=True, slots=True)

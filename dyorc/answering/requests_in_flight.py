@@ -9,11 +9,11 @@ import msgspec
 
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.part_stream import PartStream
-from dyorc.engine.story import RequestTrace
-from dyorc.receiver import Receiver
-from dyorc.submission import Submission
-from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
-from dyorc.tensor import TensorRef
+from dyorc.core.receiver import Receiver
+from dyorc.core.tensor import TensorRef
+from dyorc.engine.request_trace import RequestTrace
+from dyorc.models.submission import Submission
+from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
 
 
 class Recorded(msgspec.Struct, frozen=True, eq=False):
@@ -28,7 +28,7 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     story: RequestTrace
     workflow: str
     tenant: str
-    recorder: Recorder | None
+    recorder: RequestRecorder | None
 
     @classmethod
     def begin(cls, request_id: int, submission: Submission) -> Self | None:

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dyorc.arrays import Array, apply_views, dtype_of
+from dyorc.core.arrays import Array, apply_views, dtype_of
+from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
-from dyorc.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
 from dyorc.transport.arena_usage import ArenaUsage
 from dyorc.transport.body import ArenaBody

@@ -9,11 +9,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from dyorc.authoring.exact import statics_key
+from dyorc.authoring.exact_values import statics_key
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.core.tensor import Shape, TensorRef
 from dyorc.errors import DefinitionError, SizeLimitError
 from dyorc.scaling.value_checks import is_count
-from dyorc.tensor import Shape, TensorRef
 
 BatchKey: TypeAlias = tuple[Hashable, tuple[Shape, ...]]
 

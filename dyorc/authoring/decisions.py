@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from dyorc.authoring.closures import freeze
-from dyorc.authoring.pending import refuses_use
+from dyorc.authoring.pending_values import refuses_use
 from dyorc.authoring.ref import Ref
 from dyorc.errors import WorkflowError
 

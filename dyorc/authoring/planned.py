@@ -82,6 +82,6 @@ def _head_of(path: str, changed_ns: int) -> PlanHead:
     if file.inference is None:
         raise PlanError(f"{path} is the plan of a training step; make one of a model that answers: dyorc plan --inference")
     if not file.inference.is_proved:
-        raise PlanError(f"{path} has not been proved: `dyorc plan` does that, and `proved` of dyorc.offline.verify")
+        raise PlanError(f"{path} has not been proved: `dyorc plan` does that, and `proved` of dyorc.planner.verify")
     num_ranks = 1 + max(rank for mesh in file.meshes for rank in mesh.ranks)
     return PlanHead(digest=file.digest, num_ranks=num_ranks, max_samples=file.inference.max_samples)

@@ -4,9 +4,9 @@ import operator
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from dyorc.authoring.pending import refuses_use
+from dyorc.authoring.pending_values import refuses_use
 from dyorc.authoring.signature import OutputKind, OutputSpec
-from dyorc.tensor import Index, IndexItem
+from dyorc.core.tensor import Index, IndexItem
 
 _INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref, predicate)`"
 
@@ -20,18 +20,18 @@ class Ref:
     and costs nothing until its consumer reads it. Any other use before it is computed raises TypeError.
 
     Attributes:
-        cell: The engine's place for the value.
+        future: The engine's place for the value.
         outputs: How the value is grouped.
         field: Which tensor of the group this is; None for the whole group.
         views: Indices into that tensor, in order.
-        hold: An object of the cell's. Everything that may still need the value refers to it.
+        hold: An object of the future's. Everything that may still need the value refers to it.
     """
 
-    __slots__ = ("cell", "field", "hold", "outputs", "views")
+    __slots__ = ("field", "future", "hold", "outputs", "views")
 
-    def __init__(self, cell: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
-        self.cell = cell
-        self.hold = getattr(cell, "hold", None)
+    def __init__(self, future: Any, outputs: OutputSpec, field: int | None = None, views: tuple[Index, ...] = ()) -> None:
+        self.future = future
+        self.hold = getattr(future, "hold", None)
         self.outputs = outputs
         self.field = 0 if outputs.kind is OutputKind.SINGLE else field
         self.views = views
@@ -41,13 +41,13 @@ class Ref:
 
     def __getitem__(self, key: Any) -> "Ref":
         if self.field is not None:
-            return Ref(self.cell, self.outputs, self.field, (*self.views, _as_index(key)))
+            return Ref(self.future, self.outputs, self.field, (*self.views, _as_index(key)))
         names = self.outputs.names
         if self.outputs.kind is OutputKind.FIELDS:
             if key not in names:
                 raise KeyError(f"no output {key!r}; expected one of {list(names)}")
-            return Ref(self.cell, self.outputs, names.index(key))
-        return Ref(self.cell, self.outputs, range(len(names))[operator.index(key)])
+            return Ref(self.future, self.outputs, names.index(key))
+        return Ref(self.future, self.outputs, range(len(names))[operator.index(key)])
 
     def __getattr__(self, name: str) -> "Ref":
         # Reached only for names that are no slots: the fields of a dataclass output.
@@ -64,7 +64,7 @@ class Ref:
     def __repr__(self) -> str:
         field = "" if self.field is None else f".{self.field}"
         views = "".join(str(list(index)) for index in self.views)
-        return f"Ref({self.cell}{field}{views})"
+        return f"Ref({self.future}{field}{views})"
 
 
 _PLAIN_ENDS = (int, type(None))

@@ -14,10 +14,10 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import FLOATS, TensorRef
 from dyorc.errors import DefinitionError, InvalidInputError
-from dyorc.tensor import FLOATS, TensorRef
 
 StaticValue: TypeAlias = bool | int | float | str
 STATIC_TYPES = (bool, int, float, str)

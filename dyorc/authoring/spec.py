@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from jaxtyping import AbstractDtype
 
+from dyorc.core.tensor import DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
-from dyorc.tensor import DType, Shape
 
 if TYPE_CHECKING:
     Bytes = Annotated

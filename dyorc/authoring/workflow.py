@@ -12,8 +12,8 @@ from dyorc.authoring.context import current_recorder
 from dyorc.authoring.program import Program, check_name
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
+from dyorc.core.reserved_names import find_conflict
 from dyorc.errors import DefinitionError, InvalidInputError
-from dyorc.reserved_names import find_conflict
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.cells.results import ProgramResults
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.trace_context import TraceContext
 from dyorc.engine.events import BatchDone, BatchFailed
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
-from dyorc.tensor import BlockId, TensorRef
-from dyorc.trace_context import TraceContext
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import NoRoomError, TooLargeError

@@ -8,10 +8,10 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cells.notes import CrashNotes
 from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportConfig
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.network import NodeNetwork
 

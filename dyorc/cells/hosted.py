@@ -10,7 +10,6 @@ import numpy as np
 import structlog
 
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import BatchOutcome, LocalBatch, keep_when_room, run_batch
 from dyorc.cells.inline_rule import InlineRule
@@ -19,10 +18,11 @@ from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.notes import CrashNotes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.cells.results import ProgramResults
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
+from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
-from dyorc.status import StatusBoard
-from dyorc.tensor import blocks_of
 from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")

@@ -8,7 +8,7 @@ others may need them unchanged. So each program has views of its own, of which t
 from collections.abc import Sequence
 
 from dyorc.answering.tensor_exchange import Tensors, carried, has_stored
-from dyorc.tensor import TensorRef
+from dyorc.core.tensor import TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.routes import Routes

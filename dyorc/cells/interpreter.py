@@ -4,7 +4,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from dyorc.turns import switch_interval_at_most
+from dyorc.system.switch_interval import switch_interval_at_most
 
 _NUM_THREADS = "DYORC_NUM_THREADS"
 

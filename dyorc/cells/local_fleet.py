@@ -20,20 +20,20 @@ from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.notes import CrashNotes
 from dyorc.cells.program_thread import ProgramThread
 from dyorc.config import CellsConfig, LogsConfig
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
+from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.freeing import free_memory
+from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.replica.warmup import load_and_warm_up
 from dyorc.scaling.model import LeadTimes
-from dyorc.status import StatusBoard
-from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.tensor import BlockId, TensorRef
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.moves import InputMoves
-from dyorc.user_code import has_thread_settings, keep_ours
 
 _log = structlog.get_logger("dyorc.cells")
 

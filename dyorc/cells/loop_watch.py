@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, Self
 
 from dyorc.replica import executor
-from dyorc.telemetry.tracing import programs
-from dyorc.user_code import put_back
+from dyorc.replica.user_code import put_back
+from dyorc.telemetry.tracing import program_spans as programs  # ALIAS
 
 _SIGNAL = signal.SIGURG
 """By default it does nothing, so one that comes late does no harm."""

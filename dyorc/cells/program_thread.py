@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from dyorc.user_code import own_context
+from dyorc.replica.user_code import own_context
 
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyorc.answering.tensor_exchange import OWN, stored_refs
-from dyorc.arrays import Array, dtype_of
-from dyorc.authoring.memory import Reserve
-from dyorc.tensor import TensorRef
+from dyorc.authoring.array_memory import Reserve
+from dyorc.core.arrays import Array, dtype_of
+from dyorc.core.tensor import TensorRef
 from dyorc.transport.codec import Rows, StoredColumn, each_row
 from dyorc.transport.outbox import Outbox
 

@@ -5,16 +5,16 @@ from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from dyorc.client.connections import async_transport
 from dyorc.client.effects import Flow
 from dyorc.client.exchanges import clock_s
-from dyorc.client.http import Cert, Connection, Verify, ssl_context
-from dyorc.client.inputs import Inputs, merged
+from dyorc.client.http import Cert, ServerEndpoint, Verify, ssl_context
+from dyorc.client.http_transports import async_transport
 from dyorc.client.job_operations import JobOperations, JobOptions
+from dyorc.client.named_inputs import Inputs, merge_inputs
 from dyorc.client.operations import Operations, health_path, statistics_path
-from dyorc.client.pools import AsyncTransportPool
-from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
-from dyorc.client.runners import AsyncRunner
+from dyorc.client.retries import DEFAULT_RETRIES, Retries, RetryingSender
+from dyorc.client.runners import AsyncFlowRunner
+from dyorc.client.transport_pools import AsyncTransportPool
 from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
@@ -54,11 +54,11 @@ class AsyncClient:
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
     ) -> None:
-        connection = Connection.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
         context = ssl_context(url, verify, cert)
         pool = AsyncTransportPool(lambda: async_transport(context, proxy), max_connections)
-        self._runner = AsyncRunner(pool, connection)
-        self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
+        self._runner = AsyncFlowRunner(pool, connection)
+        self._operations = Operations(RetryingSender(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
 
     def __reduce__(self) -> NoReturn:
@@ -92,7 +92,7 @@ class AsyncClient:
     ) -> Any:
         """Runs a model; see `Client.infer`."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
-        return (await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))).value
+        return (await self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))).value
 
     async def answer(
         self,
@@ -111,7 +111,7 @@ class AsyncClient:
     ) -> Answer:
         """Runs a model and returns everything the server says; see `Client.answer`."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
-        return await self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
+        return await self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))
 
     def stream(
         self,
@@ -129,7 +129,7 @@ class AsyncClient:
     ) -> AsyncGenerator[Any]:
         """Runs a model that answers in parts; see `Client.stream`. Close the generator if you stop early."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
-        return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
+        return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
     async def submit(
         self,
@@ -152,7 +152,7 @@ class AsyncClient:
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
         return AsyncJob(
-            self._runner, self._jobs, await self._runner.run(self._jobs.submit(model, merged(inputs, named), options, job))
+            self._runner, self._jobs, await self._runner.run(self._jobs.submit(model, merge_inputs(inputs, named), options, job))
         )
 
     async def job(self, job_id: str) -> "AsyncJob":
@@ -270,7 +270,7 @@ class AsyncClient:
 class AsyncJob:
     """A durable job, as of its last refresh."""
 
-    def __init__(self, runner: AsyncRunner, jobs: JobOperations, record: JobRecord) -> None:
+    def __init__(self, runner: AsyncFlowRunner, jobs: JobOperations, record: JobRecord) -> None:
         self._runner = runner
         self._jobs = jobs
         self.record = record

@@ -5,16 +5,16 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from dyorc.client.connections import transport
 from dyorc.client.effects import Flow
 from dyorc.client.exchanges import clock_s
-from dyorc.client.http import Cert, Connection, Verify, ssl_context
-from dyorc.client.inputs import Inputs, merged
+from dyorc.client.http import Cert, ServerEndpoint, Verify, ssl_context
+from dyorc.client.http_transports import transport
 from dyorc.client.job_operations import JobOperations, JobOptions
+from dyorc.client.named_inputs import Inputs, merge_inputs
 from dyorc.client.operations import Operations, health_path, statistics_path
-from dyorc.client.pools import TransportPool
-from dyorc.client.retries import DEFAULT_RETRIES, Delivery, Retries
-from dyorc.client.runners import Runner
+from dyorc.client.retries import DEFAULT_RETRIES, Retries, RetryingSender
+from dyorc.client.runners import FlowRunner
+from dyorc.client.transport_pools import TransportPool
 from dyorc.protocol.answers import Answer
 from dyorc.protocol.jobs import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata
@@ -69,11 +69,11 @@ class Client:
         max_connections: int = 100,
         max_answer_bytes: int = 2**30,
     ) -> None:
-        connection = Connection.to(url, api_key, max_answer_bytes)
+        connection = ServerEndpoint.to(url, api_key, max_answer_bytes)
         context = ssl_context(url, verify, cert)
         pool = TransportPool(lambda: transport(context, proxy), max_connections)
-        self._runner = Runner(pool, connection)
-        self._operations = Operations(Delivery(clock_s, random.random), timeout_s, retries, max_answer_bytes)
+        self._runner = FlowRunner(pool, connection)
+        self._operations = Operations(RetryingSender(clock_s, random.random), timeout_s, retries, max_answer_bytes)
         self._jobs = JobOperations(self._operations)
 
     def __reduce__(self) -> NoReturn:
@@ -119,7 +119,7 @@ class Client:
             An array, if the model has one output or one was asked for; else a dict of arrays by name.
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
-        return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries)).value
+        return self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries)).value
 
     def answer(
         self,
@@ -138,7 +138,7 @@ class Client:
     ) -> Answer:
         """Runs a model as `infer` does, and returns everything the server says; with `explain`, also what was done and why."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
-        return self._runner.run(self._operations.infer(model, merged(inputs, named), options, retries))
+        return self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))
 
     def stream(
         self,
@@ -160,7 +160,7 @@ class Client:
         generator, which cancels the request. Once the server has begun to answer, the request is not sent again.
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
-        return self._runner.parts(self._operations.stream(model, merged(inputs, named), options, retries))
+        return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
     def submit(
         self,
@@ -190,7 +190,9 @@ class Client:
         """
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
-        return Job(self._runner, self._jobs, self._runner.run(self._jobs.submit(model, merged(inputs, named), options, job)))
+        return Job(
+            self._runner, self._jobs, self._runner.run(self._jobs.submit(model, merge_inputs(inputs, named), options, job))
+        )
 
     def job(self, job_id: str) -> "Job":
         """Returns a job by its id."""
@@ -307,7 +309,7 @@ class Client:
 class Job:
     """A durable job, as of its last refresh."""
 
-    def __init__(self, runner: Runner, jobs: JobOperations, record: JobRecord) -> None:
+    def __init__(self, runner: FlowRunner, jobs: JobOperations, record: JobRecord) -> None:
         self._runner = runner
         self._jobs = jobs
         self.record = record

@@ -11,8 +11,8 @@ from typing import Any, cast
 import httpx
 
 from dyorc.client.effects import Broken, Read, Reply, Send, Sleep
-from dyorc.client.http import AnswerBody, Connection, broken, headers_of, timeouts
-from dyorc.client.pools import AsyncTransport, AsyncTransportPool, Loan, Transport, TransportPool
+from dyorc.client.http import AnswerBody, ServerEndpoint, broken, headers_of, timeouts
+from dyorc.client.transport_pools import AsyncTransport, AsyncTransportPool, Loan, Transport, TransportPool
 from dyorc.errors import DeadlineError, TransportError
 
 clock_s = time.monotonic
@@ -21,7 +21,7 @@ _FAILURES = (httpx.HTTPError, TimeoutError, ssl.SSLError, DeadlineError, Transpo
 _FORKED = "this stream belongs to the process that began it, before a fork; begin another here"
 
 
-class Exchange:
+class HttpExchange:
     """Carries out the effects of one operation, blocking. Close it, also in the middle of a streamed answer.
 
     httpx limits only each single wait. So the limits shrink with each phase of the exchange, and the clock is checked after each
@@ -32,7 +32,7 @@ class Exchange:
     whatever place, may be in any state.
     """
 
-    def __init__(self, pool: TransportPool, connection: Connection) -> None:
+    def __init__(self, pool: TransportPool, connection: ServerEndpoint) -> None:
         self._pool = pool
         self._loan: Loan[Transport] | None = None
         self._connection = connection
@@ -100,10 +100,10 @@ class Exchange:
             self._pool.discard(loan)
 
 
-class AsyncExchange:
+class AsyncHttpExchange:
     """Carries out the effects of one operation on an event loop. Close it, also in the middle of a streamed answer."""
 
-    def __init__(self, pool: AsyncTransportPool, connection: Connection) -> None:
+    def __init__(self, pool: AsyncTransportPool, connection: ServerEndpoint) -> None:
         self._pool = pool
         self._loan: Loan[AsyncTransport] | None = None
         self._connection = connection

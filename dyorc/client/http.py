@@ -30,7 +30,7 @@ _NOT_SENT = (httpx.ConnectError, httpx.ProxyError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ServerEndpoint:
     """Where the server is, and how to get there.
 
     Attributes:
@@ -44,7 +44,7 @@ class Connection:
     max_answer_bytes: int
 
     @classmethod
-    def to(cls, url: str, api_key: str | None, max_answer_bytes: int) -> "Connection":
+    def to(cls, url: str, api_key: str | None, max_answer_bytes: int) -> "ServerEndpoint":
         """Checks an address.
 
         Raises:

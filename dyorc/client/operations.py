@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dyorc.client.effects import Broken, Emit, Flow, Parts, Read, Reply, Sleep
-from dyorc.client.frames import FrameReader
-from dyorc.client.retries import Delivery, Retries
+from dyorc.client.frame_reader import FrameReader
+from dyorc.client.retries import Retries, RetryingSender
 from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, TransportError
 from dyorc.protocol import media_types, routes
 from dyorc.protocol.answers import Answer, parse_answer
@@ -35,7 +35,7 @@ class Operations:
         max_part_bytes: The longest part of a stream that is accepted.
     """
 
-    def __init__(self, delivery: Delivery, timeout_s: float, retries: Retries, max_part_bytes: int) -> None:
+    def __init__(self, delivery: RetryingSender, timeout_s: float, retries: Retries, max_part_bytes: int) -> None:
         self.delivery = delivery
         self.retries = retries
         self._timeout_s = timeout_s

@@ -52,7 +52,7 @@ DEFAULT_RETRIES = Retries()
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class RetryingSender:
     """Delivers requests.
 
     Args:

@@ -5,17 +5,17 @@ from contextlib import aclosing, closing
 from typing import Any, TypeVar
 
 from dyorc.client.effects import Emit, Flow, Parts
-from dyorc.client.exchanges import AsyncExchange, Exchange
-from dyorc.client.http import Connection
-from dyorc.client.pools import AsyncTransportPool, TransportPool
+from dyorc.client.exchanges import AsyncHttpExchange, HttpExchange
+from dyorc.client.http import ServerEndpoint
+from dyorc.client.transport_pools import AsyncTransportPool, TransportPool
 
 T = TypeVar("T")
 
 
-class Runner:
+class FlowRunner:
     """Runs operations, blocking. Any number of threads may use it at once."""
 
-    def __init__(self, pool: TransportPool, connection: Connection) -> None:
+    def __init__(self, pool: TransportPool, connection: ServerEndpoint) -> None:
         self._pool = pool
         self._connection = connection
 
@@ -25,7 +25,7 @@ class Runner:
 
     def run(self, flow: Flow[T]) -> T:
         """Returns what an operation returns."""
-        with closing(Exchange(self._pool, self._connection)) as exchange:
+        with closing(HttpExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:
@@ -36,7 +36,7 @@ class Runner:
 
     def parts(self, flow: Parts) -> Generator[Any]:
         """Yields what an operation emits."""
-        with closing(Exchange(self._pool, self._connection)) as exchange:
+        with closing(HttpExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:
@@ -46,10 +46,10 @@ class Runner:
                 outcome = (yield effect.value) if isinstance(effect, Emit) else exchange.perform(effect)
 
 
-class AsyncRunner:
+class AsyncFlowRunner:
     """Runs operations on an event loop."""
 
-    def __init__(self, pool: AsyncTransportPool, connection: Connection) -> None:
+    def __init__(self, pool: AsyncTransportPool, connection: ServerEndpoint) -> None:
         self._pool = pool
         self._connection = connection
 
@@ -59,7 +59,7 @@ class AsyncRunner:
 
     async def run(self, flow: Flow[T]) -> T:
         """Returns what an operation returns."""
-        async with aclosing(AsyncExchange(self._pool, self._connection)) as exchange:
+        async with aclosing(AsyncHttpExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:
@@ -70,7 +70,7 @@ class AsyncRunner:
 
     async def parts(self, flow: Parts) -> AsyncGenerator[Any]:
         """Yields what an operation emits."""
-        async with aclosing(AsyncExchange(self._pool, self._connection)) as exchange:
+        async with aclosing(AsyncHttpExchange(self._pool, self._connection)) as exchange:
             outcome: Any = None
             while True:
                 try:

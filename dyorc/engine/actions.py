@@ -8,9 +8,9 @@ import msgspec
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import DyOrcError
-from dyorc.tensor import BlockId, TensorRef
-from dyorc.trace_context import TraceContext
 
 
 class FormReason(Enum):

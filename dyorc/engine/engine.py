@@ -10,7 +10,9 @@ from typing import TypeAlias, assert_never
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import Action, FailRequest, SetTimer
+from dyorc.engine.engine_context import EngineContext, Host
 from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
@@ -36,15 +38,13 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.interfaces import Scheduling
 from dyorc.engine.model.walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
-from dyorc.engine.seam import Scheduling
-from dyorc.engine.shared import EngineContext, Host
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.engine.tasks.runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
-from dyorc.tensor import blocks_of
 
 NS_PER_S = 1_000_000_000
 
@@ -138,7 +138,7 @@ class Engine:
 
     def runs(self, workflow: Workflow) -> bool:
         """Returns whether a request of a workflow is in flight. Cost: looks at all requests."""
-        return any(one.root is not None and one.root.callee is workflow for one in self.tasks.requests.values())
+        return any(request.root is not None and request.root.callee is workflow for request in self.tasks.requests.values())
 
     def pending_effects(self) -> dict[str, int]:
         """Returns how many effects of answered requests have not happened yet, by workflow. Cost: looks at all requests."""

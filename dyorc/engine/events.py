@@ -8,10 +8,10 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.story import Move, RequestTrace
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.terms import Terms
+from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
-from dyorc.tensor import BlockId, TensorRef
-from dyorc.terms import Terms
 
 
 class RequestArrived(msgspec.Struct, frozen=True):

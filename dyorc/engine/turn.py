@@ -10,13 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Future, FutureState, Waiter
-from dyorc.engine.model.requests import Request
-from dyorc.engine.model.restorations import Needer, Restoration
+from dyorc.engine.model.futures import Future, FutureState, Waiter
+from dyorc.engine.model.requests import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
-from dyorc.tensor import TensorRef
 
 
 class CallDone(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +63,7 @@ class Turn:
         ended: How calls ended, for the tasks.
         ready: Calls whose inputs are all there, or one of which has failed.
         restored: Those who need lost tensors that are there again or, with an error, cannot be restored.
-        settled: Cells whose dependents have not been told yet.
+        settled: Futures whose dependents have not been told yet.
         runnable: Waiters that have everything they waited for.
         num_steps: How many steps each request has taken in this turn.
         postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
@@ -126,16 +125,16 @@ class Turn:
         actions, self.actions = self.actions, []
         return actions
 
-    def settle(self, cell: Future, tensors: tuple[TensorRef, ...]) -> None:
-        """Settles a cell with its value."""
-        cell.fill(tensors)
-        self.settled.append(cell)
+    def settle(self, future: Future, tensors: tuple[TensorRef, ...]) -> None:
+        """Settles a future with its value."""
+        future.fill(tensors)
+        self.settled.append(future)
 
-    def fail(self, cell: Future, error: DyOrcError) -> None:
-        """Settles a cell with an error."""
-        cell.state = FutureState.FAILED
-        cell.error = error
-        self.settled.append(cell)
+    def fail(self, future: Future, error: DyOrcError) -> None:
+        """Settles a future with an error."""
+        future.state = FutureState.FAILED
+        future.error = error
+        self.settled.append(future)
 
     def tell(self, waiter: Waiter) -> None:
         """Tells a waiter that one of the values it needs is there."""

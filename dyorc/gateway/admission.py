@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from dyorc.core.terms import Terms
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded import Bounded
+from dyorc.telemetry.metrics.bounded_labels import BoundedLabels
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.terms import Terms
 
 _GREED = 8.0
 """The heaviest tenant may hold this many times what is free."""
@@ -170,7 +170,7 @@ class Admission:
         self, max_requests: int, max_bytes: int, clock_s: Callable[[], float] = time.monotonic, counts: TenantCounts | None = None
     ) -> None:
         self._elsewhere = counts
-        self._bounded = Bounded()
+        self._bounded = BoundedLabels()
         self._counts: dict[str, _Counts] = {}
         self._max_requests = max_requests
         self._max_bytes = max_bytes

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from dyorc.arrays import Array
 from dyorc.config import LogsConfig
+from dyorc.core.arrays import Array
+from dyorc.core.receiver import Receiver
 from dyorc.engine.tallies import ModelStatistics
-from dyorc.offers import Offers
-from dyorc.receiver import Receiver
-from dyorc.status import StatusBoard
-from dyorc.submission import Submission
+from dyorc.models.offers import Offers
+from dyorc.models.status import StatusBoard
+from dyorc.models.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.body import ArenaBody

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from dyorc.arrays import Array, inline
 from dyorc.authoring.batching import BatchKeys
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
-from dyorc.offers import ModelKey, Offer, Offers, ProgramOffer
+from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
 from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
 
 _random = Random()

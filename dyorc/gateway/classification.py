@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.parameters import CLASSIFICATION
-from dyorc.tensor import DType
 
 _WITHOUT_ORDER = frozenset({DType.BOOL, DType.BYTES})
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 
 PIECE_ITEMS = 8192
 """Longest array, of items that are converted one by one, that is not split: about half a millisecond's work."""

@@ -2,7 +2,7 @@
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
-from dyorc.loopback import is_loopback
+from dyorc.system.loopback import is_loopback
 
 
 def refuse_open_address(config: GatewayConfig) -> None:

@@ -5,8 +5,8 @@ import secrets
 
 import msgspec
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.telemetry.record import Origin
-from dyorc.trace_context import TraceContext
 
 _MAX_ID_CHARS = 128
 _THIS_PROCESS = secrets.token_hex(4)

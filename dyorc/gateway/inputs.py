@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyorc.arrays import Array, numpy_dtype
+from dyorc.core.arrays import Array, numpy_dtype
+from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.client_memory import Span
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameters import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
-from dyorc.tensor import ITEM_BYTES, DType
 
 _PLACE = frozenset({SHARED_MEMORY_REGION, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET})
 

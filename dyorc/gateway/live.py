@@ -23,10 +23,10 @@ from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.live_report import Batches, CellReport, Counted, Snapshot, snapshot_of, together
 from dyorc.gateway.service import InferenceService
-from dyorc.telemetry.graph import WINDOW_S, Graphs
-from dyorc.telemetry.learned import Learned
-from dyorc.telemetry.series import History, Span
-from dyorc.trouble import LogThrottle
+from dyorc.system.log_throttle import LogThrottle
+from dyorc.telemetry.graph_weights import GraphWeights
+from dyorc.telemetry.series import History, SeriesWindow
+from dyorc.telemetry.workflow_graph import WINDOW_S, WorkflowGraphs
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -40,7 +40,7 @@ _MAX_LISTENERS = 64
 class _Past(msgspec.Struct):
     """What one process remembers of a program or workflow."""
 
-    span: Span | None
+    span: SeriesWindow | None
     decisions: list[dict[str, Any]]
 
 
@@ -61,7 +61,7 @@ class Live:
         self._siblings = service.siblings
         self._jobs = jobs
         self._history = History()
-        self.graphs = Graphs()
+        self.graphs = WorkflowGraphs()
         self._num_listeners = 0
         self._latest: Snapshot | None = None
         self._taking: asyncio.Task[Snapshot] | None = None
@@ -201,7 +201,7 @@ class Live:
         found = await self._siblings.ask(_HISTORY, [kind, name, window_s])
         each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in found.values.values())]
         spans = [one.span for one in each if one.span is not None]
-        span = reduce(Span.plus, spans) if spans else Span(from_s=0, step_s=0, values={})
+        span = reduce(SeriesWindow.plus, spans) if spans else SeriesWindow(from_s=0, step_s=0, values={})
         decisions = sorted((one for past in each for one in past.decisions), key=lambda one: one["at_s"])
         return {kind: name, **msgspec.to_builtins(span), "decisions": decisions}
 
@@ -224,9 +224,9 @@ class Live:
         Shares are those of recorded requests, rates those of all.
         """
         found = await self._siblings.ask(_GRAPH, workflow)
-        learned, rate = Learned(), 0.0
+        learned, rate = GraphWeights(), 0.0
         for one in (self._own_graph(workflow), *found.values.values()):
-            learned.merge(Learned.of_values(one["learned"]))
+            learned.merge(GraphWeights.of_values(one["learned"]))
             rate = max(rate, one["requests_per_s"]) if self._siblings.shares_backend else rate + one["requests_per_s"]
         programs = [program.name for program in self._service.catalog.models[workflow].programs]
         return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}

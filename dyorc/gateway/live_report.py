@@ -10,7 +10,7 @@ import msgspec
 from dyorc.engine.histogram import DURATION_BOUNDS_NS
 from dyorc.gateway.reports import added_up
 from dyorc.gateway.tenants import Tenant
-from dyorc.status import ProgramStatus
+from dyorc.models.status import ProgramStatus
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of, sums
 from dyorc.telemetry.quantiles import quantile_ms
 

@@ -7,9 +7,9 @@ original names, so the same values serve HTTP and, through `json_format.ParseDic
 from typing import Any
 
 from dyorc.authoring.spec import TensorSpec
+from dyorc.core.tensor import DType
 from dyorc.gateway.catalog import Model
-from dyorc.offers import ProgramOffer
-from dyorc.tensor import DType
+from dyorc.models.offers import ProgramOffer
 
 _HIGHEST_PRIORITY_LEVEL = 2**31 - 1
 """As many levels as requests may name; 1 goes first, and requests without one come last."""

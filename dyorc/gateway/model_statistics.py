@@ -7,7 +7,7 @@ whether they exist, so all eight are always there.
 from typing import Any
 
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
-from dyorc.offers import ModelKey
+from dyorc.models.offers import ModelKey
 
 _NONE = Tally()
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from dyorc.engine.story import Step, TraceReader
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import Step, TraceReader
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_metadata
-from dyorc.telemetry.record import Origin, Recorder, RequestRecord, outcome_of
-from dyorc.trace_context import TraceContext
+from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
 
 _MAX_ERROR_CHARS = 1000
 _MAX_NAME_CHARS = 200
@@ -61,7 +61,7 @@ class Origins:
         num_refused: How many requests were refused, by the model that they asked for.
     """
 
-    def __init__(self, recorder: Recorder | None = None, tracing: Tracing | None = None) -> None:
+    def __init__(self, recorder: RequestRecorder | None = None, tracing: Tracing | None = None) -> None:
         self.recorder = recorder
         self.tracing = tracing
         self.num_refused = Counter[str]()

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
 from dyorc.errors import ClientMemoryError, InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.classification import num_classes_of, top_classes
@@ -21,7 +22,6 @@ from dyorc.protocol.parameters import (
     SHARED_MEMORY_REGION,
 )
 from dyorc.protocol.raw import encode_bytes
-from dyorc.tensor import DType
 
 
 class WantedOutput(NamedTuple):

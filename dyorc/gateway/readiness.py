@@ -6,7 +6,7 @@ from typing import Any
 from dyorc.errors import NotReadyError, ScaledToZeroError
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.tenants import Tenant
-from dyorc.status import ProgramState, ProgramStatus, StatusBoard
+from dyorc.models.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:

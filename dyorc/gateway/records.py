@@ -83,7 +83,7 @@ class Records:
 
     def _own_list(self, query: Query, owner: str | None) -> Json:
         may_see = _seen_by(owner)
-        held = self._store.held(may_see)
+        held = self._store.usage(may_see)
         requests = [summary(record, self._store, self._siblings.number) for record in self._store.select(query, may_see)]
         return {"requests": requests, "num_kept": held.num, "kept_bytes": held.num_bytes}
 
@@ -100,7 +100,7 @@ class Records:
         return {"events": events, "num_requests": len(kept), "num_left_out": len(records) - len(kept)}
 
     def _unknown(self, request_id: str, missing: Sequence[int]) -> str:
-        oldest_ns = self._store.held(_seen_by(None)).oldest_ns
+        oldest_ns = self._store.usage(_seen_by(None)).oldest_ns
         kept = (
             "none is kept yet"
             if oldest_ns is None

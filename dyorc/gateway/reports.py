@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dyorc.status import BEST_FIRST
+from dyorc.models.status import BEST_FIRST
 
 _OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
 """Figures of what all processes share: the store, and the inputs that they refuse."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array
 from dyorc.authoring.signature import Signature, StaticValue
+from dyorc.core.arrays import Array
+from dyorc.core.reserved_names import is_of_requests
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.outputs import WantedOutput
 from dyorc.gateway.parameters import check_parameters, flag, priority_of, timeout_s_of
 from dyorc.protocol.parameters import EXPLAIN
-from dyorc.reserved_names import is_of_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

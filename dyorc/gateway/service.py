@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import Array
+from dyorc.core.receiver import Receiver
+from dyorc.core.terms import Terms
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
@@ -27,11 +29,9 @@ from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.siblings import NoPeers, Siblings
 from dyorc.gateway.tenants import Tenant
 from dyorc.gateway.whole import Whole
-from dyorc.off_loop import ThreadOffload
-from dyorc.receiver import Receiver
-from dyorc.submission import Submission
+from dyorc.models.submission import Submission
+from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
-from dyorc.terms import Terms
 from dyorc.transport.body import ArenaBody
 from dyorc.transport.outbox import num_bytes_of
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from dyorc.gateway.tenant_counts import TenantCounts
-from dyorc.status import StatusBoard
+from dyorc.models.status import StatusBoard
 
 
 class Answers(NamedTuple):

@@ -8,7 +8,7 @@ import structlog
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
-from dyorc.trouble import LogThrottle
+from dyorc.system.log_throttle import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 

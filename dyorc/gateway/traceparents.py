@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
+from dyorc.core.trace_context import TraceContext, read_traceparent
 from dyorc.protocol.headers import TRACEPARENT, TRACESTATE, Header
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.spans import Span
-from dyorc.trace_context import TraceContext, read_traceparent
 
 TRACEPARENT_NAME, TRACESTATE_NAME = TRACEPARENT.encode(), TRACESTATE.encode()
 """Of headers, encoded."""

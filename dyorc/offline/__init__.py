@@ -1,12 +1,32 @@
-"""Plans how a tensor program that trains on one device is split over many, proves the plan equal, and runs it.
+"""The old name of `dyorc.planner`, until 0.2: importing it, or a module below it, gives the planner's own, with a warning."""
 
-    program/    what is to be split: one graph of forward, backward and update, captured from a module
-    cluster/    where it runs: devices, links, and what computing and communicating costs
-    plan/       how it is split: which rank computes which piece of which operation, and what is communicated
-    simulate/   how long a plan takes, and how much memory
-    runtime/    runs a plan on ranks of torch.distributed
-    verify/     proves that a plan computes what the program computes
-    planners/   find plans
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 
-Nothing of this is needed to serve: the extra `planners` installs what it needs.
-"""
+_OLD, _NEW = "dyorc.offline", "dyorc.planner"
+
+
+class _Planner(MetaPathFinder, Loader):
+    """Finds `dyorc.offline.X` as the module `dyorc.planner.X`, the same object, so that classes exist once."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return spec_from_loader(fullname, self) if fullname.startswith(f"{_OLD}.") else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(_NEW + spec.name.removeprefix(_OLD))
+        # The import system writes the spec that it was given into the module, which keeps its own.
+        self._own = module.__spec__, module.__loader__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__, module.__loader__ = self._own
+
+
+warnings.warn("dyorc.offline is now dyorc.planner; the old name goes with 0.2", DeprecationWarning, stacklevel=2)
+sys.meta_path.insert(0, _Planner())

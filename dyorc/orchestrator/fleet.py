@@ -6,9 +6,9 @@ from typing import Protocol
 
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event
-from dyorc.tensor import BlockId, TensorRef
 
 
 class Fleet(Protocol):

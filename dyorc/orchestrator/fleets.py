@@ -6,10 +6,10 @@ from functools import partial
 
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import Event, ReplicaJoined, ReplicaLeft
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.tensor import BlockId, TensorRef
 
 
 class Fleets:

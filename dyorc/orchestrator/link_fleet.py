@@ -10,6 +10,7 @@ import structlog
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import (
     BatchDone,
@@ -23,10 +24,10 @@ from dyorc.engine.events import (
     TensorsLost,
 )
 from dyorc.errors import TransportError
-from dyorc.leadership.leader import LeaderTerm
+from dyorc.leader_election.leader import LeaderTerm
+from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
-from dyorc.status import StatusBoard
-from dyorc.tensor import BlockId, TensorRef
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import Frame
@@ -58,7 +59,6 @@ from dyorc.transport.messages import (
 )
 from dyorc.transport.network import NodeNetwork
 from dyorc.transport.tiers import ByteSpan
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.orchestrator")
 

@@ -6,12 +6,12 @@ from typing import NamedTuple, TypeAlias
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import OrchestratorConfig
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.fleets import Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
 from dyorc.transport.exchange import TensorExchange
 
 MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]

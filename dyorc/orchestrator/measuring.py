@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.engine.engine import Engine
-from dyorc.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
+from dyorc.models.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses

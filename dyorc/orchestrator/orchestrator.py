@@ -21,9 +21,10 @@ from dyorc.answering.part_stream import PartStream
 from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.answering.waiting import Started, answer_of, parts_of
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
+from dyorc.core.arrays import Array
+from dyorc.core.receiver import Receiver
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -40,6 +41,7 @@ from dyorc.engine.actions import (
     StageTensors,
 )
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import (
     Event,
     ReplicasWanted,
@@ -48,25 +50,23 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.engine.histogram import Histogram
-from dyorc.engine.seam import Load
-from dyorc.engine.shared import Host
+from dyorc.engine.interfaces import Load
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError
-from dyorc.offers import ModelKey, Offers
+from dyorc.models.offers import ModelKey, Offers
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
+from dyorc.models.submission import Submission
 from dyorc.orchestrator.askers import Askers
 from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.levels import levels_of
+from dyorc.orchestrator.level_readings import levels_of
 from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
-from dyorc.orchestrator.programs import ServedPrograms
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.served_programs import ServedPrograms
 from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
-from dyorc.receiver import Receiver
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
-from dyorc.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import structlog
 
+from dyorc.models.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
 from dyorc.scaling.devices import has_room
 from dyorc.scaling.model import LeadTimes
 from dyorc.scaling.placement import Seat, choose_to_warm
-from dyorc.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
 from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
 
 _log = structlog.get_logger("dyorc.orchestrator")

@@ -16,7 +16,7 @@ from dyorc.orchestrator.traffic_history import TrafficStore, meanwhile, remember
 from dyorc.scaling.model import Bounds, DesiredReplicas, ProgramLoad
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
-from dyorc.trouble import LogThrottle
+from dyorc.system.log_throttle import LogThrottle
 
 _log = structlog.get_logger("dyorc.scaling")
 

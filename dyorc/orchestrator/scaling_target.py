@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from dyorc.authoring.program import Program
-from dyorc.engine.seam import Load
+from dyorc.engine.interfaces import Load
+from dyorc.models.status import StatusBoard
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, Speed
-from dyorc.status import StatusBoard
 
 _UNKNOWN = LeadTimes(from_parked_s=0.5, from_cold_s=3.0)
 """Assumed of programs that have never been started."""

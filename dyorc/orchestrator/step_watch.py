@@ -21,8 +21,8 @@ from typing import Self
 
 import structlog
 
-from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.turns import switch_interval_at_least
+from dyorc.engine.model.journal import StepInterrupted
+from dyorc.system.switch_interval import switch_interval_at_least
 
 _log = structlog.get_logger("dyorc.orchestrator")
 _OWN = str(Path(__file__).parents[1])

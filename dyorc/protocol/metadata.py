@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dyorc.core.tensor import DType, Shape
 from dyorc.protocol.parameters import REPEATABLE
-from dyorc.tensor import DType, Shape
 
 
 class TensorMetadata(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
 """Names of the protocol's parameters: of a request, and of its inputs and outputs."""
 
-from dyorc.reserved_names import BINARY_DATA_OUTPUT as BINARY_DATA_OUTPUT
-from dyorc.reserved_names import EXPLAIN as EXPLAIN
-from dyorc.reserved_names import PRIORITY as PRIORITY
-from dyorc.reserved_names import SEQUENCES as SEQUENCES
-from dyorc.reserved_names import TIMEOUT as TIMEOUT
+from dyorc.core.reserved_names import BINARY_DATA_OUTPUT as BINARY_DATA_OUTPUT
+from dyorc.core.reserved_names import EXPLAIN as EXPLAIN
+from dyorc.core.reserved_names import PRIORITY as PRIORITY
+from dyorc.core.reserved_names import SEQUENCES as SEQUENCES
+from dyorc.core.reserved_names import TIMEOUT as TIMEOUT
 
 BINARY_DATA = "binary_data"
 """Whether an output comes as raw bytes."""

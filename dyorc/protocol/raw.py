@@ -5,9 +5,9 @@ import struct
 
 import numpy as np
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import Shape
 from dyorc.errors import TransportError
-from dyorc.tensor import Shape
 
 MAX_RANK = 64
 MAX_SIZE = 2**48

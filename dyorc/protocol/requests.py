@@ -8,13 +8,13 @@ from typing import Any, Self, TypeAlias
 import msgspec
 import numpy as np
 
-from dyorc.arrays import Array, as_array, dtype_of
+from dyorc.core.arrays import Array, as_array, dtype_of
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.parameters import BINARY_DATA, BINARY_DATA_OUTPUT, BINARY_DATA_SIZE, EXPLAIN, PRIORITY
 from dyorc.protocol.raw import encode_bytes
-from dyorc.tensor import DType
 
 Piece: TypeAlias = bytes | memoryview
 

@@ -14,10 +14,10 @@ from dyorc.authoring.bundles import Bundle
 from dyorc.authoring.loading import load, program_in
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
+from dyorc.replica.user_code import import_on_own_thread
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.link import ReplicaEnd, dial
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
-from dyorc.user_code import import_on_own_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
 from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array, as_array, dtype_of, numpy_to_torch
-from dyorc.authoring.memory import Reserve, reserve_for_results
+from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
+from dyorc.core.arrays import Array, as_array, dtype_of, numpy_to_torch
+from dyorc.core.tensor import Shape
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
-from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.tensor import Shape
-from dyorc.trace_context import TraceContext
+from dyorc.replica.user_code import settle_thread
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Rows, each_row
-from dyorc.user_code import settle_thread
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size, fresh memory costs less than finding memory to reuse."""

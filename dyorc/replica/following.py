@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from dyorc.leadership.leader import Leader
-from dyorc.leadership.leader_discovery import find_leader
+from dyorc.leader_election.leader import Leader
+from dyorc.leader_election.leader_discovery import find_leader
 from dyorc.replica.assignment import OrchestratorGroup, Uplink
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import ReplicaEnd
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.replica")
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dyorc import heap
 from dyorc.replica.assignment import ReplicaAssignment
+from dyorc.system import malloc
 
 _PR_SET_NAME = 15
 _SET_BLAS_THREADS = (
@@ -25,7 +25,7 @@ _SET_BLAS_THREADS = (
 def settle(assignment: ReplicaAssignment) -> None:
     """Makes this process the replica's own."""
     os.setsid()
-    heap.keep_freed()
+    malloc.keep_freed()
     name_process(f"dyorc-{assignment.source.program}")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ |= {"DYORC_NUM_THREADS": str(assignment.num_threads), **assignment.environment}

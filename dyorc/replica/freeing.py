@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from dyorc import heap
+from dyorc.system import malloc
 
 
 def free_memory() -> None:
@@ -15,7 +15,7 @@ def free_memory() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    heap.give_back()
+    malloc.give_back()
 
 
 def process_age_s() -> float:

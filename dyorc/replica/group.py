@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dyorc.errors import InvalidInputError, PlanRunError
-from dyorc.offline.plan import Inference, Plan
-from dyorc.offline.runtime import RankOptions, Ranks
-from dyorc.offline.runtime.wire import Wire, wire_over
+from dyorc.planner.plan import Inference, Plan
+from dyorc.planner.runtime import RankOptions, Ranks
+from dyorc.planner.runtime.wire import Wire, wire_over
 from dyorc.replica.group_site import GroupSite
 from dyorc.transport.peer_process import PeerProcess
 

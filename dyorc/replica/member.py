@@ -30,7 +30,7 @@ def become(orders: str, path: str, told: int) -> NoReturn:
         assignment = ReplicaAssignment.from_json(orders)
         settle(assignment)
         name_process(f"dyorc-rank-{assignment.source.program}")
-        importlib.import_module("dyorc.offline.runtime.rank").become_rank(_accept_leader(path, told))
+        importlib.import_module("dyorc.planner.runtime.rank").become_rank(_accept_leader(path, told))
     except BaseException:
         traceback.print_exc()
     finally:

@@ -12,7 +12,7 @@ from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.freeing import free_memory
 from dyorc.replica.group_site import GroupSite
 from dyorc.replica.warmup import load_and_warm_up
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
 from dyorc.transport.tiers import TensorHolder
 

@@ -9,9 +9,9 @@ import structlog
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import Uplink
 from dyorc.replica.following import LeaderTracker
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.messages import Forget, StageTensors, StagingHello, UnstageTensors, decode, encode
 from dyorc.transport.staging import StagingArea
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.replica")
 

@@ -5,10 +5,10 @@ import inspect
 import numpy as np
 import structlog
 
-from dyorc.arrays import Array, numpy_dtype
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array, numpy_dtype
 from dyorc.replica.executor import BatchError, ProgramExecutor
 
 _log = structlog.get_logger("dyorc.replica")

@@ -22,7 +22,7 @@ from dyorc.replica.group_site import GroupSite
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.stager import Stager
 from dyorc.telemetry import logs
-from dyorc.telemetry.tracing.programs import ProgramSpans
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Frame
 from dyorc.transport.exchange import TensorExchange

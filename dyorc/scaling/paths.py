@@ -83,7 +83,7 @@ class Paths:
     def due(self, program: str, now_ns: int) -> list[Due]:
         """Returns the calls of a program that requests in flight will make."""
         repeats = self._repeats[program]
-        found = repeats.due()
+        dues = repeats.due()
         mean, square = repeats.ahead_of(0)
         usual = self.start.frequency(program)
         for stage in self._stages.values():
@@ -95,8 +95,8 @@ class Paths:
                 age_s = max((now_ns - stage.sum_entered_ns / stage.num_here) / 1e9, 0.0)
                 # What is left is uniform with the usual time left as its mean, as for requests that came one after another.
                 lasts_s = 2 * max(usual_s - age_s, _MIN_LEFT * usual_s, _MIN_LASTS_S)
-                found.append(Due(stage.num_here, probability * mean, probability * square, lasts_s))
-        return found
+                dues.append(Due(stage.num_here, probability * mean, probability * square, lasts_s))
+        return dues
 
     def to_state(self) -> dict[str, Any]:
         """Returns what was learned."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dyorc.config import ScalingConfig
-from dyorc.scaling.budget import DeviceBudget, DeviceClaim, Grant
+from dyorc.scaling.device_budget import DeviceBudget, DeviceClaim, Grant
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
 from dyorc.scaling.steadying import Steadying, within_bounds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dyorc.scaling.counts import NOTHING, Count
-from dyorc.scaling.forecast.arrivals import ArrivalForecast
+from dyorc.scaling.forecast.arrival_forecast import ArrivalForecast
 from dyorc.scaling.paths import Paths, RequestWalk
 from dyorc.scaling.visits import Due
 

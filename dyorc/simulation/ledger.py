@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InternalError
-from dyorc.simulation.draws import Value
 from dyorc.simulation.plain import evaluate, operand_of
-from dyorc.tensor import TensorRef
+from dyorc.simulation.value_draws import Value
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import apply_views, as_value, inline
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, Gather
 from dyorc.authoring.program import Program
@@ -14,11 +13,12 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Future
+from dyorc.core.arrays import apply_views, as_value, inline
+from dyorc.core.tensor import DType, TensorRef
+from dyorc.engine.model.futures import Future
 from dyorc.engine.tasks.generators import Generating, Yielded
 from dyorc.errors import InternalError, InvalidInputError, WorkflowError
-from dyorc.simulation.draws import Value, value_of
-from dyorc.tensor import DType, TensorRef
+from dyorc.simulation.value_draws import Value, value_of
 
 
 @dataclass(frozen=True)
@@ -126,5 +126,5 @@ def _value_of(given: Any) -> Value:
 
 
 def _look(ref: Ref) -> Any:
-    array = ref.cell.arrays[ref.field]
+    array = ref.future.arrays[ref.field]
     return as_value(apply_views(array, ref.views) if ref.views else array)

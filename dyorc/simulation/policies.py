@@ -10,10 +10,10 @@ from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.engine import Engine
 from dyorc.engine.guessing.prediction import Distribution
-from dyorc.engine.model.cells import Outcome
+from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import Context
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.oracle import OraclePredictor
+from dyorc.simulation.oracle_predictor import OraclePredictor
 from dyorc.simulation.timer_batching import TimerScheduler
 
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
-from dyorc.simulation.draws import request_value
 from dyorc.simulation.plain import evaluate
+from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Workload
 
 _NUM_DRAWN = 4000

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dyorc.arrivals import Arrivals, Poisson, Times
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.draws import request_value
 from dyorc.simulation.ledger import Ledger
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.policies import guesses, policy
 from dyorc.simulation.results import SimulationResult, measure
 from dyorc.simulation.saturation import saturation_rps
+from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import workload as workload_named
 from dyorc.simulation.world import Machines, World
+from dyorc.traffic.arrivals import Arrivals, Poisson, Times
 
 _ARRIVALS_STREAM = 1
 

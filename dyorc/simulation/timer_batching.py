@@ -15,15 +15,15 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import DispatchBatch, FormReason
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchDone, ReplicaJoined
+from dyorc.engine.interfaces import Load, ReplicaEvent
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.seam import Load, ReplicaEvent
-from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone
 from dyorc.errors import CapacityError, InternalError
-from dyorc.tensor import BlockId
 
 NS_PER_S = 1_000_000_000
 

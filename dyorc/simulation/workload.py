@@ -12,8 +12,8 @@ from jaxtyping import Float64
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import TensorRef
 from dyorc.errors import InvalidInputError
-from dyorc.tensor import TensorRef
 
 Compute: TypeAlias = Callable[[Sequence[TensorRef]], tuple[TensorRef, ...]]
 Number: TypeAlias = Float64[np.ndarray, ""]
@@ -81,7 +81,7 @@ class Workload:
 
     Attributes:
         name: Its name on the command line.
-        workflow: Takes one number (see `dyorc.simulation.draws`) and returns one, or yields some.
+        workflow: Takes one number (see `dyorc.simulation.value_draws`) and returns one, or yields some.
         deployments: Every program that it calls.
     """
 

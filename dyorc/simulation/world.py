@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
-from dyorc.arrays import apply_views
 from dyorc.authoring.program import Program
+from dyorc.core.arrays import apply_views
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -33,10 +34,9 @@ from dyorc.engine.actions import (
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
-from dyorc.simulation.draws import value_of
 from dyorc.simulation.plain import operand_of, tensor_of
+from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
-from dyorc.tensor import TensorRef
 
 Deed: TypeAlias = Callable[[], Sequence[Event]]
 """What somebody does in a world at a time; the engine is told what it returns."""

@@ -17,7 +17,7 @@ import msgspec
 
 from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
 from dyorc.protocol.jobs import JobState
-from dyorc.store.leases import Leases
+from dyorc.store.lease_store import LeaseStore
 
 MAX_LISTED = 1000
 """Jobs in one page of a list."""
@@ -93,7 +93,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str = ""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job's record, without its request and its result.
 
     Attributes:
@@ -129,7 +129,7 @@ class Lane(msgspec.Struct, frozen=True):
 class Claim(msgspec.Struct, frozen=True):
     """A claimed job, until the lease ends."""
 
-    job: Job
+    job: StoredJob
     token: int
     body: Body
 
@@ -150,14 +150,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return JobState.SUCCEEDED if self.error is None else JobState.FAILED
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class DueWebhook(msgspec.Struct, frozen=True):
     """An ended job whose webhook is due.
 
     Attributes:
         num_attempts: How many times it was tried before.
     """
 
-    job: Job
+    job: StoredJob
     num_attempts: int
 
 
@@ -217,7 +217,7 @@ class JobStore(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
         """Accepts a job. Returns it, or the one that its idempotency key stands for, and whether it is new.
 
         Raises:
@@ -261,7 +261,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def cancel(self, tenant: str, job_id: str) -> Job:
+    async def cancel(self, tenant: str, job_id: str) -> StoredJob:
         """Cancels a job at once, even while it runs; one that has ended stays as it is.
 
         Raises:
@@ -269,7 +269,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def get(self, tenant: str, job_id: str) -> Job:
+    async def get(self, tenant: str, job_id: str) -> StoredJob:
         """Returns a job.
 
         Raises:
@@ -285,7 +285,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[StoredJob]:
         """Returns a tenant's jobs, the newest first.
 
         Args:
@@ -314,7 +314,7 @@ class JobStore(Protocol):
         """Returns how many jobs wait."""
         ...
 
-    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[DueWebhook]:
         """Returns webhooks to send now. They are due again after `lease_s`, unless reported on before."""
         ...
 
@@ -331,7 +331,7 @@ class JobStore(Protocol):
         ...
 
 
-class Notes(Protocol):
+class NoteStore(Protocol):
     """Small values that outlive the server, by name: what it has learned. Every call raises `StoreError` if the store cannot be
     used."""
 
@@ -344,7 +344,7 @@ class Notes(Protocol):
         ...
 
 
-class Store(JobStore, Notes, Leases, Protocol):
+class Store(JobStore, NoteStore, LeaseStore, Protocol):
     """Everything that a store keeps."""
 
     async def __aenter__(self) -> "Store": ...
@@ -360,9 +360,9 @@ def new_id() -> str:
     return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
-def job_of(fields: Mapping[str, Any]) -> Job:
+def job_of(fields: Mapping[str, Any]) -> StoredJob:
     """Builds a job from a store's values: numbers may be texts, and unknown values None or empty."""
     found = {name: value for name, value in fields.items() if value not in (None, "")}
     if "error" in found:
         found["error"] = msgspec.json.decode(found["error"])
-    return msgspec.convert({"tenant": "", **found}, Job, strict=False)
+    return msgspec.convert({"tenant": "", **found}, StoredJob, strict=False)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from dyorc.errors import DefinitionError
 from dyorc.store.base import Store
-from dyorc.store.leases import Leases
+from dyorc.store.lease_store import LeaseStore
 from dyorc.store.sqlite import SqliteStore, default_path
 from dyorc.store.sqlite_leases import SqliteLeases
 
@@ -35,7 +35,7 @@ def store_of(setting: str) -> Store:
             raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")
 
 
-def leases_of(setting: str) -> AbstractAsyncContextManager[Leases]:
+def leases_of(setting: str) -> AbstractAsyncContextManager[LeaseStore]:
     """Returns only the leases of a store, not open yet: of a file, nothing else is opened.
 
     Args:

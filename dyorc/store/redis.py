@@ -30,17 +30,17 @@ from dyorc.store.base import (
     RECORD_BYTES,
     Body,
     Claim,
-    Delivery,
-    Job,
+    DueWebhook,
     Lane,
     NewJob,
     Outcome,
     Quota,
+    StoredJob,
     job_of,
     too_many,
 )
-from dyorc.store.leases import Lease
-from dyorc.store.turns import Turns
+from dyorc.store.concurrency_limit import ConcurrencyLimit
+from dyorc.store.lease_store import Lease
 
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()
@@ -68,7 +68,7 @@ class RedisStore:
         self._notes = f"{prefix}notes"
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        self._turns = Turns(_MAX_CONNECTIONS)  # so the pool is never empty, and no command waits for it with a timeout
+        self._turns = ConcurrencyLimit(_MAX_CONNECTIONS)  # so the pool is never empty, and no command waits for it with a timeout
         pool = ConnectionPool.from_url(
             url,
             max_connections=_MAX_CONNECTIONS,
@@ -104,7 +104,7 @@ class RedisStore:
 
     async def _in_turn(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """Runs a command after those before it."""
-        async with self._turns.turn():
+        async with self._turns.slot():
             try:
                 return await command()
             except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
@@ -116,7 +116,7 @@ class RedisStore:
     def _down(self, error: Exception) -> StoreError:
         return StoreError(f"the job store {self._place} cannot be used now: {type(error).__name__}: {error}")
 
-    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
         """See `JobStore.submit`."""
         tenant = _key(job.tenant)
         key = f"{tenant}:{sha256(job.idempotency_key.encode()).hexdigest()}" if job.idempotency_key else ""
@@ -174,11 +174,11 @@ class RedisStore:
         """See `JobStore.release`."""
         return bool(await self._call("release", claim.job.id, claim.token, delay_s, int(is_counted)))
 
-    async def cancel(self, tenant: str, job_id: str) -> Job:
+    async def cancel(self, tenant: str, job_id: str) -> StoredJob:
         """See `JobStore.cancel`."""
         return _known(await self._call("cancel", _key(tenant), job_id, RECORD_BYTES), job_id)
 
-    async def get(self, tenant: str, job_id: str) -> Job:
+    async def get(self, tenant: str, job_id: str) -> StoredJob:
         """See `JobStore.get`."""
         return _known(await self._call("get", _key(tenant), job_id), job_id)
 
@@ -189,7 +189,7 @@ class RedisStore:
             raise _unknown(job_id)
         return None if found[0][0] is None else _body(found[0])
 
-    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[StoredJob]:
         """See `JobStore.page`."""
         found = await self._call("page", _key(tenant), state or "", min(limit, MAX_LISTED), after)
         return [_job(one) for one in found]
@@ -211,10 +211,10 @@ class RedisStore:
         """See `JobStore.num_queued`."""
         return int(await self._call("num_queued"))
 
-    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[DueWebhook]:
         """See `JobStore.due_webhooks`."""
         found = await self._call("due_webhooks", limit, lease_s)
-        return [Delivery(_job(one), int(_fields(one).get("num_webhook_attempts", 0))) for one in found]
+        return [DueWebhook(_job(one), int(_fields(one).get("num_webhook_attempts", 0))) for one in found]
 
     async def webhook_done(self, job_id: str) -> None:
         """See `JobStore.webhook_done`."""
@@ -230,11 +230,11 @@ class RedisStore:
         await self._in_turn(lambda: self._redis.xread({f"{self._prefix}wake": self._woken}, count=1, block=block_ms))
 
     async def note(self, name: str, value: bytes) -> None:
-        """See `Notes.note`."""
+        """See `NoteStore.note`."""
         await self._in_turn(lambda: self._redis.hset(self._notes, name, value))
 
     async def noted(self, name: str) -> bytes | None:
-        """See `Notes.noted`."""
+        """See `NoteStore.noted`."""
         return await self._in_turn(lambda: self._redis.hget(self._notes, name))
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
@@ -277,11 +277,11 @@ def _fields(flat: Sequence[bytes]) -> Mapping[str, str]:
     return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def _job(flat: Sequence[bytes]) -> Job:
+def _job(flat: Sequence[bytes]) -> StoredJob:
     return job_of(_fields(flat))
 
 
-def _known(flat: Sequence[bytes], job_id: str) -> Job:
+def _known(flat: Sequence[bytes], job_id: str) -> StoredJob:
     if not flat:
         raise _unknown(job_id)
     return _job(flat)

@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar
 from dyorc.errors import StoreError
 from dyorc.protocol.jobs import JobState
 from dyorc.store import sqlite_jobs as jobs
-from dyorc.store.base import NO_QUOTA, Body, Claim, Delivery, Job, Lane, NewJob, Outcome, Quota
-from dyorc.store.batches import Batches
-from dyorc.store.batches import Outcome as StepOutcome
-from dyorc.store.leases import Lease
+from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
+from dyorc.store.group_commit import GroupCommit
+from dyorc.store.group_commit import Outcome as StepOutcome
+from dyorc.store.lease_store import Lease
 from dyorc.store.sqlite_file import connect
 from dyorc.store.sqlite_leases import SqliteLeases
 from dyorc.store.sqlite_schema import NewerSchemaError, migrate
@@ -53,7 +53,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock_s: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock_s = clock_s
-        self._batches = Batches[sqlite3.Connection](self._run_all)
+        self._batches = GroupCommit[sqlite3.Connection](self._run_all)
         self._leases = SqliteLeases(path, clock_s)
         self._is_new = asyncio.Event()
 
@@ -134,7 +134,7 @@ class SqliteStore:
 
     # The store
 
-    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[Job, bool]:
+    async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
         """See `JobStore.submit`."""
         found = await self._call(jobs.submit, job, quota)
         self._is_new.set()
@@ -163,11 +163,11 @@ class SqliteStore:
         self._is_new.set()
         return is_released
 
-    async def cancel(self, tenant: str, job_id: str) -> Job:
+    async def cancel(self, tenant: str, job_id: str) -> StoredJob:
         """See `JobStore.cancel`."""
         return await self._call(jobs.cancel, tenant, job_id)
 
-    async def get(self, tenant: str, job_id: str) -> Job:
+    async def get(self, tenant: str, job_id: str) -> StoredJob:
         """See `JobStore.get`."""
         return await self._call(jobs.read, tenant, job_id)
 
@@ -175,7 +175,7 @@ class SqliteStore:
         """See `JobStore.result`."""
         return await self._call(jobs.result, tenant, job_id)
 
-    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[Job]:
+    async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[StoredJob]:
         """See `JobStore.page`."""
         return await self._call(jobs.page, tenant, state, limit, after)
 
@@ -200,7 +200,7 @@ class SqliteStore:
         """See `JobStore.num_queued`."""
         return await self._call(jobs.num_queued)
 
-    async def due_webhooks(self, limit: int, lease_s: float) -> list[Delivery]:
+    async def due_webhooks(self, limit: int, lease_s: float) -> list[DueWebhook]:
         """See `JobStore.due_webhooks`."""
         return await self._call(jobs.due_webhooks, limit, lease_s)
 
@@ -221,11 +221,11 @@ class SqliteStore:
             return
 
     async def note(self, name: str, value: bytes) -> None:
-        """See `Notes.note`."""
+        """See `NoteStore.note`."""
         await self._batches.call(lambda connection: connection.execute("REPLACE INTO notes VALUES (?, ?)", (name, value)))
 
     async def noted(self, name: str) -> bytes | None:
-        """See `Notes.noted`."""
+        """See `NoteStore.noted`."""
         found = await self._batches.call(
             lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
         )

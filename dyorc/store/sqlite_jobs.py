@@ -12,16 +12,16 @@ from dyorc.store.base import (
     RECORD_BYTES,
     Body,
     Claim,
-    Delivery,
-    Job,
+    DueWebhook,
     Lane,
     NewJob,
     Outcome,
     Quota,
+    StoredJob,
     job_of,
     too_many,
 )
-from dyorc.store.sqlite_schema import REQUEST, RESULT, Connection
+from dyorc.store.sqlite_schema import REQUEST, RESULT, SqlConnection
 
 _FIELDS = (
     "id, tenant, model_name, model_version, state, created_s, ttl_s, num_attempts, terms, webhook, started_s, finished_s, "
@@ -32,7 +32,7 @@ _FINAL = "('succeeded', 'failed', 'cancelled')"
 _HELD = "id = ? AND token = ? AND state = 'running'"
 
 
-def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> tuple[Job, bool]:
+def submit(connection: SqlConnection, job: NewJob, quota: Quota, now_s: float) -> tuple[StoredJob, bool]:
     """See `JobStore.submit`."""
     digest = job.body.digest
     found = connection.execute(
@@ -61,7 +61,7 @@ def submit(connection: Connection, job: NewJob, quota: Quota, now_s: float) -> t
     return read(connection, job.tenant, job.id, now_s), True
 
 
-def lanes(connection: Connection, models: Collection[str], now_s: float) -> list[Lane]:
+def lanes(connection: SqlConnection, models: Collection[str], now_s: float) -> list[Lane]:
     """See `JobStore.lanes`."""
     lapsed = connection.execute(
         "SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE state = 'running' AND lease_until_s <= ?", (now_s,)
@@ -72,7 +72,7 @@ def lanes(connection: Connection, models: Collection[str], now_s: float) -> list
     return [lane for lane in found if lane.model_name in models]
 
 
-def _queued(connection: Connection, is_urgent: bool) -> Iterator[Lane]:
+def _queued(connection: SqlConnection, is_urgent: bool) -> Iterator[Lane]:
     """Yields lanes with queued jobs. Steps over the index from lane to lane, not from job to job."""
     last = ("", "")
     while True:
@@ -87,11 +87,11 @@ def _queued(connection: Connection, is_urgent: bool) -> Iterator[Lane]:
         yield Lane(row[0], row[1], is_urgent)
 
 
-def _is_ready(connection: Connection, lane: Lane, now_s: float) -> bool:
+def _is_ready(connection: SqlConnection, lane: Lane, now_s: float) -> bool:
     return _next(connection, lane, now_s) is not None
 
 
-def _next(connection: Connection, lane: Lane, now_s: float) -> str | None:
+def _next(connection: SqlConnection, lane: Lane, now_s: float) -> str | None:
     row = connection.execute(
         f"SELECT id FROM jobs WHERE state = 'queued' AND is_urgent = {int(lane.is_urgent)} AND tenant = ? AND model_name = ? "
         "AND ready_s <= ? ORDER BY id LIMIT 1",
@@ -100,7 +100,7 @@ def _next(connection: Connection, lane: Lane, now_s: float) -> str | None:
     return None if row is None else row[0]
 
 
-def claim(connection: Connection, lanes: Sequence[Lane], owner: str, lease_s: float, now_s: float) -> list[Claim]:
+def claim(connection: SqlConnection, lanes: Sequence[Lane], owner: str, lease_s: float, now_s: float) -> list[Claim]:
     """See `JobStore.claim`."""
     claims: list[Claim] = []
     for lane in lanes:
@@ -110,7 +110,7 @@ def claim(connection: Connection, lanes: Sequence[Lane], owner: str, lease_s: fl
     return claims
 
 
-def _lapsed(connection: Connection, lane: Lane, now_s: float) -> str | None:
+def _lapsed(connection: SqlConnection, lane: Lane, now_s: float) -> str | None:
     row = connection.execute(
         "SELECT id FROM jobs WHERE state = 'running' AND lease_until_s <= ? AND tenant = ? AND model_name = ? AND is_urgent = ? "
         "LIMIT 1",
@@ -119,7 +119,7 @@ def _lapsed(connection: Connection, lane: Lane, now_s: float) -> str | None:
     return None if row is None else row[0]
 
 
-def _take(connection: Connection, job_id: str, owner: str, lease_s: float, now_s: float) -> Claim:
+def _take(connection: SqlConnection, job_id: str, owner: str, lease_s: float, now_s: float) -> Claim:
     connection.execute(
         "UPDATE jobs SET state = 'running', token = token + 1, num_attempts = num_attempts + 1, owner = ?, lease_until_s = ?, "
         "started_s = COALESCE(started_s, ?) WHERE id = ?",
@@ -131,7 +131,7 @@ def _take(connection: Connection, job_id: str, owner: str, lease_s: float, now_s
     return Claim(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1], body)
 
 
-def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s: float) -> set[str]:
+def renew(connection: SqlConnection, claims: Sequence[Claim], lease_s: float, now_s: float) -> set[str]:
     """See `JobStore.renew`."""
     lost: set[str] = set()
     for one in claims:
@@ -141,7 +141,7 @@ def renew(connection: Connection, claims: Sequence[Claim], lease_s: float, now_s
     return lost
 
 
-def finish(connection: Connection, held: Claim, outcome: Outcome, quota: Quota, now_s: float) -> bool:
+def finish(connection: SqlConnection, held: Claim, outcome: Outcome, quota: Quota, now_s: float) -> bool:
     """See `JobStore.finish`."""
     error = None if outcome.error is None else msgspec.json.encode(outcome.error).decode()
     ended = connection.execute(
@@ -157,7 +157,7 @@ def finish(connection: Connection, held: Claim, outcome: Outcome, quota: Quota, 
     return True
 
 
-def _keep_result(connection: Connection, job: Job, result: Body, quota: Quota) -> None:
+def _keep_result(connection: SqlConnection, job: StoredJob, result: Body, quota: Quota) -> None:
     """Stores the result of a job that has just ended. If it raises, the end is undone, too."""
     tenant_bytes, all_bytes = _usage(connection, job.tenant)
     quota.check_bytes(result.num_stored_bytes, tenant_bytes - RECORD_BYTES, all_bytes - RECORD_BYTES)
@@ -165,7 +165,7 @@ def _keep_result(connection: Connection, job: Job, result: Body, quota: Quota) -
     connection.execute("UPDATE jobs SET num_bytes = ? WHERE id = ?", (result.num_stored_bytes, job.id))
 
 
-def release(connection: Connection, held: Claim, delay_s: float, is_counted: bool, now_s: float) -> bool:
+def release(connection: SqlConnection, held: Claim, delay_s: float, is_counted: bool, now_s: float) -> bool:
     """See `JobStore.release`."""
     released = connection.execute(
         "UPDATE jobs SET state = 'queued', num_attempts = num_attempts - ?, ready_s = ?, lease_until_s = NULL, owner = NULL "
@@ -175,7 +175,7 @@ def release(connection: Connection, held: Claim, delay_s: float, is_counted: boo
     return bool(released.rowcount)
 
 
-def cancel(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
+def cancel(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> StoredJob:
     """See `JobStore.cancel`."""
     job = read(connection, tenant, job_id, now_s)
     if job.state.is_final:
@@ -188,14 +188,14 @@ def cancel(connection: Connection, tenant: str, job_id: str, now_s: float) -> Jo
     return read(connection, tenant, job_id, now_s)
 
 
-def _after_end(connection: Connection, job_id: str, webhook: str, now_s: float) -> None:
+def _after_end(connection: SqlConnection, job_id: str, webhook: str, now_s: float) -> None:
     connection.execute("DELETE FROM bodies WHERE job_id = ? AND kind = ?", (job_id, REQUEST))
     connection.execute("UPDATE jobs SET num_bytes = ? WHERE id = ?", (RECORD_BYTES, job_id))
     if webhook:
         connection.execute("INSERT INTO webhooks VALUES (?, ?, 0)", (job_id, now_s))
 
 
-def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
+def read(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> StoredJob:
     """See `JobStore.get`."""
     row = connection.execute(
         f"SELECT {_FIELDS} FROM jobs WHERE id = ? AND tenant = ? AND (expires_s IS NULL OR expires_s > ?)",
@@ -206,13 +206,13 @@ def read(connection: Connection, tenant: str, job_id: str, now_s: float) -> Job:
     return job_of(dict(zip(_NAMES, row, strict=True)))
 
 
-def result(connection: Connection, tenant: str, job_id: str, now_s: float) -> Body | None:
+def result(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> Body | None:
     """See `JobStore.result`."""
     read(connection, tenant, job_id, now_s)
     return _body(connection, job_id, RESULT)
 
 
-def page(connection: Connection, tenant: str, state: JobState | None, limit: int, after: str, now_s: float) -> list[Job]:
+def page(connection: SqlConnection, tenant: str, state: JobState | None, limit: int, after: str, now_s: float) -> list[StoredJob]:
     """See `JobStore.page`."""
     where, values = "tenant = ? AND (expires_s IS NULL OR expires_s > ?)", [tenant, now_s]
     for condition, value in (("state = ?", state), ("id < ?", after)):
@@ -225,13 +225,13 @@ def page(connection: Connection, tenant: str, state: JobState | None, limit: int
     return [job_of(dict(zip(_NAMES, row, strict=True))) for row in rows.fetchall()]
 
 
-def delete(connection: Connection, tenant: str, job_id: str, now_s: float) -> None:
+def delete(connection: SqlConnection, tenant: str, job_id: str, now_s: float) -> None:
     """See `JobStore.delete`."""
     read(connection, tenant, job_id, now_s)
     _forget(connection, job_id)
 
 
-def expire(connection: Connection, limit: int, now_s: float) -> int:
+def expire(connection: SqlConnection, limit: int, now_s: float) -> int:
     """See `JobStore.expire`."""
     rows = connection.execute("SELECT id FROM jobs WHERE expires_s <= ? LIMIT ?", (now_s, limit)).fetchall()
     for row in rows:
@@ -239,29 +239,29 @@ def expire(connection: Connection, limit: int, now_s: float) -> int:
     return len(rows)
 
 
-def num_bytes(connection: Connection, now_s: float) -> int:
+def num_bytes(connection: SqlConnection, now_s: float) -> int:
     """See `JobStore.num_bytes`."""
     return connection.execute("SELECT COALESCE(SUM(num_bytes), 0) FROM usage").fetchone()[0]
 
 
-def num_queued(connection: Connection, now_s: float) -> int:
+def num_queued(connection: SqlConnection, now_s: float) -> int:
     """See `JobStore.num_queued`."""
     return connection.execute("SELECT COUNT(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
 
 
-def _usage(connection: Connection, tenant: str) -> tuple[int, int]:
+def _usage(connection: SqlConnection, tenant: str) -> tuple[int, int]:
     """Returns the size of a tenant's jobs, and of all jobs."""
     own = connection.execute("SELECT num_bytes FROM usage WHERE tenant = ?", (tenant,)).fetchone()
     return (0 if own is None else own[0]), num_bytes(connection, 0.0)
 
 
-def _forget(connection: Connection, job_id: str) -> None:
+def _forget(connection: SqlConnection, job_id: str) -> None:
     connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
     connection.execute("DELETE FROM bodies WHERE job_id = ?", (job_id,))
     connection.execute("DELETE FROM webhooks WHERE job_id = ?", (job_id,))
 
 
-def due_webhooks(connection: Connection, limit: int, lease_s: float, now_s: float) -> list[Delivery]:
+def due_webhooks(connection: SqlConnection, limit: int, lease_s: float, now_s: float) -> list[DueWebhook]:
     """See `JobStore.due_webhooks`."""
     fields = ", ".join(f"jobs.{name}" for name in _NAMES)
     rows = connection.execute(
@@ -269,32 +269,32 @@ def due_webhooks(connection: Connection, limit: int, lease_s: float, now_s: floa
         "WHERE due_s <= ? ORDER BY due_s LIMIT ?",
         (now_s, limit),
     ).fetchall()
-    found = [Delivery(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
+    found = [DueWebhook(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
     for one in found:
         postpone(connection, one.job.id, lease_s, now_s)
     return found
 
 
-def postpone(connection: Connection, job_id: str, delay_s: float, now_s: float) -> None:
+def postpone(connection: SqlConnection, job_id: str, delay_s: float, now_s: float) -> None:
     """Makes a webhook due later."""
     connection.execute("UPDATE webhooks SET due_s = ? WHERE job_id = ?", (now_s + delay_s, job_id))
 
 
-def count_webhook_failure(connection: Connection, job_id: str, delay_s: float, now_s: float) -> None:
+def count_webhook_failure(connection: SqlConnection, job_id: str, delay_s: float, now_s: float) -> None:
     """See `JobStore.webhook_failed`."""
     postpone(connection, job_id, delay_s, now_s)
     connection.execute("UPDATE webhooks SET num_attempts = num_attempts + 1 WHERE job_id = ?", (job_id,))
 
 
-def forget_webhook(connection: Connection, job_id: str) -> None:
+def forget_webhook(connection: SqlConnection, job_id: str) -> None:
     """See `JobStore.webhook_done`."""
     connection.execute("DELETE FROM webhooks WHERE job_id = ?", (job_id,))
 
 
-def _put_body(connection: Connection, job_id: str, kind: int, body: Body) -> None:
+def _put_body(connection: SqlConnection, job_id: str, kind: int, body: Body) -> None:
     connection.execute("INSERT INTO bodies VALUES (?, ?, ?, ?)", (job_id, kind, body.json_bytes, body.data))
 
 
-def _body(connection: Connection, job_id: str, kind: int) -> Body | None:
+def _body(connection: SqlConnection, job_id: str, kind: int) -> Body | None:
     row: Any = connection.execute("SELECT data, json_bytes FROM bodies WHERE job_id = ? AND kind = ?", (job_id, kind)).fetchone()
     return None if row is None else Body(*row)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from dyorc.errors import StoreError
-from dyorc.store.leases import Lease
+from dyorc.store.lease_store import Lease
 from dyorc.store.sqlite_file import connect
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from dyorc.store.base import RECORD_BYTES
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """The part of a connection that statements need."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> Any: ...
@@ -78,7 +78,7 @@ class NewerSchemaError(Exception):
     """The file was written by a newer DyOrc."""
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: SqlConnection) -> None:
     """Migrates a file to this version, within the open transaction.
 
     Raises:

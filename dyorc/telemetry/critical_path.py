@@ -7,14 +7,14 @@ explains is DyOrc's own time, unless the client had parts of the answer to take 
 
 from collections.abc import Sequence
 
-from dyorc.engine.story import CallTrace, RequestTrace
+from dyorc.engine.request_trace import CallTrace, RequestTrace
 from dyorc.telemetry.call_time import able_ns, cut, has_waited_for_its_decision, is_needed, last, pieces_of, ready_ns
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import Piece, Stage
+from dyorc.telemetry.stages import RequestStage, StageInterval
 from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 
-def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[Piece]:
+def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[StageInterval]:
     """Returns the pieces of a request's time in order. Each begins where the one before it ends.
 
     Args:
@@ -22,12 +22,15 @@ def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[Pi
     """
     arrived_ns, started_ns = record.arrived_ns, max(record.started_ns, record.arrived_ns)
     read_ns = min(max(record.origin.read_ns, arrived_ns), started_ns)
-    pieces = [Piece(Stage.READING, arrived_ns, read_ns), Piece(Stage.ADMISSION, read_ns, started_ns)]
+    pieces = [
+        StageInterval(RequestStage.READING, arrived_ns, read_ns),
+        StageInterval(RequestStage.ADMISSION, read_ns, started_ns),
+    ]
     if record.story is None:
-        pieces.append(Piece(Stage.ENGINE, started_ns, record.ended_ns))
+        pieces.append(StageInterval(RequestStage.ENGINE, started_ns, record.ended_ns))
     else:
         pieces += _Walk(record, record.story, wrong_guesses).pieces(started_ns)
-    pieces.append(Piece(Stage.WRITING, record.ended_ns, record.done_ns))
+    pieces.append(StageInterval(RequestStage.WRITING, record.ended_ns, record.done_ns))
     return [piece for piece in pieces if piece.end_ns > piece.start_ns]
 
 
@@ -41,9 +44,9 @@ class _Walk:
         self._left = {call.call_id: call for call in story.calls if is_needed(call)}
         self._taking = [(part.sent_ns, part.taken_ns or record.ended_ns) for part in story.parts]
 
-    def pieces(self, start_ns: int) -> list[Piece]:
+    def pieces(self, start_ns: int) -> list[StageInterval]:
         """Returns the pieces between a time and the end of the request."""
-        backwards: list[list[Piece]] = []
+        backwards: list[list[StageInterval]] = []
         at_ns = self._record.ended_ns
         call = self._unfinished() or self._last_before(at_ns)
         while call is not None and at_ns > start_ns:
@@ -59,9 +62,9 @@ class _Walk:
         backwards.append(self._between(start_ns, at_ns))
         return [piece for pieces in reversed(backwards) for piece in pieces]
 
-    def _between(self, start_ns: int, end_ns: int) -> list[Piece]:
+    def _between(self, start_ns: int, end_ns: int) -> list[StageInterval]:
         """Returns the pieces of a time that no call explains."""
-        return cut(Piece(Stage.ENGINE, start_ns, end_ns), Stage.TAKING, self._taking)
+        return cut(StageInterval(RequestStage.ENGINE, start_ns, end_ns), RequestStage.TAKING, self._taking)
 
     def _unfinished(self) -> CallTrace | None:
         """Returns the call that a request which failed was waiting for: of those that could run, the one that waited longest."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, RequestTrace, TraceNote
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, RequestTrace, TraceNote
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import MaySee, RecordStore

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyorc.engine.story import BatchTrace
+from dyorc.engine.request_trace import BatchTrace
 from dyorc.telemetry.critical_path import critical_path
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import Piece, Stage
+from dyorc.telemetry.stages import RequestStage, StageInterval
 from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 _MIN_SHARE = 0.05
@@ -26,9 +26,9 @@ class Diagnosis:
         sentences: What took longest, the worst first; before it, why the request was refused.
     """
 
-    path: Sequence[Piece]
-    stages_ns: dict[Stage, int]
-    cause: Stage
+    path: Sequence[StageInterval]
+    stages_ns: dict[RequestStage, int]
+    cause: RequestStage
     sentences: list[str]
 
 
@@ -39,16 +39,16 @@ def diagnose(record: RequestRecord, wrong_guesses: WrongGuesses) -> Diagnosis:
         wrong_guesses: What replicas ran in vain.
     """
     path = critical_path(record, wrong_guesses)
-    stages_ns = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in Stage}
+    stages_ns = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in RequestStage}
     stages_ns = {stage: duration_ns for stage, duration_ns in stages_ns.items() if duration_ns}
-    cause = max(stages_ns, key=lambda stage: stages_ns[stage], default=Stage.ENGINE)
+    cause = max(stages_ns, key=lambda stage: stages_ns[stage], default=RequestStage.ENGINE)
     return Diagnosis(path, stages_ns, cause, _sentences(record, path))
 
 
-def _sentences(record: RequestRecord, path: Sequence[Piece]) -> list[str]:
-    groups: defaultdict[tuple[Stage, str], list[Piece]] = defaultdict(list)
+def _sentences(record: RequestRecord, path: Sequence[StageInterval]) -> list[str]:
+    groups: defaultdict[tuple[RequestStage, str], list[StageInterval]] = defaultdict(list)
     for piece in path:
-        groups[piece.stage, "" if piece.call is None or piece.stage is Stage.ENGINE else piece.call.program].append(piece)
+        groups[piece.stage, "" if piece.call is None or piece.stage is RequestStage.ENGINE else piece.call.program].append(piece)
     durations = {key: sum([piece.duration_ns for piece in pieces]) for key, pieces in groups.items()}
     worst = sorted(durations, key=lambda key: -durations[key])[:_MAX_SENTENCES]
     whole_ns = record.duration_ns
@@ -57,47 +57,47 @@ def _sentences(record: RequestRecord, path: Sequence[Piece]) -> list[str]:
     return [f"refused before it ran: {record.error}", *found] if record.was_refused else found
 
 
-def _said(record: RequestRecord, stage: Stage, program: str, pieces: Sequence[Piece]) -> str:
+def _said(record: RequestRecord, stage: RequestStage, program: str, pieces: Sequence[StageInterval]) -> str:
     match stage:
-        case Stage.READING:
+        case RequestStage.READING:
             return f"the client was sending the request{_size(record.origin.num_bytes)}"
-        case Stage.ADMISSION:
+        case RequestStage.ADMISSION:
             return "the server read the request, decoded it and checked it"
-        case Stage.COLD:
+        case RequestStage.COLD:
             return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
-        case Stage.QUEUE:
+        case RequestStage.QUEUE:
             return f"{_calls(program, pieces)} waited in the queue{_crowd(pieces)}{_formed(pieces)}"
-        case Stage.WRONG_GUESS:
+        case RequestStage.WRONG_GUESS:
             return f"{_calls(program, pieces)} waited for a replica that was running wrong guesses"
-        case Stage.MOVING:
+        case RequestStage.MOVING:
             return f"inputs and outputs of {program!r} were moved{_moved(pieces)}"
-        case Stage.COMPUTE:
+        case RequestStage.COMPUTE:
             return f"{program!r} computed{_shared(pieces)}"
-        case Stage.LOST:
+        case RequestStage.LOST:
             return f"{program!r} ran in vain, or again, because something was lost"
-        case Stage.ENGINE:
+        case RequestStage.ENGINE:
             return "DyOrc itself: scheduling, links, and the workflow's own code"
-        case Stage.TAKING:
+        case RequestStage.TAKING:
             return "the client was slow in taking parts of the answer"
-        case Stage.WRITING:
+        case RequestStage.WRITING:
             return "the client was slow in reading the answer"
 
 
-def _calls(program: str, pieces: Sequence[Piece]) -> str:
+def _calls(program: str, pieces: Sequence[StageInterval]) -> str:
     num = len({piece.call.call_id for piece in pieces if piece.call is not None})
     return f"the call of {program!r}" if num == 1 else f"{num} calls of {program!r}, one after the other,"
 
 
-def _batches(pieces: Sequence[Piece]) -> list[BatchTrace]:
+def _batches(pieces: Sequence[StageInterval]) -> list[BatchTrace]:
     return list({piece.batch.batch_id: piece.batch for piece in pieces if piece.batch is not None}.values())
 
 
-def _crowd(pieces: Sequence[Piece]) -> str:
+def _crowd(pieces: Sequence[StageInterval]) -> str:
     num = max([piece.call.num_waiting for piece in pieces if piece.call is not None], default=0)
     return f", {num} {'call' if num == 1 else 'calls'} before it" if num else ""
 
 
-def _formed(pieces: Sequence[Piece]) -> str:
+def _formed(pieces: Sequence[StageInterval]) -> str:
     """Says when the wait of a single batch ended."""
     batches = _batches(pieces)
     if len(batches) != 1:
@@ -105,7 +105,7 @@ def _formed(pieces: Sequence[Piece]) -> str:
     return f", until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
 
 
-def _shared(pieces: Sequence[Piece]) -> str:
+def _shared(pieces: Sequence[StageInterval]) -> str:
     batches = _batches(pieces)
     if not batches:
         return ""
@@ -116,7 +116,7 @@ def _shared(pieces: Sequence[Piece]) -> str:
     return f"{num}, in a batch of {sizes[0]} calls" if len(batches) == 1 else f"{num}, in batches of {min(sizes)} to {max(sizes)}"
 
 
-def _moved(pieces: Sequence[Piece]) -> str:
+def _moved(pieces: Sequence[StageInterval]) -> str:
     """Says what came which way, the slowest first."""
     ways: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for batch in _batches(pieces):

@@ -8,17 +8,19 @@ Source: "Trace Event Format", Google, 2016, on complete events (X), metadata (M)
 JSON that overlaps ("FAQ").
 """
 
+import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from dyorc.engine.story import BatchTrace, CallTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace
 from dyorc.telemetry.details import Json, batch_name
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.rows import in_rows
+
+T = TypeVar("T")
 
 _IDS_PER_CELL = 1_000_000_000
 
@@ -73,7 +75,7 @@ class _Drawing:
         next_row = 1
         for (program, replica_id), bars in sorted(by_replica.items(), key=lambda one: one[0]):
             num_rows = 0
-            for row, batch in in_rows(bars):
+            for row, batch in _arrange_in_rows(bars):
                 num_rows = max(num_rows, row + 1)
                 self._batch(batch, next_row + row)
             for row in range(num_rows):
@@ -103,13 +105,13 @@ class _Drawing:
         """Draws requests with their calls. Those that need the same number of rows share them, one after the other."""
         by_height: defaultdict[int, list[tuple[int, int, tuple[RequestRecord, list[tuple[int, CallTrace]]]]]] = defaultdict(list)
         for record in records:
-            rows = in_rows((call.asked_ns, _end_ns(call, record), call) for call in _calls(record))
+            rows = _arrange_in_rows((call.asked_ns, _end_ns(call, record), call) for call in _calls(record))
             height = 1 + max((row for row, _ in rows), default=0)
             by_height[height].append((record.arrived_ns, record.done_ns, (record, rows)))
         next_row = 1
         for height, blocks in sorted(by_height.items()):
             num_blocks = 0
-            for block, (record, rows) in in_rows(blocks):
+            for block, (record, rows) in _arrange_in_rows(blocks):
                 num_blocks = max(num_blocks, block + 1)
                 self._request(record, rows, next_row + block * height)
             for row in range(num_blocks * height):
@@ -192,3 +194,27 @@ def _which(batch: BatchTrace) -> tuple[int, int]:
 def _end_ns(call: CallTrace, record: RequestRecord) -> int:
     """Returns where a call's bar ends: with its request at the latest."""
     return max(call.asked_ns, min(call.ended_ns or record.ended_ns, record.ended_ns))
+
+
+def _arrange_in_rows(bars: Iterable[tuple[int, int, T]]) -> list[tuple[int, T]]:
+    """Returns each thing with the number of its row: the first in which nothing else is at its time.
+
+    So the bars of a row follow each other or nest, as viewers of traces demand.
+
+    Args:
+        bars: Begin, end, and what it is.
+    """
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    placed: list[tuple[int, T]] = []
+    num_rows = 0
+    for start_ns, end_ns, thing in sorted(bars, key=lambda bar: (bar[0], -bar[1])):
+        while busy and busy[0][0] <= start_ns:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            row = heapq.heappop(free)
+        else:
+            row, num_rows = num_rows, num_rows + 1
+        heapq.heappush(busy, (end_ns, row))
+        placed.append((row, thing))
+    return placed

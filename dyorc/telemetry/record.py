@@ -5,9 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from dyorc.engine.story import RequestTrace
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError, InternalError
-from dyorc.trace_context import TraceContext
 
 
 class Origin(msgspec.Struct, kw_only=True, eq=False):
@@ -93,7 +93,7 @@ def outcome_of(error: Exception | None) -> str:
     return error.code if isinstance(error, DyOrcError) else InternalError.code
 
 
-class Recorder(Protocol):
+class RequestRecorder(Protocol):
     """Gets the records of requests. Called on the event loop."""
 
     def wants(self) -> bool:

@@ -5,7 +5,7 @@ Measured with tracemalloc on CPython 3.11, 64 bit: a struct takes 32 bytes and 8
 adds 0.7 KB. What records share with everything else (names of programs, tiers, small numbers) is not counted.
 """
 
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import RequestRecord
 
 _RECORD = 1100

@@ -15,7 +15,7 @@ import msgspec
 from dyorc.config import RecordsConfig
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
-from dyorc.telemetry.shelves import Kept, RefusedShelf, Shelves
+from dyorc.telemetry.retention import RefusedRecords, RetainedRecords, SizedRecord
 from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 _REFUSED_RATIO = 1 / 16
@@ -45,7 +45,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RecordUsage:
     """What is kept.
 
     Attributes:
@@ -74,10 +74,10 @@ class RecordStore:
     def __init__(self, config: RecordsConfig) -> None:
         self._ratio = config.ratio
         self._max_bytes = config.max_bytes
-        self._latest: deque[Kept] = deque()
+        self._latest: deque[SizedRecord] = deque()
         self._num_bytes = 0
-        self._shelves = Shelves(round(config.slow_s * 1e9))
-        self._refused = RefusedShelf(int(_REFUSED_RATIO * config.max_bytes))
+        self._retained = RetainedRecords(round(config.slow_s * 1e9))
+        self._refused = RefusedRecords(int(_REFUSED_RATIO * config.max_bytes))
         self._by_id: dict[str, RequestRecord] = {}
         self._by_number: dict[int, RequestRecord] = {}
         self.wrong_guesses = WrongGuesses()
@@ -86,7 +86,7 @@ class RecordStore:
 
     def take(self, record: RequestRecord) -> None:
         """Keeps a record."""
-        kept = Kept(record, num_bytes_of(record, self._ratio))
+        kept = SizedRecord(record, num_bytes_of(record, self._ratio))
         self._num_bytes += kept.num_bytes
         self._by_id[record.origin.request_id] = record
         if record.was_refused:
@@ -97,20 +97,20 @@ class RecordStore:
         while self._num_bytes > self._max_bytes:
             self._make_room()
 
-    def _take_answered(self, kept: Kept) -> None:
+    def _take_answered(self, kept: SizedRecord) -> None:
         record = kept.record
         self._latest.append(kept)
         self._by_number[record.number] = record
         self.wrong_guesses.add(record)
 
     def _make_room(self) -> None:
-        if self._shelves.num_bytes > self._max_bytes // 2 or not self._latest:
-            self._drop(self._shelves.pop())
+        if self._retained.num_bytes > self._max_bytes // 2 or not self._latest:
+            self._drop(self._retained.pop())
         else:
-            for dropped in self._shelves.put(self._latest.popleft()):
+            for dropped in self._retained.put(self._latest.popleft()):
                 self._drop(dropped)
 
-    def _drop(self, kept: Kept) -> None:
+    def _drop(self, kept: SizedRecord) -> None:
         record = kept.record
         self._num_bytes -= kept.num_bytes
         self._by_number.pop(record.number, None)
@@ -145,20 +145,22 @@ class RecordStore:
                 return found
             if may_see(kept.record):
                 found.append(kept.record)
-        others = chain(self._shelves.records(), (kept.record for kept in self._refused.all()))
+        others = chain(self._retained.records(), (kept.record for kept in self._refused.all()))
         return found + [record for record in others if record.ended_ns >= from_ns and may_see(record)]
 
-    def held(self, may_see: MaySee) -> Held:
+    def usage(self, may_see: MaySee) -> RecordUsage:
         """Returns how much is kept of what may be seen."""
-        sizes = [kept.num_bytes for kept in chain(self._latest, self._refused.all(), self._shelves.all()) if may_see(kept.record)]
-        return Held(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
+        sizes = [
+            kept.num_bytes for kept in chain(self._latest, self._refused.all(), self._retained.all()) if may_see(kept.record)
+        ]
+        return RecordUsage(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
 
     def _all(self) -> Iterator[RequestRecord]:
         """Yields all records, the latest first, but for those on shelves, which follow."""
         refused = self._refused.all()
         latest = heapq.merge(reversed(self._latest), refused, key=_ended_later) if refused else reversed(self._latest)
         yield from (kept.record for kept in latest)
-        yield from self._shelves.records()
+        yield from self._retained.records()
 
 
 def _fits(record: RequestRecord, query: Query) -> bool:
@@ -169,7 +171,7 @@ def _fits(record: RequestRecord, query: Query) -> bool:
     return query.outcome == "all" or record.has_failed == (query.outcome == "failed")
 
 
-def _ended_later(kept: Kept) -> int:
+def _ended_later(kept: SizedRecord) -> int:
     return -kept.record.ended_ns
 
 

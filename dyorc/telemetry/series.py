@@ -29,7 +29,7 @@ PROGRAM_COLUMNS = (
 WORKFLOW_COLUMNS = ("requests_per_s", "failed_per_s", "in_flight", "p50_ms", "p99_ms")
 
 
-class Span(msgspec.Struct, kw_only=True):
+class SeriesWindow(msgspec.Struct, kw_only=True):
     """A stretch of the past.
 
     Attributes:
@@ -42,7 +42,7 @@ class Span(msgspec.Struct, kw_only=True):
     step_s: int
     values: dict[str, list[float | None]]
 
-    def plus(self, other: "Span") -> "Span":
+    def plus(self, other: "SeriesWindow") -> "SeriesWindow":
         """Returns those of two processes together: sums, of latencies the larger. Both have to end about now."""
         from_s = max(self.from_s, other.from_s)
         mine, others = (_shifted(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, kw_only=True):
             name: [_joined(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
             for name in mine
         }
-        return Span(from_s=from_s, step_s=self.step_s, values=values)
+        return SeriesWindow(from_s=from_s, step_s=self.step_s, values=values)
 
 
 class Ring:
@@ -119,13 +119,13 @@ class Series:
         means = self._seconds.means(_RATE_WINDOW_S)
         return {name: 0.0 if math.isnan(mean) else mean for name, mean in zip(self._columns, means, strict=True)}
 
-    def span(self, window_s: int) -> Span:
+    def span(self, window_s: int) -> SeriesWindow:
         """Returns the past: second by second if that is kept for long enough, else minute by minute."""
         step_s = 1 if window_s <= NUM_SECONDS else _MINUTE_S
         ring = self._seconds if step_s == 1 else self._minutes
         columns = ring.columns(-(-window_s // step_s))
         values = {name: [_plain(value) for value in column] for name, column in zip(self._columns, columns, strict=True)}
-        return Span(from_s=(ring.last - len(columns[0]) + 1) * step_s, step_s=step_s, values=values)
+        return SeriesWindow(from_s=(ring.last - len(columns[0]) + 1) * step_s, step_s=step_s, values=values)
 
 
 class History:
@@ -222,7 +222,7 @@ def _joined(one: float | None, other: float | None, join: Callable[[float, float
     return one if other is None else other if one is None else join(one, other)
 
 
-def _shifted(span: Span, number: int) -> dict[str, list[float | None]]:
+def _shifted(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:
     """Returns the values as they would be had the span begun `number` steps later."""
     if not number:
         return span.values

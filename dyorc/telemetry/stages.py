@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from dyorc.engine.story import BatchTrace, CallTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace
 
 
-class Stage(StrEnum):
+class RequestStage(StrEnum):
     """Kinds of time, in the order in which they usually come."""
 
     READING = "reading"
@@ -33,10 +33,10 @@ class Stage(StrEnum):
     """The answer was on its way to the client."""
 
 
-class Piece(NamedTuple):
+class StageInterval(NamedTuple):
     """A piece of a request's time, in nanoseconds, and the call and batch that it belongs to."""
 
-    stage: Stage
+    stage: RequestStage
     start_ns: int
     end_ns: int
     call: CallTrace | None = None

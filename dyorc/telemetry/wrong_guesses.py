@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from dyorc.engine.story import BatchTrace
+from dyorc.engine.request_trace import BatchTrace
 from dyorc.telemetry.record import RequestRecord
 
 _MAX_BATCHES = 256
@@ -26,6 +26,6 @@ class WrongGuesses:
                     if batch.num_guesses == batch.size:
                         self._batches.setdefault(call.program, deque(maxlen=_MAX_BATCHES)).append(batch)
 
-    def on(self, program: str, replica_id: str) -> Iterable[BatchTrace]:
+    def batches_on(self, program: str, replica_id: str) -> Iterable[BatchTrace]:
         """Returns those that a replica of a program ran. A batch of several requests may come several times."""
         return [batch for batch in self._batches.get(program, ()) if batch.replica_id == replica_id]

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dyorc.testing.traces import SHARED_MEMORY, Traces, own_name
+from dyorc.testing.leftovers import SHARED_MEMORY, ServerLeftovers, own_name
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
@@ -62,7 +62,7 @@ class ServerProcess:
         shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else self._home
         arenas = shared / f"dyorc-{own_name()}"
         arenas.mkdir(mode=0o700)
-        self._traces = Traces(uuid.uuid4().hex, self._home / "t", arenas)
+        self._traces = ServerLeftovers(uuid.uuid4().hex, self._home / "t", arenas)
         self._traces.folder.mkdir()
         environment = {name: value for name, value in os.environ.items() if name not in _TERMINAL_SETTINGS}
         environment |= {"XDG_STATE_HOME": str(self._home / "state"), "COLUMNS": "1000", "PYTHONUNBUFFERED": "1"}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dyorc.arrays import Array, address_of
+from dyorc.core.arrays import Array, address_of
 from dyorc.transport.arena import ArenaBlock
 
 

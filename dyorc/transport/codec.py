@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from dyorc.arrays import Array, dtype_of, numpy_dtype
+from dyorc.core.arrays import Array, dtype_of, numpy_dtype
+from dyorc.core.tensor import ITEM_BYTES, DType, Layout, Shape
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes, encode_bytes
-from dyorc.tensor import ITEM_BYTES, DType, Layout, Shape
 
 Frame: TypeAlias = bytes | bytearray | memoryview
 Rows: TypeAlias = Array | Sequence[Array]

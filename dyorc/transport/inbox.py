@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import BlockId, DType
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.tensor import BlockId, DType
 from dyorc.transport.codec import (
     Column,
     ColumnHeader,

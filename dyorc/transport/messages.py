@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.story import Move
-from dyorc.tensor import BlockId
-from dyorc.trace_context import TraceContext
+from dyorc.core.tensor import BlockId
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import Move
 from dyorc.transport import headers
 from dyorc.transport.codec import ColumnHeader
 from dyorc.transport.headers import HeaderCodec

@@ -1,6 +1,6 @@
 """Counts how the inputs of a batch came to the process that runs it: by which tier, how many bytes, how long that took."""
 
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 
 MESSAGE = "message"
 """Not a tier: with the message that asks for the batch."""

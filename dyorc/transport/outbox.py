@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dyorc.arrays import Array, address_of, dtype_of
+from dyorc.core.arrays import Array, address_of, dtype_of
+from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import encode_bytes
-from dyorc.tensor import DType
 from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import round_up
 from dyorc.transport.codec import (

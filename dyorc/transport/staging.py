@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import structlog
 
+from dyorc.core.tensor import BlockId
 from dyorc.errors import TransportError
-from dyorc.tensor import BlockId
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.transport")
 

@@ -21,7 +21,7 @@ import zmq
 from zmq.utils import z85
 
 from dyorc.errors import TransportError
-from dyorc.trouble import LogThrottle
+from dyorc.system.log_throttle import LogThrottle
 
 _refusals = LogThrottle(structlog.get_logger("dyorc.transport"), "zmq_client_refused")
 

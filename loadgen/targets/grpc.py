@@ -10,12 +10,12 @@ import grpc
 import grpc.aio
 import numpy as np
 
-from dyorc.arrays import dtype_of, numpy_dtype
+from dyorc.core.arrays import dtype_of, numpy_dtype
+from dyorc.core.tensor import DType
 from dyorc.errors import DyOrcError
 from dyorc.protocol import inference_pb2
 from dyorc.protocol.calls import path_of
 from dyorc.protocol.raw import decode_bytes, encode_bytes
-from dyorc.tensor import DType
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
 from loadgen.targets.failures import plain

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from dyorc.arrays import dtype_of
+from dyorc.core.arrays import dtype_of
 from dyorc.errors import DyOrcError
 from dyorc.protocol import media_types
 from dyorc.protocol.answers import parse_answer

@@ -18,9 +18,9 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import ModelRegistry
 from dyorc.store.opening import store_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects

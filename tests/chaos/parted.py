@@ -13,11 +13,11 @@ import numpy as np
 
 from dyorc.answering.local_answers import own_arrays
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
+from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import LinkConfig
-from dyorc.leadership.leader_discovery import LeaderDiscovery
-from dyorc.remote.backend import RemoteBackend
+from dyorc.core.arrays import Array
+from dyorc.leader_election.leader_discovery import LeaderDiscovery
 from dyorc.store.opening import leases_of
 from dyorc.transport.exchange import TensorExchange
 from tests.asking import submission

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.local_fleet import CellSite, LocalFleet
+from dyorc.cluster.gateway_server import GatewayServer
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
-from dyorc.leadership.leadership import Leadership
+from dyorc.leader_election.leadership import Leadership
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.remote.gateway_server import GatewayServer
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
 from dyorc.store.opening import leases_of
 from dyorc.transport.exchange import TensorExchange
 from tests.integration.stack import FAST_TRANSPORT

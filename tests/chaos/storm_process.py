@@ -20,9 +20,9 @@ from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, OrchestratorCo
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from dyorc.cells.cell import cell
+from dyorc.cluster import packing
+from dyorc.cluster.cluster_messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
+from dyorc.cluster.gateway_server import GatewayServer
+from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.config import CellsConfig, LinkConfig, OrchestratorConfig
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace, TraceReader
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace, TraceReader
 from dyorc.errors import TransportError
-from dyorc.leadership.leader import Leader, LeaderTerm
-from dyorc.remote import packing
-from dyorc.remote.gateway_server import GatewayServer
-from dyorc.remote.messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
-from dyorc.remote.orchestrator_connection import OrchestratorConnection
-from dyorc.repertoire import ModelRegistry
+from dyorc.leader_election.leader import Leader, LeaderTerm
+from dyorc.models.registry import ModelRegistry
 from dyorc.transport.codec import Frame
 from dyorc.transport.link import call
 from dyorc.transport.tiers import TensorHolder

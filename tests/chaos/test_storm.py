@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from dyorc.answering.local_answers import own_arrays
-from dyorc.arrays import Array
 from dyorc.config import LinkConfig, TransportConfig
+from dyorc.core.arrays import Array
 from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.codec import StoredColumn
 from dyorc.transport.exchange import TensorExchange

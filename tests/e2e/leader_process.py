@@ -15,12 +15,12 @@ import numpy as np
 
 from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
-from dyorc.configuration.reading import read_settings
-from dyorc.leadership.leadership import Leadership
-from dyorc.running import ServerRuntime
-from dyorc.services.cluster_setup import network_of
-from dyorc.services.orchestrator.gateway_listener import gateway_listener
-from dyorc.services.programs import connect_ahead, deployed_beside, load_targets, run_programs
+from dyorc.deployment.server_runtime import ServerRuntime
+from dyorc.leader_election.leadership import Leadership
+from dyorc.server.cluster_setup import network_of
+from dyorc.server.orchestrator.gateway_listener import gateway_listener
+from dyorc.server.program_loading import connect_ahead, deployed_beside, load_targets, run_programs
+from dyorc.settings.settings_reader import read_settings
 from dyorc.store.opening import store_of
 from tests.asking import submission
 

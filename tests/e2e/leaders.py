@@ -43,7 +43,7 @@ class Leaders:
 
     def gateway(self, host: Host) -> ServerProcess:
         """Returns a gateway of theirs; enter it on its host."""
-        command = [sys.executable, "-m", "dyorc.cli", "gateway", "--port", "0", "--verbose"]
+        command = [sys.executable, "-m", "dyorc.cli.main", "gateway", "--port", "0", "--verbose"]
         return ServerProcess(command, environment=self._environment | {"DYORC_CLUSTER__HOST": host.address})
 
 

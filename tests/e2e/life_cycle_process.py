@@ -15,15 +15,15 @@ import numpy as np
 
 from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
-from dyorc.configuration.reading import read_settings
-from dyorc.launcher.head_start import HeadStart
-from dyorc.launcher.libraries import UserImports
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import ReplicaState
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
+from dyorc.ray_serve.head_start import HeadStart
+from dyorc.ray_serve.libraries import UserImports
 from dyorc.replica.assignment import ProgramSource
-from dyorc.running import on_ray
 from dyorc.scaling.model import ReplicaCounts
-from dyorc.status import ReplicaState
+from dyorc.server.runtime import on_ray
+from dyorc.settings.settings_reader import read_settings
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.workflows import weights

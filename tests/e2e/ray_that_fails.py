@@ -8,8 +8,8 @@ python -m tests.e2e.ray_that_fails NUM_FAILURES serve ...
 import sys
 from typing import Any
 
-from dyorc.cli import main
-from dyorc.launcher.local_ray import LocalRay
+from dyorc.cli.main import main
+from dyorc.ray_serve.local_ray import LocalRay
 
 
 def _fail_at_first(num_failures: int) -> None:

@@ -93,7 +93,7 @@ def test_a_program_that_is_not_there_is_named_with_those_that_are(folder: Path) 
 def test_errors_are_printed_before_anything_starts(folder: Path) -> None:
     (folder / "dyorc.toml").write_text("[gateway]\nprot = 1\nport = 'x'\n")
     found = subprocess.run(
-        [sys.executable, "-m", "dyorc.cli", "serve"], cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S
+        [sys.executable, "-m", "dyorc.cli.main", "serve"], cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S
     )
     assert found.returncode == 1
     assert sorted(line.removeprefix("dyorc: ").split(" ")[0] for line in found.stderr.splitlines()) == [

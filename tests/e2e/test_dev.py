@@ -64,7 +64,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def server(project: Project) -> Iterator[ServerProcess]:
-    command = [sys.executable, "-m", "dyorc.cli", "dev", "app.py:scaled", "--port", "0"]
+    command = [sys.executable, "-m", "dyorc.cli.main", "dev", "app.py:scaled", "--port", "0"]
     with no_leaks(), ServerProcess(command, folder=project.folder) as found:
         found.wait_for("Listening on")
         yield found
@@ -134,7 +134,7 @@ def test_an_import_error_is_answered_until_it_is_repaired(project: Project, serv
 def test_a_module_that_is_missing_at_the_start_may_come_later(project: Project) -> None:
     project.set_factor("None")
     (project.folder / "parts" / "scale.py").unlink()
-    command = [sys.executable, "-m", "dyorc.cli", "dev", "app.py:scaled", "--port", "0"]
+    command = [sys.executable, "-m", "dyorc.cli.main", "dev", "app.py:scaled", "--port", "0"]
     with ServerProcess(command, folder=project.folder) as server:
         server.wait_for("Waiting for a change")
         wait_for_answer(server, "No module named 'parts.scale'")

@@ -67,7 +67,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     compiled = {name for name in held if name.endswith(".so")}  # with DYORC_COMPILE=1
     assert held - compiled == _tracked("dyorc", "loadgen")
     assert {"dyorc/py.typed", "dyorc/protocol/inference_pb2_grpc.py", "dyorc/gateway/ui/page/index.html"} <= held
-    assert "dyorc/offline/planners/tag/prior.safetensors" in held, "without it, the planner searches unguided and says nothing"
+    assert "dyorc/planner/planners/tag/prior.safetensors" in held, "without it, the planner searches unguided and says nothing"
 
 
 def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
@@ -75,7 +75,11 @@ def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
         held = {name.partition("/")[2] for name in archive.getnames()}
     files = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "hatch_build.py", "constraints.txt"}
     assert _tracked("dyorc", "loadgen", "deploy", "docs", "examples") | files <= held
-    assert {"helm/dyorc/Chart.yaml", "helm/dyorc/files/dyorc.rules.yml", "helm/dyorc/files/grafana/overview.json"} <= held
+    assert {
+        "helm/dyorc/Chart.yaml",
+        "helm/dyorc/cli/input_files/dyorc.rules.yml",
+        "helm/dyorc/cli/input_files/grafana/overview.json",
+    } <= held
     assert not {name for name in held if name.startswith(("tests/", "benchmarks/", "."))} - {".gitignore"}
 
 
@@ -153,13 +157,13 @@ def test_the_twenty_lines_run_without_a_server(installed: Installed) -> None:
 
 
 _MODEL = """
-from dyorc.offline.models import gpt
+from dyorc.planner.models import gpt
 
 def make_model():
     return gpt(layers=1, hidden=16, vocabulary=32, sequence=8, batch=8)
 """
-_CLUSTER = 'from dyorc.offline.cluster import even_cluster, write_cluster; write_cluster(even_cluster(2), "cluster.toml")'
-_PRIOR = 'from dyorc.offline.plan.codec import read_plan; print(dict(read_plan("plan.json").provenance.notes)["prior"])'
+_CLUSTER = 'from dyorc.planner.cluster import even_cluster, write_cluster; write_cluster(even_cluster(2), "cluster.toml")'
+_PRIOR = 'from dyorc.planner.plan.codec import read_plan; print(dict(read_plan("plan.json").provenance.notes)["prior"])'
 
 
 def test_the_guided_planner_plans_with_the_weights_in_the_wheel(installed: Installed) -> None:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dyorc.ports import port_of, reserve
+from dyorc.system.ports import port_of, reserve
 from dyorc.testing import ServerProcess
 from tests import oip
 from tests.deadlines import wait_until

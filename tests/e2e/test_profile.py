@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dyorc.profile_cli import Process, processes_of
+from dyorc.cli.profile import Process, processes_of
 from dyorc.testing import ServerProcess
 from tests.server_process import COMMAND, client_of, serving, target
 

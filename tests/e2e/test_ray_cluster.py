@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 from tests import oip
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.ray_nodes import RAY_PORT, ray_environment, ray_nodes

@@ -56,7 +56,7 @@ def test_the_first_request_for_a_cold_program_is_held_and_the_program_goes_when_
 
 
 def test_numbers_are_set_by_hand(client: dyorc.Client, server: ServerProcess) -> None:
-    command = [sys.executable, "-m", "dyorc.cli", "scale"]
+    command = [sys.executable, "-m", "dyorc.cli.main", "scale"]
     shown = subprocess.run([*command, "pid", "--warm", "1", "--url", server.url], capture_output=True, text=True, check=True)
     assert "ordered by hand" in shown.stdout
     wait_until(lambda: state(client, "pid")["num_warm"] == 1, "a warm replica")

@@ -47,7 +47,7 @@ def parted() -> Iterator[Parted]:
 
 def run(*arguments: str, url: str) -> str:
     """Runs the command line against a gateway and returns what it printed."""
-    command = [sys.executable, "-m", "dyorc.cli", *arguments, "--url", url]
+    command = [sys.executable, "-m", "dyorc.cli.main", *arguments, "--url", url]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
 
 

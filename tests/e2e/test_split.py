@@ -31,7 +31,7 @@ def _made_plan(folder: Path) -> Path:
     plan = folder / "encode.plan"
     arguments = ["plan", f"{ROUTER}/router_bert.py:make_encoder", "--inference", "--planner", "megatron"]
     arguments += ["--cluster", str(ROUTER / "two_cores.toml"), "-o", str(plan)]
-    ran = subprocess.run([sys.executable, "-m", "dyorc.cli", *arguments], capture_output=True, text=True, timeout=600)
+    ran = subprocess.run([sys.executable, "-m", "dyorc.cli.main", *arguments], capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return plan
 

@@ -74,7 +74,7 @@ def test_a_server_outlives_a_full_disk_below_its_output() -> None:
 
 
 def test_output_is_escaped_where_the_encoding_does_not_have_it() -> None:
-    text = "import sys; from dyorc.cli import main; sys.argv[1:] = ['serve', 'größe.py:flow']; main()"
+    text = "import sys; from dyorc.cli.main import main; sys.argv[1:] = ['serve', 'größe.py:flow']; main()"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     ended = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 1

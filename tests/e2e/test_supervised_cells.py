@@ -164,7 +164,7 @@ def test_statistics_keep_what_a_cell_has_counted_that_dies(server: ServerProcess
 def test_another_server_on_the_port_is_refused(server: ServerProcess, both: dict[int, Door]) -> None:
     port = server.url.rpartition(":")[2]
     for more in ([], ["--cells", "2"]):
-        command = [sys.executable, "-m", "dyorc.cli", "serve", TARGETS[0], "--in-process", "--port", port, *more]
+        command = [sys.executable, "-m", "dyorc.cli.main", "serve", TARGETS[0], "--in-process", "--port", port, *more]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert ended.returncode == 1, ended.stdout
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
@@ -287,7 +287,7 @@ def test_a_definition_error_ends_it() -> None:
 
 @pytest.mark.parametrize("options", [["--cells", "0", "--in-process"], ["--cells", "many", "--in-process"], ["--cells", "2"]])
 def test_wrong_numbers_of_cells_are_refused(options: list[str]) -> None:
-    command = [sys.executable, "-m", "dyorc.cli", "serve", TARGETS[0], "--port", "0", *options]
+    command = [sys.executable, "-m", "dyorc.cli.main", "serve", TARGETS[0], "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 1
     assert "--cells" in ended.stderr

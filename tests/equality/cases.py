@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners import PLANNERS
-from tests.unit.offline.examples import EXAMPLES, Example, example, example_of
-from tests.unit.offline.tiny import Scale
+from dyorc.planner.cluster import uneven_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners import PLANNERS
+from tests.unit.planner.examples import EXAMPLES, Example, example, example_of
+from tests.unit.planner.tiny import Scale
 
 TINY = "tiny"
 """The model that the exhaustive search can plan."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from dyorc.errors import PlanError
-from dyorc.offline.plan import Plan
-from dyorc.offline.program import Shard
-from dyorc.offline.runtime import RankOptions, Ranks
-from dyorc.offline.runtime.processes import StartRank
-from dyorc.offline.verify import verify
+from dyorc.planner.plan import Plan
+from dyorc.planner.program import Shard
+from dyorc.planner.runtime import RankOptions, Ranks
+from dyorc.planner.runtime.processes import StartRank
+from dyorc.planner.verify import verify
 from tests.equality.cases import Case
-from tests.unit.offline.examples import Example
+from tests.unit.planner.examples import Example
 
 TOLERANCE = 1e-9
 """The largest difference of any element of the loss and of any gradient."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
-from dyorc.tensor import DType
 from dyorc.transport.codec import Column, ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import (

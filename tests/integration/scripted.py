@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 import numpy as np
 
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import Array
 
 Parts = list[list[Array]]
 

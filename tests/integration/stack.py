@@ -27,6 +27,7 @@ from dyorc.config import (
     RecordsConfig,
     TransportConfig,
 )
+from dyorc.core.terms import Terms
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.grpc.server import GrpcServer
@@ -41,19 +42,18 @@ from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.shedding import Shedding
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
-from dyorc.status import ProgramStatus, ReplicaState
 from dyorc.store.base import JobStore
-from dyorc.telemetry.record import Recorder
+from dyorc.telemetry.record import RequestRecorder
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
-from dyorc.terms import Terms
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
@@ -208,7 +208,7 @@ async def running(
     store: JobStore | None = None,
     jobs: JobsConfig | None = None,
     grpc: bool = False,
-    recorder: Recorder | None = None,
+    recorder: RequestRecorder | None = None,
     records: RecordStore | None = None,
 ) -> AsyncGenerator[Stack]:
     """Serves `targets`, with `num_replicas` workers on threads for each program; with a `network`, to all of its hosts.

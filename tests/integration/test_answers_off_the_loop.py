@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 from tests import oip
 from tests.asking import submission
 from tests.deadlines import wait_until_async

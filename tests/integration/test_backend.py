@@ -10,16 +10,16 @@ import httpx
 import numpy as np
 import pytest
 
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import Array
 from dyorc.errors import CapacityError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from tests import oip
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic, streaming

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dyorc.arrays import same_array
 from dyorc.client import AsyncClient, Client
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import same_array
 from dyorc.errors import DeadlineError, InvalidInputError, PayloadTooLargeError, ProgramError, UnknownModelError
 from tests.client_shells import SHELLS
 from tests.integration.stack import Stack, running

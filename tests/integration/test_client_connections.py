@@ -7,9 +7,9 @@ import httpx
 import numpy as np
 import pytest
 
-from dyorc.client.connections import async_transport, transport
 from dyorc.client.exchanges import clock_s
 from dyorc.client.http import AnswerBody
+from dyorc.client.http_transports import async_transport, transport
 from tests.scripted_server import ScriptedServer, answer, scripted_server
 
 BODY = np.random.default_rng(5).bytes(32 * 2**20)

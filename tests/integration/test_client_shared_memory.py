@@ -14,7 +14,7 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway import client_memory
-from dyorc.testing.traces import own_name
+from dyorc.testing.leftovers import own_name
 from tests import oip
 from tests.conformance.models import mirror
 from tests.deadlines import wait_until_async

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import Retries
 from dyorc.errors import ConfigurationError, TransportError
 from tests.client_shells import SHELLS, shell
@@ -84,7 +84,7 @@ def test_a_server_that_is_not_trusted_gets_nothing_and_is_not_asked_twice(kind: 
 def test_commands_trust_the_authority_that_they_are_given(
     command: str, server: ScriptedServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dyorc.profile_cli._py_spy", lambda: "py-spy")
+    monkeypatch.setattr("dyorc.cli.profile._py_spy", lambda: "py-spy")
 
     def run(*options: str) -> BaseException | None:
         return CliRunner().invoke(app, [*command.split(), "--url", server.url, *options]).exception

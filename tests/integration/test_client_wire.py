@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.client import JobState, Retries, connections
+from dyorc.client import JobState, Retries
+from dyorc.client import http_transports as connections  # ALIAS
 from dyorc.errors import (
     CapacityError,
     ConflictError,

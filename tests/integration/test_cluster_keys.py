@@ -19,7 +19,7 @@ from tests.deadlines import wait_until_async
 
 def test_the_command_makes_keys_that_only_this_user_can_read_and_never_replaces_any(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    command = [sys.executable, "-m", "dyorc.cli", "cluster-keys", str(path)]
+    command = [sys.executable, "-m", "dyorc.cli.main", "cluster-keys", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dyorc.cli import _app as app  # pyright: ignore[reportPrivateUsage]
+from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import AsyncClient, Client
-from dyorc.engine.story import DecisionTrace, TraceNote
+from dyorc.engine.request_trace import DecisionTrace, TraceNote
 from dyorc.errors import UnknownRequestError
 from tests.integration.test_record_routes import Served, ended, served
 from tests.unit.telemetry.stories import batch, call, ns, record

@@ -21,12 +21,12 @@ import dyorc
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.plan.codec import read_plan, write_plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import capture_inference
-from dyorc.offline.verify import proved
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.plan.codec import read_plan, write_plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import capture_inference
+from dyorc.planner.verify import proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.executor import BatchError, BatchResult
 from dyorc.replica.fork_client import ForkClient

@@ -21,7 +21,7 @@ from dyorc.errors import InvalidInputError, ProgramError
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from tests import oip
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.fake_backend import FakeBackend

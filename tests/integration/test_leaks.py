@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyorc.testing.traces import OWNER
+from dyorc.testing.leftovers import OWNER
 from tests.leaks import no_leaks
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyorc.core.terms import Terms
 from dyorc.errors import DeadlineError
-from dyorc.status import ProgramState, ReplicaState
-from dyorc.terms import Terms
+from dyorc.models.status import ProgramState, ReplicaState
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running

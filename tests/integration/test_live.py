@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import Array
 from dyorc.gateway import live as live_module
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.record import Origin, RequestRecord
 from tests.deadlines import TIMEOUT_S, wait_until_async

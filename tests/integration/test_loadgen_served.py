@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyorc.arrays import numpy_dtype
-from dyorc.tensor import DType
+from dyorc.core.arrays import numpy_dtype
+from dyorc.core.tensor import DType
 from loadgen.drawing import draw_pool
 from loadgen.load import Load
 from loadgen.pool import Pool

@@ -15,14 +15,14 @@ from safetensors.torch import save_file
 
 from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.errors import EffectLostError
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.plan.codec import write_plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import capture_inference
-from dyorc.offline.verify import proved
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import ModelRegistry
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.plan.codec import write_plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import capture_inference
+from dyorc.planner.verify import proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from tests.asking import submission

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dyorc.arrays import Array
 from dyorc.config import GatewayConfig, TelemetryConfig
+from dyorc.core.arrays import Array
 from dyorc.errors import TenantLimitError
 from dyorc.gateway.admission import Admission
 from dyorc.gateway.http.app import Gateway
@@ -24,9 +24,9 @@ from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Answers, NoPeers
 from dyorc.gateway.tenants import Tenant
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded import MAX_TENANTS, OTHER
+from dyorc.telemetry.metrics.bounded_labels import MAX_TENANTS, OTHER
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.version import version
 from tests import oip

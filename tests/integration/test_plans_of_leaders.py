@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from dyorc.config import CellsConfig, DeploymentConfig, LinkConfig, Settings, TransportConfig
-from dyorc.deploying.state import DeploymentState
-from dyorc.launcher.lasting import PersistentApplications
-from dyorc.launcher.plans import ReplicaSpecs
-from dyorc.launcher.serve_replicas import ServeReplicas
+from dyorc.deployment.state import DeploymentState
 from dyorc.protocol.deployment_changes import Deploy
+from dyorc.ray_serve.lasting import PersistentApplications
+from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.serve_replicas import ServeReplicas
 from dyorc.replica.assignment import ForkServerSpec, Uplink
-from dyorc.services.deployments import deploying
-from dyorc.services.programs import LoadedTargets, load_targets, run_programs
+from dyorc.server.deployer_setup import deploying
+from dyorc.server.program_loading import LoadedTargets, load_targets, run_programs
 from tests.e2e.updates import App
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 
 _BEGIN = """
 import sys
-from dyorc.telemetry.tracing.programs import ProgramSpans
-from dyorc.trace_context import TraceContext
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
+from dyorc.core.trace_context import TraceContext
 span = TraceContext("a" * 32, "b" * 16, is_sampled=True, state="v=1")
 """
 _OWN_PROVIDER = """

@@ -10,15 +10,15 @@ import httpx
 import msgspec
 import pytest
 
-from dyorc.arrays import Array
 from dyorc.config import GatewayConfig, RecordsConfig
+from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.siblings import Answers, NoPeers
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
 from tests.deadlines import TIMEOUT_S
@@ -120,7 +120,7 @@ async def test_the_slowest_of_all_processes_come_first(served: Served) -> None:
         ("r4", 0, "compute"),
     ]
     assert page["num_kept"] == 4
-    assert page["kept_bytes"] == sum(store.held(lambda one: True).num_bytes for store in served.stores)
+    assert page["kept_bytes"] == sum(store.usage(lambda one: True).num_bytes for store in served.stores)
     assert page["missing_cells"] == []
     assert set(page["requests"][0]) >= {
         "request_id", "number", "cell", "workflow", "tenant", "transport", "outcome", "error", "arrived_s", "duration_ms",

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from dyorc.config import OrchestratorConfig
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
-from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests import oip

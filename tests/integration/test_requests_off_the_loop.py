@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.off_loop import ThreadOffload
+from dyorc.system.thread_offload import ThreadOffload
 from tests import oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running

@@ -10,16 +10,16 @@ import httpx
 import msgspec
 import pytest
 
-from dyorc.arrays import Array
 from dyorc.authoring.workflow import Workflow
 from dyorc.client import Client
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import Array
 from dyorc.errors import PermissionDeniedError, UnknownModelError
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic
 

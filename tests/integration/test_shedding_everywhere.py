@@ -21,7 +21,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.shedding import Shedding
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from tests import oip, oip_grpc
 from tests.fake_backend import FakeBackend
 from tests.slow_loops import Loop, busy

@@ -11,14 +11,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from dyorc.config import TelemetryConfig, TracesConfig
+from dyorc.core.trace_context import TraceContext, new_trace
 from dyorc.errors import ConfigurationError
 from dyorc.telemetry.tracing import otlp
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.telemetry.tracing.otlp import SpanExport
 from dyorc.telemetry.tracing.request_spans import spans_of
-from dyorc.telemetry.tracing.spans import Kind, Span
-from dyorc.telemetry.tracing.starting import tracing
-from dyorc.trace_context import TraceContext, new_trace
+from dyorc.telemetry.tracing.spans import Span, SpanKind
+from dyorc.telemetry.tracing.tracing_setup import tracing
 from tests.collector import Collector, collecting_by_grpc, collecting_by_http
 from tests.unit.telemetry.recorded import batch_of, call_in, record_of
 
@@ -90,7 +90,7 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
     """But for OpenTelemetry's interface, which FastAPI imports if it is there."""
     code = (
         "import sys, dyorc.cells.cell, dyorc.gateway.http.app; from dyorc.config import TelemetryConfig;"
-        "from dyorc.telemetry.tracing.starting import tracing\n"
+        "from dyorc.telemetry.tracing.tracing_setup import tracing\n"
         "with tracing(TelemetryConfig(), {}) as found: assert found is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     )
@@ -100,4 +100,6 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
 
 def _plain() -> Span:
     now_ns = time.monotonic_ns()
-    return Span(name="s", context=new_trace(is_sampled=True), parent=None, started_ns=now_ns, ended_ns=now_ns, kind=Kind.INTERNAL)
+    return Span(
+        name="s", context=new_trace(is_sampled=True), parent=None, started_ns=now_ns, ended_ns=now_ns, kind=SpanKind.INTERNAL
+    )

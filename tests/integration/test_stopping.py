@@ -11,9 +11,9 @@ import httpx
 import numpy as np
 import pytest
 
-from dyorc import embedded
 from dyorc.config import GatewayConfig, Settings
-from dyorc.running import ServerRuntime
+from dyorc.deployment.server_runtime import ServerRuntime
+from dyorc.server import single_process as embedded
 from tests import oip, oip_grpc
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.server_process import target

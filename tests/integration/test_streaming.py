@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyorc.arrays import Array
 from dyorc.config import EngineConfig
+from dyorc.core.arrays import Array
 from dyorc.errors import DeadlineError, ProgramError
 from dyorc.telemetry.record import Origin
 from tests.asking import submission

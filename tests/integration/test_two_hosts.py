@@ -31,7 +31,7 @@ from dyorc.telemetry.diagnosis import diagnose
 from dyorc.telemetry.record import Origin
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
-from dyorc.telemetry.stages import Stage
+from dyorc.telemetry.stages import RequestStage
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.messages import ReplicaHello, encode
 from dyorc.transport.network import ClusterSecrets, NodeNetwork
@@ -257,8 +257,8 @@ async def test_a_request_says_that_it_waited_for_a_large_tensor_from_the_other_h
     record = records.find("far", lambda _: True)
     assert record is not None
     diagnosis = diagnose(record, records.wrong_guesses)
-    assert diagnosis.cause is Stage.MOVING
-    assert diagnosis.stages_ns[Stage.MOVING] > 0.5 * 0.67e9
+    assert diagnosis.cause is RequestStage.MOVING
+    assert diagnosis.stages_ns[RequestStage.MOVING] > 0.5 * 0.67e9
     assert sum(diagnosis.stages_ns.values()) == record.duration_ns
     assert "inputs and outputs of 'digest' were moved: 8 MiB over the network (zmq) in " in diagnosis.sentences[0]
 

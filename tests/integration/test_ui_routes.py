@@ -7,15 +7,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dyorc.arrays import Array
 from dyorc.config import GatewayConfig
+from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.live import Live
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.ui_files import ui_files
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.registry import ModelRegistry
 from tests.deadlines import TIMEOUT_S
 from tests.fake_backend import FakeBackend
 from tests.workflows import arithmetic

@@ -14,8 +14,8 @@ import time
 import torch
 from rich.console import Console
 
-from dyorc.offline.program.rules import operations_with_rules
-from dyorc.offline.verify.meanings import operations_with_meanings
+from dyorc.planner.program.rules import operations_with_rules
+from dyorc.planner.verify.meanings import operations_with_meanings
 from tests.operators import opinfo, written
 from tests.operators.gathering import gather
 from tests.operators.misreadings import MISREADINGS

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 
-from dyorc.offline.verify.field import PRIME, Field
-from dyorc.offline.verify.numbers import Array
+from dyorc.planner.verify.field import PRIME, Field
+from dyorc.planner.verify.numbers import Array
 
 
 def elements_of(tensor: torch.Tensor) -> Array:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dyorc.offline.program.rules import rule_of
-from dyorc.offline.program.simplify import VIEW
-from dyorc.offline.verify.meanings import UnknownOperationError, meaning_of
+from dyorc.planner.program.rules import rule_of
+from dyorc.planner.program.simplify import VIEW
+from dyorc.planner.verify.meanings import UnknownOperationError, meaning_of
 from tests.operators.recording import UnsupportedSampleError, record
 from tests.operators.samples import OperationSample, SimplifierError, operations_of
 

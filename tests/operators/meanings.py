@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dyorc.offline.program.evaluate import compute
-from dyorc.offline.program.graph import Argument
-from dyorc.offline.verify.algebra import NumbersAlgebra
-from dyorc.offline.verify.field import PRIME
-from dyorc.offline.verify.meanings import UnknownOperationError
-from dyorc.offline.verify.numbers import Array
+from dyorc.planner.program.evaluate import compute
+from dyorc.planner.program.graph import Argument
+from dyorc.planner.verify.algebra import NumbersAlgebra
+from dyorc.planner.verify.field import PRIME
+from dyorc.planner.verify.meanings import UnknownOperationError
+from dyorc.planner.verify.numbers import Array
 from tests.operators.closeness import largest, tolerance_of
 from tests.operators.elements import ExactField, elements_of
 from tests.operators.samples import OperationSample

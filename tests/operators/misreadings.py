@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dyorc.offline.program.graph import Argument, Node
+from dyorc.planner.program.graph import Argument, Node
 
 
 @dataclass(frozen=True, kw_only=True)

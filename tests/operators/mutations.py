@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from dyorc.offline.program import axes, rules, strategies
-from dyorc.offline.program.graph import Argument, Node, Value
-from dyorc.offline.program.rules import Rule
-from dyorc.offline.verify.algebra import NumbersAlgebra
-from dyorc.offline.verify.numbers import Array
+from dyorc.planner.program import axes, rules, strategies
+from dyorc.planner.program.graph import Argument, Node, Value
+from dyorc.planner.program.rules import Rule
+from dyorc.planner.verify.algebra import NumbersAlgebra
+from dyorc.planner.verify.numbers import Array
 from tests.operators import gathering
 from tests.operators.misreadings import Misreading
 from tests.operators.results import Result as Outcome

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dyorc.offline.program.decompositions import ByFormula, decompositions
-from dyorc.offline.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind, type_sizes
-from dyorc.offline.program.reading import argument_of
+from dyorc.planner.program.decompositions import ByFormula, decompositions
+from dyorc.planner.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind, type_sizes
+from dyorc.planner.program.reading import argument_of
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dyorc.offline.program.evaluate import compute_node
-from dyorc.offline.program.graph import Node, TensorProgram, ValueKind, renamed
-from dyorc.offline.program.simplify import simplified
+from dyorc.planner.program.evaluate import compute_node
+from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, renamed
+from dyorc.planner.program.simplify import simplified
 from tests.operators.closeness import difference
 from tests.operators.recording import Recording
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from dyorc.offline.program import simplify
-from dyorc.offline.program.graph import Node, OutputShape
+from dyorc.planner.program import simplify
+from dyorc.planner.program.graph import Node, OutputShape
 from tests.operators import written
 from tests.operators.gathering import gather
 

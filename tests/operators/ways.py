@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from dyorc.offline.program.axes import Axes, axes_of
-from dyorc.offline.program.evaluate import compute
-from dyorc.offline.program.strategies import Partial, Placement, Replicate, Shard, Strategy, strategies_of
+from dyorc.planner.program.axes import Axes, axes_of
+from dyorc.planner.program.evaluate import compute
+from dyorc.planner.program.strategies import Partial, Placement, Replicate, Shard, Strategy, strategies_of
 from tests.operators.closeness import difference, largest, tolerance_of
 from tests.operators.samples import OperationSample
 

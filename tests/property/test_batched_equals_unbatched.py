@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from jaxtyping import Float, Int, Int32
 
 import dyorc
-from dyorc.arrays import same_array
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
+from dyorc.core.arrays import same_array
 from dyorc.replica.executor import BatchResult, ProgramExecutor
 from dyorc.transport.codec import Rows
 from tests.exchanges import TensorPath, tensor_path

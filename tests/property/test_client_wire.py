@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dyorc.arrays import same_array
+from dyorc.core.arrays import same_array
+from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
 from dyorc.protocol.answers import parse_answer
 from dyorc.protocol.headers import JSON_LENGTH
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.requests import Options, Request, infer_request
-from dyorc.tensor import DType
 from tests import oip
 from tests.scripted_server import binary_answer
 

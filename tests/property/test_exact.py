@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dyorc.authoring.exact import Exact, exact, is_immutable, plain, same_statics
+from dyorc.authoring.exact_values import Exact, exact, is_immutable, plain, same_statics
 from dyorc.authoring.signature import StaticValue
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.request_context import QueueOrder, RequestContext
 from dyorc.engine.model.rounds import Round
-from dyorc.engine.model.standing import QueueOrder, RequestContext
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.statistics import ModelRecord
@@ -34,7 +34,7 @@ class Calls:
 
     def make(self, tenant: str, lane: int = 0, priority: int = 0, deadline: int = 0, can_be_dropped: bool = True) -> Call:
         self.number += 1
-        standing = RequestContext(
+        context = RequestContext(
             QueueOrder(0, deadline - 10 * priority, deadline, self.number),
             tenant,
             WEIGHTS[tenant],
@@ -42,8 +42,8 @@ class Calls:
             ModelRecord("none"),
             Round(False, 0),
         )
-        standing.can_be_dropped = can_be_dropped
-        request = SimpleNamespace(standing=standing)
+        context.can_be_dropped = can_be_dropped
+        request = SimpleNamespace(context=context)
         call = Call(add_one, (), (), cast(Any, SimpleNamespace(task=SimpleNamespace(request=request))))
         call.call_id = self.number
         call.batch_key = cast(Any, LANES[lane])
@@ -51,7 +51,7 @@ class Calls:
 
 
 def tenant_of(call: Call) -> str:
-    return call.standing.tenant
+    return call.context.tenant
 
 
 class QueueStates(RuleBasedStateMachine):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from dyorc.store.base import Store
-from dyorc.store.leases import Lease
+from dyorc.store.lease_store import Lease
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore
 from tests.redis_server import RedisServer

@@ -7,9 +7,9 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from dyorc.config import SpeculationConfig
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.errors import DyOrcError, ProgramError, ReplicaLostError
-from dyorc.tensor import BlockId, blocks_of
 from tests.effort import examples
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, send, trees, workflow_of
 from tests.property.tallies import Tally, comes_across

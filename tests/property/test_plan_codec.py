@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dyorc.errors import PlanError
-from dyorc.offline.plan import (
+from dyorc.planner.plan import (
     Algorithm,
     Apply,
     ChannelKind,
@@ -27,9 +27,9 @@ from dyorc.offline.plan import (
     Provenance,
     Transfer,
 )
-from dyorc.offline.plan.codec import digest_of, plan_from_json, plan_to_json
-from dyorc.offline.program import PARTIAL, REPLICATE, Ref, Shard, Value, ValueKind
-from dyorc.offline.program.graph import Dtype, OutputShape, OutputStart
+from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json
+from dyorc.planner.program import PARTIAL, REPLICATE, Ref, Shard, Value, ValueKind
+from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 
 _names = st.text(min_size=1, max_size=6)
 _sizes = st.lists(st.integers(0, 9), max_size=5).map(tuple)

@@ -7,9 +7,9 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action, DispatchBatch, EffectFailed, FailRequest
-from dyorc.engine.story import RequestTrace
-from dyorc.tensor import TensorRef
+from dyorc.engine.request_trace import RequestTrace
 from tests.effort import examples
 from tests.property.random_workflows import Numbers, Tree, inputs, meaning_of, trees, workflow_of
 from tests.property.tallies import Tally, comes_across

@@ -12,19 +12,17 @@ import numpy as np
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from dyorc.arrays import apply_views, as_value
 from dyorc.authoring.decisions import Decision, DecisionKind
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.arrays import apply_views, as_value
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Predictor
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Context, Segment, StreamPart
-from dyorc.engine.model.requests import Request, Task
-from dyorc.engine.model.restorations import Restoration
-from dyorc.engine.model.streams import Stream
+from dyorc.engine.model.requests import Request, Restoration, Stream, Task
+from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.generators import Generating
-from dyorc.engine.tasks.paths import ExecutionPath
 from dyorc.errors import DyOrcError, ProgramError
 from tests.effort import examples
 from tests.property.random_workflows import (
@@ -74,21 +72,21 @@ class Foreteller:
 
 def outcome_of(decision: Decision) -> tuple[Outcome] | None:
     """Returns what a decision will be, in a tuple; None if that cannot be known."""
-    value = value_of(decision.ref.cell)
+    value = value_of(decision.ref.future)
     if value is None:
         return None
     array = np.array(value, np.float32)
     return (decision.decide(as_value(apply_views(array, decision.ref.views) if decision.ref.views else array)),)
 
 
-def value_of(cell: Future) -> Numbers | None:
-    if cell.is_at_hand:
-        return tuple(cell.arrays[0].tolist())
-    if cell.state is FutureState.FAILED or not isinstance(cell.producer, Call):
+def value_of(future: Future) -> Numbers | None:
+    if future.is_at_hand:
+        return tuple(future.arrays[0].tolist())
+    if future.state is FutureState.FAILED or not isinstance(future.producer, Call):
         return None
-    operands = [value_of(argument.cell) for argument in cell.producer.arguments]
+    operands = [value_of(argument.future) for argument in future.producer.arguments]
     known = [operand for operand in operands if operand is not None]
-    return evaluate(cell.producer.callee, *known) if len(known) == len(operands) else None
+    return evaluate(future.producer.callee, *known) if len(known) == len(operands) else None
 
 
 KINDS = ("learned", "right", "wrong", "random", "right sure", "wrong sure")

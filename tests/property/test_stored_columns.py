@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dyorc.arrays import Array, numpy_dtype, same_array
+from dyorc.core.arrays import Array, numpy_dtype, same_array
+from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
-from dyorc.tensor import DType
 from dyorc.transport.codec import StoredColumn, StoredRows, check_stored, decode_stored
 from dyorc.transport.messages import BatchReply, BatchRequest, encode
 from dyorc.transport.tiers import TensorHolder

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from jaxtyping import Int
 
-from dyorc.arrays import apply_views, inline
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import OutputSpec
-from dyorc.tensor import index_shape, layout_of
+from dyorc.core.arrays import apply_views, inline
+from dyorc.core.tensor import index_shape, layout_of
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 items = (

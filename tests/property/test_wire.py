@@ -12,10 +12,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dyorc.arrays import numpy_dtype, same_array
+from dyorc.core.arrays import numpy_dtype, same_array
+from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import decode_bytes, encode_bytes
-from dyorc.tensor import DType
 from dyorc.transport.codec import Column, StoredColumn, StoredRows, decode_column, encode_column, num_frames
 from dyorc.transport.messages import (
     PROTOCOL_VERSION,

@@ -15,7 +15,7 @@ from dyorc.authoring.decisions import Decision
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor
-from dyorc.engine.model.cells import Outcome as Key
+from dyorc.engine.model.futures import Outcome as Key
 from dyorc.engine.model.journal import Context
 from dyorc.errors import DyOrcError
 from tests.random_workflows.cases import FORCED, Answer, Case, Failure, Outcome, Request, Value, load, source_of

@@ -9,9 +9,9 @@ import pytest
 import torch
 from numpy.dtypes import StringDType
 
-from dyorc.arrays import as_array
+from dyorc.core.arrays import as_array
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
-from dyorc.tensor import DType
 
 CONJUGATE = torch.tensor([1 + 2j, 3 - 4j]).conj()
 with warnings.catch_warnings():

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyorc.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Trace
 from dyorc.errors import InvalidInputError
+from dyorc.traffic.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Trace
 
 
 def gaps_s(arrivals: Arrivals, num_requests: int = 20_000, rate_rps: float = 50.0) -> np.ndarray:

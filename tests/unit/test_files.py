@@ -8,8 +8,8 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
+from dyorc.cli.input_files import read_inputs, write_outputs
 from dyorc.errors import InvalidInputError
-from dyorc.files import read_inputs, write_outputs
 
 
 @dyorc.program

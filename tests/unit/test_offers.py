@@ -12,8 +12,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import InvalidInputError, NotReadyError, SizeLimitError, UnknownModelError
 from dyorc.gateway.catalog import Catalog
-from dyorc.offers import ModelKey, Offer, Offers
-from dyorc.repertoire import ModelRegistry
+from dyorc.models.offers import ModelKey, Offer, Offers
+from dyorc.models.registry import ModelRegistry
 from tests.workflows import arithmetic, effects, streaming
 
 

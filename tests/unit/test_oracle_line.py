@@ -13,8 +13,8 @@ from benchmarks.oracle.costs import batch_sizes, measure, parsed, rising
 from benchmarks.oracle.recording import RecordedCall, Tree, record
 from benchmarks.oracle.replay import Replay, cheapest_size, follows, needs
 from benchmarks.workloads.base import Call, Flow, LoadedProgram, Program, Tensors, TensorSpec, Workload
-from dyorc.arrivals import Poisson
 from dyorc.errors import InvalidInputError
+from dyorc.traffic.arrivals import Poisson
 
 VECTOR = TensorSpec(dtype="float32", shape=(4,))
 SIZES = (1, 2, 4, 8)

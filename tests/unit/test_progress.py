@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from rich.console import Console
 
-from dyorc.progress import show_progress
-from dyorc.status import StatusBoard
+from dyorc.models.status import StatusBoard
+from dyorc.server.loading_progress import show_progress
 from tests.workflows.arithmetic import double
 
 COMPLAINT = {"double": "Deployment 'double' has 1 replicas that have taken more than 30s to be scheduled."}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dyorc.errors import InvalidInputError
-from dyorc.request_traces import TracedRequest, read_trace, write_trace
+from dyorc.traffic.request_traces import TracedRequest, read_trace, write_trace
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.status import ProgramState, ReplicaState, ReplicaStatus, StatusBoard
+from dyorc.models.status import ProgramState, ReplicaState, ReplicaStatus, StatusBoard
 from tests.workflows.arithmetic import double
 
 

@@ -8,9 +8,9 @@ import pytest
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.reports import added_up
-from dyorc.ports import bind, reserve
-from dyorc.supervision.limits import settings_of_cell
-from dyorc.supervision.restarts import RestartBackoff
+from dyorc.supervisor.limits import settings_of_cell
+from dyorc.supervisor.restarts import RestartBackoff
+from dyorc.system.ports import bind, reserve
 
 
 def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:

@@ -8,8 +8,8 @@ import pytest
 from dyorc.errors import TenantLimitError
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.tenants import Tenant
-from dyorc.supervision import tenant_table
-from dyorc.supervision.tenant_table import TenantTable, clear_in_flight, make_table
+from dyorc.supervisor import tenant_table
+from dyorc.supervisor.tenant_table import TenantTable, clear_in_flight, make_table
 
 NUM_CELLS = 3
 

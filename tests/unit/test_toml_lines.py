@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from dyorc.toml_lines import Path, lines_of
+from dyorc.system.toml_lines import Path, lines_of
 
 TEXT = '''\
 # a comment = 1

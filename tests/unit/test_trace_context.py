@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.trace_context import TraceContext, new_trace, read_traceparent
+from dyorc.core.trace_context import TraceContext, new_trace, read_traceparent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

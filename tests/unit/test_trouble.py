@@ -2,7 +2,7 @@
 
 import structlog
 
-from dyorc.trouble import PAUSE_S, LogThrottle
+from dyorc.system.log_throttle import PAUSE_S, LogThrottle
 
 _log = structlog.get_logger("dyorc.test")
 

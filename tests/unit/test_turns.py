@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.turns import switch_interval_at_least, switch_interval_at_most
+from dyorc.system.switch_interval import switch_interval_at_least, switch_interval_at_most
 
 
 @pytest.fixture(autouse=True)

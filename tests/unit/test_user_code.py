@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from dyorc.config import LogsConfig
+from dyorc.replica.user_code import import_on_own_thread, import_outside_of_loop, own_context
 from dyorc.telemetry import logs
-from dyorc.user_code import import_on_own_thread, import_outside_of_loop, own_context
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Column
 
-from dyorc.whole_table import StackedTable
+from dyorc.cli.stacked_table import StackedTable
 
 HEADERS = ("state", "requests/s", "batch: mean/most", "guesses: right/wrong/made", "why")
 LONG = "FileNotFoundError: no weights at /models/a-model/with/a/rather/long/path/model.safetensors"

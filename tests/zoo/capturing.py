@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from dyorc.errors import CaptureWarning, DyOrcError
-from dyorc.offline.program import TensorProgram, capture, evaluate, sources_of
-from dyorc.offline.program.example import Example
-from dyorc.offline.reference import compare_with_module
+from dyorc.planner.program import TensorProgram, capture, evaluate, sources_of
+from dyorc.planner.program.example import Example
+from dyorc.planner.reference import compare_with_module
 from tests.zoo.models.entry import Entry
 from tests.zoo.reference import TOLERANCES, Results, largest_error, narrowest, of_program, reference
 from tests.zoo.training import WithLoss, step_of

@@ -7,12 +7,12 @@ from inspect import signature
 from typing import Any
 
 from dyorc.errors import DyOrcError, PlanError
-from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.auto import AUTO, plan
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.runtime import RankOptions, Ranks
+from dyorc.planner.cluster import uneven_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.auto import AUTO, plan
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.runtime import RankOptions, Ranks
 from tests.zoo.capturing import Captured
 from tests.zoo.reference import TOLERANCES, largest_error, narrowest, of_program
 

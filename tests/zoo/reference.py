@@ -7,8 +7,8 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
-from dyorc.offline.program import TensorProgram, ValueKind
-from dyorc.offline.program.randomness import CounterBased
+from dyorc.planner.program import TensorProgram, ValueKind
+from dyorc.planner.program.randomness import CounterBased
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
 """The largest error that is allowed, by the narrowest type that the step computes with."""

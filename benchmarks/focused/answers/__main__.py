@@ -49,7 +49,7 @@ def main() -> None:
     options = parser.parse_args()
     adopt_orphans()
     targets = [f"{served.__file__}:{name}" for name in ("large", "text", "taken")]
-    command = [sys.executable, "-m", "dyorc.cli", "serve", *targets, "--port", "0"]
+    command = [sys.executable, "-m", "dyorc.cli.main", "serve", *targets, "--port", "0"]
     found: defaultdict[str, list[float]] = defaultdict(list)
     with serving(command, _ENVIRONMENT) as (address, _):
         for kind in ("raw", "text", "sent"):

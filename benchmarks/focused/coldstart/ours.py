@@ -11,14 +11,14 @@ from pathlib import Path
 
 import benchmarks.focused.coldstart.program as program
 from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked import linked
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.holder import ReplicaHandle
-from dyorc.status import ProgramStatus, ReplicaState
 
 _NODE = "here"
 _LIBRARIES = ("safetensors.torch", "jaxtyping")

@@ -27,12 +27,12 @@ import torch
 from benchmarks.focused.planner_peers.asking import Answer, Ask, NoAnswerError, autoparallel, sailor
 from benchmarks.focused.planner_peers.cases import CASES, Case, Machines, build
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import Cluster, Device, Link
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners.auto import plan
-from dyorc.offline.planners.pricing import PricedPlan, price_plan
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import Cluster, Device, Link
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners.auto import plan
+from dyorc.planner.planners.pricing import PricedPlan, price_plan
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.verify import verify
 
 _OURS = ("dp_even", "dp_proportional", "zero", "megatron", "hap", "auto")
 _MEMORY_BYTES = 40 << 30

@@ -15,9 +15,9 @@ from benchmarks.focused.planner_peers.cases import Case
 from benchmarks.focused.planner_peers.placements import plan_of_placements, read_placements
 from benchmarks.focused.planner_peers.stages import plan_of_pipeline, read_pipelines
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.program import TensorProgram
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.program import TensorProgram
 
 _ROOT = Path(__file__).resolve().parents[3]
 _PACKAGE = "benchmarks.focused.planner_peers"

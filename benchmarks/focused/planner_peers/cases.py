@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dyorc.offline.models import gpt, llama
+from dyorc.planner.models import gpt, llama
 
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
 

@@ -15,13 +15,13 @@ from math import prod
 from typing import Any
 
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import MeshAxis, Plan
-from dyorc.offline.planners.baselines.assemble import in_order, one_stage, plan_of
-from dyorc.offline.planners.baselines.follow import Choices, choices_of, follow
-from dyorc.offline.program import PARTIAL, REPLICATE, Node, Placement, Shard, Strategy, TensorProgram
-from dyorc.offline.program.costs import FREE, costs_of
-from dyorc.offline.program.graph import Phase
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import MeshAxis, Plan
+from dyorc.planner.planners.baselines.assemble import in_order, one_stage, plan_of
+from dyorc.planner.planners.baselines.follow import Choices, choices_of, follow
+from dyorc.planner.program import PARTIAL, REPLICATE, Node, Placement, Shard, Strategy, TensorProgram
+from dyorc.planner.program.costs import FREE, costs_of
+from dyorc.planner.program.graph import Phase
 
 _PLACEMENT = re.compile(r"S\((\d+)\)|R|P\(\w+\)")
 _PRODUCTS = {"mm", "bmm", "einsum"}

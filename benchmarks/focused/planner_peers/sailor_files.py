@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import Algorithm, CollectiveKind
-from dyorc.offline.planners.baselines.follow import choices_of
-from dyorc.offline.planners.baselines.pipeline import stages_with
-from dyorc.offline.program import Node, TensorProgram
-from dyorc.offline.program.costs import costs_of
-from dyorc.offline.program.graph import Phase
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Algorithm, CollectiveKind
+from dyorc.planner.planners.baselines.follow import choices_of
+from dyorc.planner.planners.baselines.pipeline import stages_with
+from dyorc.planner.program import Node, TensorProgram
+from dyorc.planner.program.costs import costs_of
+from dyorc.planner.program.graph import Phase
 
 FAST, SLOW = "A100-40", "V100-16"
 """Names of devices whose memory Sailor knows; how fast they are is in the profile."""

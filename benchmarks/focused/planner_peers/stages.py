@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.plan import MeshAxis, Plan
-from dyorc.offline.planners.baselines.assemble import in_order, plan_of
-from dyorc.offline.planners.baselines.data_parallel import parts_along
-from dyorc.offline.planners.baselines.follow import batch_of, choices_of, follow
-from dyorc.offline.planners.baselines.megatron import columns_and_rows
-from dyorc.offline.planners.baselines.pipeline import one_forward_one_backward, stages_with
-from dyorc.offline.program import TensorProgram
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import MeshAxis, Plan
+from dyorc.planner.planners.baselines.assemble import in_order, plan_of
+from dyorc.planner.planners.baselines.data_parallel import parts_along
+from dyorc.planner.planners.baselines.follow import batch_of, choices_of, follow
+from dyorc.planner.planners.baselines.megatron import columns_and_rows
+from dyorc.planner.planners.baselines.pipeline import one_forward_one_backward, stages_with
+from dyorc.planner.program import TensorProgram
 
 
 @dataclass(frozen=True, slots=True)

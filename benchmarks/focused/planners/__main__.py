@@ -27,13 +27,13 @@ from typing import Any
 import torch
 
 from benchmarks.focused.planners.model import LEARNING_RATE, Task, losses_on_one_device, task
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.measure import Effort, measure_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners.auto import plan
-from dyorc.offline.runtime import LinkShape, RankOptions, Ranks, Trained, Training, train_on
-from dyorc.offline.simulate import simulate
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.measure import Effort, measure_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners.auto import plan
+from dyorc.planner.runtime import LinkShape, RankOptions, Ranks, Trained, Training, train_on
+from dyorc.planner.simulate import simulate
+from dyorc.planner.verify import verify
 
 _EFFORT = Effort(num_repeats=7, chain=4, messages=(1 << 12, 1 << 16, 1 << 19))
 _WARM_UP_STEPS = 3

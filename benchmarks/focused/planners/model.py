@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dyorc.offline.models import gpt
-from dyorc.offline.program import TensorProgram, ValueKind, capture, evaluate
+from dyorc.planner.models import gpt
+from dyorc.planner.program import TensorProgram, ValueKind, capture, evaluate
 
 LEARNING_RATE = 0.3
 _STRIDES = (1, 3, 5)

@@ -20,12 +20,12 @@ import dyorc
 from benchmarks.focused.scaleout.instant_fleet import InstantFleet
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import EngineConfig, OrchestratorConfig, TransportConfig
-from dyorc.offers import ModelKey
+from dyorc.models.offers import ModelKey
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
+from dyorc.models.submission import Submission
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
-from dyorc.services.garbage_collector import settle_garbage_collector
-from dyorc.status import StatusBoard
-from dyorc.submission import Submission
+from dyorc.server.garbage_collector import settle_garbage_collector
 from dyorc.transport.exchange import TensorExchange
 
 _WARM_UP_S = 2.0

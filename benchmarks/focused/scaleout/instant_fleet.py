@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
-from dyorc.arrays import inline
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
+from dyorc.core.arrays import inline
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, Event, ReplicaJoined
-from dyorc.status import StatusBoard
-from dyorc.tensor import BlockId, TensorRef
+from dyorc.models.status import StatusBoard
 
 RESULT = inline(np.ones(16, np.float32))
 _EXECUTE_S = 1e-6

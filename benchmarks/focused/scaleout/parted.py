@@ -50,7 +50,7 @@ def parted(num_gateways: int) -> Generator[Parts]:
 
 @contextlib.contextmanager
 def _running(*command: str, **environment: str) -> Generator[ServerProcess]:
-    with ServerProcess([sys.executable, "-m", "dyorc.cli", *command], environment=environment) as server:
+    with ServerProcess([sys.executable, "-m", "dyorc.cli.main", *command], environment=environment) as server:
         server.wait_until_ready()
         yield server
         server.stop()

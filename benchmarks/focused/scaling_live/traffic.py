@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.table.pools import pool_file
-from dyorc.request_traces import TracedRequest, write_trace
+from dyorc.traffic.request_traces import TracedRequest, write_trace
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import RunResult

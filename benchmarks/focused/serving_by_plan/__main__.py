@@ -21,10 +21,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.focused.serving_by_plan.systems import Group, OneProcess, Replicas, System, model, weights_bytes
-from dyorc.offline.cluster import load_cluster
-from dyorc.offline.plan import Collective, Plan, Transfer
-from dyorc.offline.planners import FOR_INFERENCE, PLANNERS
-from dyorc.offline.program import capture_inference
+from dyorc.planner.cluster import load_cluster
+from dyorc.planner.plan import Collective, Plan, Transfer
+from dyorc.planner.planners import FOR_INFERENCE, PLANNERS
+from dyorc.planner.program import capture_inference
 
 _CLUSTER = Path("examples/router/two_cores.toml")
 _BATCHES = (1, 8, 32)

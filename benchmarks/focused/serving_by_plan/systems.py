@@ -13,11 +13,11 @@ import torch
 
 import dyorc
 from dyorc.authoring.loading import import_place
-from dyorc.offline.plan import Plan, extents
-from dyorc.offline.program import ValueKind
-from dyorc.offline.program.graph import type_sizes
-from dyorc.offline.runtime import RankOptions, Ranks
-from dyorc.offline.runtime.moves import pieces_at
+from dyorc.planner.plan import Plan, extents
+from dyorc.planner.program import ValueKind
+from dyorc.planner.program.graph import type_sizes
+from dyorc.planner.runtime import RankOptions, Ranks
+from dyorc.planner.runtime.moves import pieces_at
 
 _MODEL = "examples/router/router_bert.py"
 _NUM_IN_FLIGHT = 3

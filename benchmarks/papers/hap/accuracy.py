@@ -16,15 +16,15 @@ from benchmarks.papers.hap.figures import FIGURE_18
 from benchmarks.papers.rows import number_row, own_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
-from dyorc.offline import models
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.measure import Effort, measure_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
-from dyorc.offline.simulate import simulate
+from dyorc.planner import models
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.measure import Effort, measure_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.runtime import LinkShape, RankOptions, Ranks
+from dyorc.planner.simulate import simulate
 
 _EFFORT = Effort(num_repeats=7, chain=4, messages=(1 << 12, 1 << 16, 1 << 19, 1 << 21))
 _STEPS, _WARM_UP_STEPS = 9, 2

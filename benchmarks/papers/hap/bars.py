@@ -19,12 +19,12 @@ from benchmarks.papers.hap.figures import (
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row
 from benchmarks.papers.table import Kind, Row
-from dyorc.offline.cluster import Cluster, CostLine, published
-from dyorc.offline.plan import Algorithm, Plan
-from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster, CostLine, published
+from dyorc.planner.plan import Algorithm, Plan
+from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.simulate import simulate
 
 _V100, _P100 = (0, 1), (2, 3, 4, 5, 6, 7)
 """The ranks of HAP's eight machines."""

@@ -9,8 +9,8 @@ from statistics import median
 from benchmarks.papers.bands import AT_MOST, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, ratio_row
 from benchmarks.papers.table import Row
-from dyorc.offline.cluster import published
-from dyorc.offline.planners.hap.ratios import ShareTerms, best_ratios
+from dyorc.planner.cluster import published
+from dyorc.planner.planners.hap.ratios import ShareTerms, best_ratios
 
 _LARGEST: Mapping[str, Mapping[str, float]] = {
     "figure 13": {"VGG19": 3.41, "BERT-Base": 1.28},

@@ -7,9 +7,9 @@ from benchmarks.papers.bands import MODELLED
 from benchmarks.papers.hap.figures import FIGURE_2
 from benchmarks.papers.rows import points_of, ratio_row
 from benchmarks.papers.table import Kind, Row
-from dyorc.offline.cluster import Cluster, CollectiveCost, CostLine, published
-from dyorc.offline.cluster.crossovers import division_s, grouped_crossover, proportional_crossover
-from dyorc.offline.plan import Algorithm, CollectiveKind
+from dyorc.planner.cluster import Cluster, CollectiveCost, CostLine, published
+from dyorc.planner.cluster.crossovers import division_s, grouped_crossover, proportional_crossover
+from dyorc.planner.plan import Algorithm, CollectiveKind
 
 _SIZE = 4_000_000
 _GATHER = CollectiveKind.ALL_GATHER

@@ -12,11 +12,11 @@ from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import points_of, ratio_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Point, Row
-from dyorc.offline.cluster import Cluster, published
-from dyorc.offline.models import bert_moe
-from dyorc.offline.plan.order import communicate_early
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster, published
+from dyorc.planner.models import bert_moe
+from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.simulate import simulate
 
 _CLUSTER = "hap-2a100-2p100"
 _P100 = 3.010e12

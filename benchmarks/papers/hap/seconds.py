@@ -11,8 +11,8 @@ from benchmarks.papers.models.published import hap_vit
 from benchmarks.papers.rows import points_of, ratio_row, sign_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
-from dyorc.offline.cluster import even_cluster, published
-from dyorc.offline.planners import PLANNERS
+from dyorc.planner.cluster import even_cluster, published
+from dyorc.planner.planners import PLANNERS
 
 _NOTE = "theirs in Rust, on the forward graph and another processor; ours in Python, on forward and backward"
 

@@ -25,12 +25,12 @@ from benchmarks.papers.measured import program_of
 from benchmarks.papers.models.published import Model, hidup_vit
 from benchmarks.papers.rows import number_row, points_of, ratio_row
 from benchmarks.papers.table import Point, Row
-from dyorc.offline.cluster import Cluster, published
-from dyorc.offline.models import bert_moe
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.hidup.figures import best_plan, faster
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster, published
+from dyorc.planner.models import bert_moe
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.hidup.figures import best_plan, faster
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.simulate import simulate
 
 PART = 4
 """How much larger the papers' models are than those that are simulated."""

@@ -8,10 +8,10 @@ from benchmarks.papers.measured import program_of
 from benchmarks.papers.models.published import Model
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Relation, Row
-from dyorc.offline import models
-from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.pricing import by_hand, price_plan
+from dyorc.planner import models
+from dyorc.planner.cluster import uneven_cluster
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.pricing import by_hand, price_plan
 
 MODELS: dict[str, Callable[[], Model]] = {
     "GPT": lambda: models.gpt(layers=2, hidden=256, heads=8, vocabulary=1024, sequence=64, batch=16),

@@ -11,14 +11,14 @@ import torch
 from benchmarks.papers.rows import own_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
-from dyorc.offline import models
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.assignment import assignment_of
-from dyorc.offline.planners.hidup import Duplex
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.runtime import LinkShape, RankOptions, Ranks
+from dyorc.planner import models
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.assignment import assignment_of
+from dyorc.planner.planners.hidup import Duplex
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.runtime import LinkShape, RankOptions, Ranks
 
 _ROUNDS, _STEPS, _WARM_UP_STEPS = 4, 3, 1
 _MBYTES_PER_S = (10.0, 40.0)

@@ -10,9 +10,9 @@ from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row, sign_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
-from dyorc.offline.cluster import published
-from dyorc.offline.planners.hidup.figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
-from dyorc.offline.program import Replicate
+from dyorc.planner.cluster import published
+from dyorc.planner.planners.hidup.figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
+from dyorc.planner.program import Replicate
 
 _MODEL = "BERT-SGMoE"
 FIGURE_14_LAYERS = (2, 4, 8)

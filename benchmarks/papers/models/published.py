@@ -7,11 +7,11 @@ code. TAG's InceptionV3 and ResNet-101 are not here, and its batches are not kno
 import torch
 from torch import nn
 
-from dyorc.offline.models.bert import bert, bert_moe
-from dyorc.offline.models.llama import llama
-from dyorc.offline.models.moe import Gate
-from dyorc.offline.models.vgg import vgg19
-from dyorc.offline.models.vit import vit, vit_moe
+from dyorc.planner.models.bert import bert, bert_moe
+from dyorc.planner.models.llama import llama
+from dyorc.planner.models.moe import Gate
+from dyorc.planner.models.vgg import vgg19
+from dyorc.planner.models.vit import vit, vit_moe
 
 _WORDS = 33_278
 """The vocabulary of WikiText-2."""

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dyorc.offline.models.blocks import FeedForward
+from dyorc.planner.models.blocks import FeedForward
 
 
 class _Recycled(nn.Module):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dyorc.offline.models.blocks import FeedForward, Layer, SelfAttention
+from dyorc.planner.models.blocks import FeedForward, Layer, SelfAttention
 
 
 class _WindowAttention(nn.Module):

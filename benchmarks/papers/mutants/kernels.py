@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from benchmarks.papers.mutants.places import Mutation
-from dyorc.offline.plan import Overlap, Plan
-from dyorc.offline.program import PARTIAL, TensorProgram
+from dyorc.planner.plan import Overlap, Plan
+from dyorc.planner.program import PARTIAL, TensorProgram
 
 
 def _of_overlap(change: Callable[[Plan, Overlap], Overlap]) -> Mutation:

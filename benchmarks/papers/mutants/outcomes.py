@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from benchmarks.papers.mutants import kernels, steps, tensors
 from benchmarks.papers.mutants.places import Mutation
-from dyorc.offline.plan import Plan
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.verify.report import Tier
-from dyorc.offline.verify.verify import verify
+from dyorc.planner.plan import Plan
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.verify.report import Tier
+from dyorc.planner.verify.verify import verify
 
 
 def _number(name: str) -> int:

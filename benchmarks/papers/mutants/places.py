@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from dyorc.offline.plan import Apply, Plan, Step
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.program.graph import renamed
+from dyorc.planner.plan import Apply, Plan, Step
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.program.graph import renamed
 
 Mutation: TypeAlias = Callable[[TensorProgram, Plan], Plan | None]
 """Returns a faulty plan, or None if the plan has no place for the fault."""

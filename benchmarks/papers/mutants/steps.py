@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from benchmarks.papers.mutants.places import Mutation, first, like, reading, with_steps
-from dyorc.offline.plan import Apply, Collective, CollectiveKind, Plan, Step, Transfer
-from dyorc.offline.program import TensorProgram
+from dyorc.planner.plan import Apply, Collective, CollectiveKind, Plan, Step, Transfer
+from dyorc.planner.program import TensorProgram
 
 
 def _drop_and_read_the_source(*kinds: CollectiveKind) -> Mutation:

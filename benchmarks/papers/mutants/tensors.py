@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from benchmarks.papers.mutants.places import Mutation
-from dyorc.offline.plan import Apply, Placed, Plan
-from dyorc.offline.program import PARTIAL, REPLICATE, Partial, Shard, TensorProgram
+from dyorc.planner.plan import Apply, Placed, Plan
+from dyorc.planner.program import PARTIAL, REPLICATE, Partial, Shard, TensorProgram
 
 
 def _change_layout(change: Callable[[Plan, Placed], Placed | None], *, of_collectives: bool = False) -> Mutation:

@@ -14,10 +14,10 @@ from benchmarks.papers.table import Kind, Line, Row
 from benchmarks.papers.tag.bars import bars
 from benchmarks.papers.tag.searches import MODELS, best_after, largest, until_better
 from benchmarks.papers.tag.sfb import break_even, duplication
-from dyorc.offline.cluster.published import tag_cluster
-from dyorc.offline.plan import Algorithm, CollectiveKind
-from dyorc.offline.planners.tag.network import PolicyNetwork
-from dyorc.offline.planners.tag.prior import load_network
+from dyorc.planner.cluster.published import tag_cluster
+from dyorc.planner.plan import Algorithm, CollectiveKind
+from dyorc.planner.planners.tag.network import PolicyNetwork
+from dyorc.planner.planners.tag.prior import load_network
 
 _ABOUT = """All of it is simulated. The paper's tables are not known here. The rows are what its abstract claims, what its
 public code measures, and TAG's bars in HAP's figures. Devices, links and NCCL's costs are those of the code; devices reach

@@ -8,8 +8,8 @@ from benchmarks.papers.hap.figures import FIGURE_13, FIGURE_13_GPUS, FIGURE_14, 
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import points_of, ratio_row
 from benchmarks.papers.table import Row
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.pricing import price_plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.pricing import price_plan
 
 _PLAYOUTS = 100
 _FIGURE_13 = {"VGG19": (0.660, 1.131, 1.370, 1.592), "BERT-Base": (1.150, 1.322, 1.549, 1.913)}

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from dyorc.offline.cluster import Cluster
-from dyorc.offline.planners.tag.actions import Action, SearchContext
-from dyorc.offline.planners.tag.duplicate import duplication_of, solve
-from dyorc.offline.planners.tag.estimate import Estimator
-from dyorc.offline.planners.tag.network import PolicyNetwork
-from dyorc.offline.planners.tag.prior import NetworkPrior
-from dyorc.offline.planners.tag.realise import realise
-from dyorc.offline.planners.tag.search import TreeSearch
-from dyorc.offline.planners.tag.start import SearchBaseline
-from dyorc.offline.planners.tag.topologies import random_cluster
-from dyorc.offline.program import TensorProgram
-from dyorc.offline.simulate import simulate
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.planners.tag.actions import Action, SearchContext
+from dyorc.planner.planners.tag.duplicate import duplication_of, solve
+from dyorc.planner.planners.tag.estimate import Estimator
+from dyorc.planner.planners.tag.network import PolicyNetwork
+from dyorc.planner.planners.tag.prior import NetworkPrior
+from dyorc.planner.planners.tag.realise import realise
+from dyorc.planner.planners.tag.search import TreeSearch
+from dyorc.planner.planners.tag.start import SearchBaseline
+from dyorc.planner.planners.tag.topologies import random_cluster
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.simulate import simulate
 
 _ROOFLINES = {"V100": (15.7e12, 900e9), "1080Ti": (11.3e12, 484e9), "P100": (9.3e12, 732e9)}
 """Flops and bytes per second of data sheets, in single precision."""

@@ -10,12 +10,12 @@ from benchmarks.papers.rows import ratio_row, sign_row
 from benchmarks.papers.table import Kind, Row
 from benchmarks.papers.tag.searches import MODELS
 from benchmarks.papers.tag.searching import Searching, at_rooflines
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.cluster.published import tag_cluster
-from dyorc.offline.planners.tag.actions import SearchContext
-from dyorc.offline.planners.tag.duplicate import duplication_of, solve
-from dyorc.offline.planners.tag.network import PolicyNetwork
-from dyorc.offline.program import capture
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.cluster.published import tag_cluster
+from dyorc.planner.planners.tag.actions import SearchContext
+from dyorc.planner.planners.tag.duplicate import duplication_of, solve
+from dyorc.planner.planners.tag.network import PolicyNetwork
+from dyorc.planner.program import capture
 
 _BREAK_EVEN = {(768, 768): 768, (25_088, 4096): 7043}
 """Samples below which gathering both factors of a gradient of this shape moves less than summing it."""

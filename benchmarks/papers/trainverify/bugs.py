@@ -8,14 +8,14 @@ from benchmarks.papers.rows import fact_row, own_row, sign_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
 from benchmarks.papers.trainverify.figures import CAUGHT_BY
-from dyorc.offline.cluster import even_cluster, one_machine
-from dyorc.offline.models import llama
-from dyorc.offline.passes.channels import with_channels
-from dyorc.offline.passes.coconet import overlapped
-from dyorc.offline.plan import ChannelKind, Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.verify import Tier
+from dyorc.planner.cluster import even_cluster, one_machine
+from dyorc.planner.models import llama
+from dyorc.planner.passes.channels import with_channels
+from dyorc.planner.passes.coconet import overlapped
+from dyorc.planner.plan import ChannelKind, Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.verify import Tier
 
 
 def faults(quick: bool, progress: Progress) -> Iterator[Row]:

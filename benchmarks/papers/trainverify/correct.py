@@ -12,12 +12,12 @@ from benchmarks.papers.rows import fact_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
 from dyorc.errors import PlanError
-from dyorc.offline import models
-from dyorc.offline.cluster import uneven_cluster
-from dyorc.offline.plan import Plan
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, capture
-from dyorc.offline.verify import verify
+from dyorc.planner import models
+from dyorc.planner.cluster import uneven_cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, capture
+from dyorc.planner.verify import verify
 
 _MODELS: Mapping[str, Callable[[], Model]] = {
     "GPT": lambda: models.gpt(layers=1),

@@ -15,11 +15,11 @@ from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
 from benchmarks.papers.trainverify.figures import CONSTANT, CONSTANT_S, GROWTH, Model
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import even_cluster
-from dyorc.offline.models import llama
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.program import TensorProgram, repeated
-from dyorc.offline.verify import verify
+from dyorc.planner.cluster import even_cluster
+from dyorc.planner.models import llama
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.program import TensorProgram, repeated
+from dyorc.planner.verify import verify
 
 _SMALL = {"hidden": 1024, "heads": 8, "kv_heads": 8, "inner": 2816, "vocabulary": 8192, "sequence": 128}
 _WAYS = {"dp": 2, "tp": 2, "pp": 2, "microbatches": 2}

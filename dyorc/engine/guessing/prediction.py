@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
 from dyorc.authoring.decisions import Decision, DecisionKind, DecisionSite
-from dyorc.authoring.exact import exact
-from dyorc.engine.model.cells import Outcome
+from dyorc.authoring.exact_values import exact
+from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import Context
 
 Distribution: TypeAlias = Mapping[Outcome, float]

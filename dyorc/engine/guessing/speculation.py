@@ -1,26 +1,26 @@
 """When to guess: which outcomes of an open decision are followed, and how much may be spent on uncertain calls.
 
-Four limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save
-exceeds the time others are expected to wait for it (`dyorc.engine.scheduling.bets` weighs that when batches are formed). Token
-buckets, one per workflow and one for all, bound the device time of wrong guesses. And an outcome that gained nothing is not
-followed for some time, then tried again. All three rest on estimates; so some requests go without guesses, and a workflow whose
-requests are quicker without does without (`dyorc.engine.guessing.comparison`).
+Four limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save exceeds
+the time others are expected to wait for it (`dyorc.engine.scheduling.speculation_policy` weighs that when batches are formed).
+Token buckets, one per workflow and one for all, bound the device time of wrong guesses. And an outcome that gained nothing is
+not followed for some time, then tried again. All three rest on estimates; so some requests go without guesses, and a workflow
+whose requests are quicker without does without (`dyorc.engine.guessing.speculation_trial`).
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from dyorc.authoring.decisions import DecisionSite
-from dyorc.authoring.exact import Exact, exact, is_immutable
+from dyorc.authoring.exact_values import Exact, exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
-from dyorc.engine.guessing.comparison import SpeculationTrial
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
-from dyorc.engine.model.budget import Bet, SpeculationBudget
+from dyorc.engine.guessing.speculation_trial import SpeculationTrial
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Outcome
+from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import Bet, SpeculationBudget
 from dyorc.engine.statistics import EngineStatistics, ModelRecord
 from dyorc.errors import InternalError
 
@@ -158,7 +158,7 @@ class Speculator:
         reach = point.segment.probability()
         if reach < least:
             return []
-        is_guessing = point.segment.task.request.standing.round.is_guessing
+        is_guessing = point.segment.task.request.context.round.is_guessing
         chosen: list[Outcome] = []
         for predicted, probability in self._predictor.predict(point.decision, point.context).items():
             outcome = predicted if type(predicted) is bool else exact(predicted)  # a predictor may speak of plain values
@@ -192,17 +192,17 @@ class Speculator:
 
     def can_bet(self, call: Call, waste_s: float) -> bool:
         """Returns whether the budgets have room for a call with this expected waste."""
-        return self.total.can_waste(waste_s) and call.standing.budget.can_waste(waste_s)
+        return self.total.can_waste(waste_s) and call.context.budget.can_waste(waste_s)
 
     def place(self, call: Call, bet: Bet) -> None:
         """Books a call that runs before it is certain."""
         call.bet = bet
         self.num_speculations += 1
-        call.standing.round.num_guesses += 1
+        call.context.round.num_guesses += 1
         for record in self._records(call):
             record.guesses.num_made += 1
         self.total.reserved_s += bet.waste_s
-        call.standing.budget.reserved_s += bet.waste_s
+        call.context.budget.reserved_s += bet.waste_s
 
     def use(self, calls: Sequence[Call], share_s: float) -> None:
         """Books the device time of calls of one program that are needed."""
@@ -211,16 +211,16 @@ class Speculator:
         self._statistics.of_program(calls[0].callee.name).guesses.useful_s += len(calls) * share_s
         numbers: dict[SpeculationBudget, int] = {}
         for call in calls:
-            standing = call.standing
-            numbers[standing.budget] = numbers.get(standing.budget, 0) + 1
-            standing.record.guesses.useful_s += share_s
+            context = call.context
+            numbers[context.budget] = numbers.get(context.budget, 0) + 1
+            context.record.guesses.useful_s += share_s
         for budget, number in numbers.items():
             budget.use(number * share_s)
             self.total.use(number * share_s)
 
     def _records(self, call: Call) -> tuple[ModelRecord, ModelRecord]:
         """Returns where a call's guess is counted: for its program, and for its request's workflow."""
-        return self._statistics.of_program(call.callee.name), call.standing.record
+        return self._statistics.of_program(call.callee.name), call.context.record
 
     def win(self, call: Call) -> float:
         """Settles a bet on a call that is needed. Returns the gain in seconds."""
@@ -239,7 +239,7 @@ class Speculator:
             record.guesses.num_squashed += 1
             record.guesses.wasted_s += bet.share_s
         self.total.waste(bet.share_s)
-        call.standing.budget.waste(bet.share_s)
+        call.context.budget.waste(bet.share_s)
         return bet.price_s
 
     def _settle(self, call: Call) -> Bet:
@@ -248,5 +248,5 @@ class Speculator:
             raise InternalError(f"{call!r} was not bet on")
         call.bet = None
         self.total.reserved_s -= bet.waste_s
-        call.standing.budget.reserved_s -= bet.waste_s
+        call.context.budget.reserved_s -= bet.waste_s
         return bet

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from dyorc.engine.engine import Engine
 from dyorc.engine.invariants import scheduling, tasks, tensors
-from dyorc.engine.invariants.error import InvariantError
+from dyorc.engine.invariants.walks import InvariantError
 
 __all__ = ["CHECKS", "InvariantError", "check_all"]
 
 CHECKS: tuple[Callable[[Engine], None], ...] = (
     scheduling.calls_are_in_one_place,
-    scheduling.pending_cells_have_unfinished_calls,
+    scheduling.pending_futures_have_unfinished_calls,
     scheduling.calls_belong_to_requests,
     scheduling.queue_sizes_agree,
     scheduling.batches_are_uniform,

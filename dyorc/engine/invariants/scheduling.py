@@ -2,18 +2,18 @@
 
 from collections import Counter
 
-from dyorc.authoring.exact import statics_key
+from dyorc.authoring.exact_values import statics_key
 from dyorc.engine.engine import Engine
-from dyorc.engine.invariants.error import InvariantError
 from dyorc.engine.invariants.walks import (
+    InvariantError,
     calls_of,
     placed_calls,
     scheduler_of,
 )
 from dyorc.engine.model.calls import CallState
-from dyorc.engine.model.cells import FutureState
+from dyorc.engine.model.futures import FutureState
 from dyorc.engine.scheduling.holding import waits_for_end
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS
 from dyorc.engine.timers import TimerKind
 
@@ -43,13 +43,13 @@ def calls_are_in_one_place(engine: Engine) -> None:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
 
 
-def pending_cells_have_unfinished_calls(engine: Engine) -> None:
+def pending_futures_have_unfinished_calls(engine: Engine) -> None:
     """A call that has not ended has no value yet; one that has ended has a value or an error."""
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
-            is_pending = call.cell.state is FutureState.PENDING
+            is_pending = call.future.state is FutureState.PENDING
             if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
-                raise InvariantError(f"{call!r} is {call.state.name}, but its cell is {call.cell.state.name}")
+                raise InvariantError(f"{call!r} is {call.state.name}, but its future is {call.future.state.name}")
 
 
 def calls_belong_to_requests(engine: Engine) -> None:

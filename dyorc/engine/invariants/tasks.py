@@ -3,8 +3,8 @@
 from collections import Counter
 
 from dyorc.engine.engine import Engine
-from dyorc.engine.invariants.error import InvariantError
 from dyorc.engine.invariants.walks import (
+    InvariantError,
     active_tasks,
     calls_of,
     entries_of,
@@ -16,7 +16,7 @@ from dyorc.engine.invariants.walks import (
     waiters_of,
 )
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import FutureState, Waiter
+from dyorc.engine.model.futures import FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
 from dyorc.engine.model.requests import TaskState
 from dyorc.engine.model.walks import is_effect, is_unfinished
@@ -35,13 +35,13 @@ def requests_can_progress(engine: Engine) -> None:
     for request in engine.tasks.requests.values():
         for entry in entries_of(request):
             if is_unfinished(entry):
-                told.update(entry.cell.dependents)
+                told.update(entry.future.dependents)
         for restoration in request.restoring.values():
             told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
     told.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
     for request in engine.tasks.requests.values():
         root = request.root
-        is_restored = root is not None and root.cell in request.restoring
+        is_restored = root is not None and root.future in request.restoring
         may_wait = is_restored or (request.waits_for_effects and request.num_effects > 0)
         if root is None or (root.is_live == request.is_answered and not (may_wait and root.state is TaskState.SETTLED)):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
@@ -97,7 +97,7 @@ def effects_are_certain(engine: Engine) -> None:
     for request in engine.tasks.requests.values():
         for call in calls_of(request):
             has_run = (
-                call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.cell.state is FutureState.READY
+                call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.future.state is FutureState.READY
             )
             if is_effect(call) and has_run and not call.segment.is_certain:
                 raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
@@ -157,5 +157,5 @@ def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
     for request in engine.tasks.requests.values():
         for part in request.stream.untaken.values() if request.stream is not None else ():
-            if any(is_stored(argument.cell) and argument.cell not in request.pinned for argument in part.arguments):
+            if any(is_stored(argument.future) and argument.future not in request.pinned for argument in part.arguments):
                 raise InvariantError(f"{part!r} of request {request.request_id} may be read, but nobody keeps its tensors")

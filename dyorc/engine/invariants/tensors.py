@@ -3,18 +3,17 @@
 from collections import Counter
 
 from dyorc.engine.engine import Engine
-from dyorc.engine.invariants.error import InvariantError
 from dyorc.engine.invariants.walks import (
+    InvariantError,
     is_stored,
     placed_calls,
     scheduler_of,
     unsent_parts,
 )
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request
-from dyorc.engine.model.restorations import Restoration, RestorationWaiter
+from dyorc.engine.model.requests import Request, Restoration, RestorationWaiter
 
 
 def leases_agree(engine: Engine) -> None:
@@ -51,18 +50,18 @@ def queued_calls_have_their_inputs(engine: Engine) -> None:
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
-            if any(argument.cell not in request.pinned for argument in call.arguments if is_stored(argument.cell)):
+            if any(argument.future not in request.pinned for argument in call.arguments if is_stored(argument.future)):
                 raise InvariantError(f"{call!r} is {call.state.name}, but nobody keeps its inputs")
 
 
 def restorations_are_under_way(engine: Engine) -> None:
-    """Each restoration runs, or waits for others that are under way, and somebody needs its cell."""
+    """Each restoration runs, or waits for others that are under way, and somebody needs its future."""
     placed = {call for _, call in placed_calls(engine)}
     for request in engine.tasks.requests.values():
         waits = Counter(
             waiter for each in request.restoring.values() for waiter in each.waiters if isinstance(waiter, Call | Restoration)
         )
-        for cell, restoration in request.restoring.items():
+        for future, restoration in request.restoring.items():
             call = restoration.call
             if call is None:
                 is_odd = not restoration.num_awaited or restoration.num_awaited != waits[restoration]
@@ -70,7 +69,7 @@ def restorations_are_under_way(engine: Engine) -> None:
                 is_odd = not call.num_awaited or call.num_awaited != waits[call]
             else:
                 is_odd = call not in placed or call.is_guess
-            if is_odd or restoration.cell is not cell or not any(_needs(engine, waiter) for waiter in restoration.waiters):
+            if is_odd or restoration.future is not future or not any(_needs(engine, waiter) for waiter in restoration.waiters):
                 raise InvariantError(f"{restoration!r} by {call!r} waits for {waits}, needed by {restoration.waiters}")
 
 
@@ -79,7 +78,7 @@ def _needs(engine: Engine, waiter: RestorationWaiter) -> bool:
         case Call():
             return waiter.state is CallState.WAITING
         case Restoration():
-            return waiter.request.restoring.get(waiter.cell) is waiter
+            return waiter.request.restoring.get(waiter.future) is waiter
         case Future():
             return waiter in engine.tasks.fetches.waiters
         case StreamPart():

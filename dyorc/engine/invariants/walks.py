@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from dyorc.core.tensor import blocks_of
 from dyorc.engine.engine import Engine
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Future, Waiter
+from dyorc.engine.model.futures import Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.scheduling.scheduler import Scheduler
-from dyorc.tensor import blocks_of
+
+
+class InvariantError(AssertionError):
+    """The engine's state contradicts itself: a bug of ours. The text names the object."""
 
 
 def scheduler_of(engine: Engine) -> Scheduler:
@@ -81,8 +85,8 @@ def unsent_parts(request: Request) -> list[StreamPart]:
     return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
 
 
-def is_stored(cell: Future) -> bool:
-    return bool(blocks_of(cell.tensors))
+def is_stored(future: Future) -> bool:
+    return bool(blocks_of(future.tensors))
 
 
 def postponed_waiters(engine: Engine) -> set[Waiter]:

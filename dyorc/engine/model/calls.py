@@ -5,21 +5,21 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.engine.model.budget import Bet
-from dyorc.engine.model.cells import Argument, Future
-from dyorc.engine.story import CallTrace
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.engine.model.futures import Argument, Future
+from dyorc.engine.model.speculation_budget import Bet
+from dyorc.engine.request_trace import CallTrace
 from dyorc.errors import InternalError
-from dyorc.tensor import BlockId, TensorRef
 
 if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
     from dyorc.engine.model.journal import Segment
-    from dyorc.engine.model.restorations import Restoration
+    from dyorc.engine.model.requests import Restoration
 
 
 class CallState(Enum):
-    """Where a call is. It moves down this list; when a replica is lost, it goes back to QUEUED, or to WAITING for lost inputs."""
+    """Where a call is. `_TRANSITIONS` says which state follows which, and why; docs/call-states.md draws it."""
 
     WAITING = auto()
     """Some of its inputs have not been computed yet or were lost, or it may not run before it is certain."""
@@ -30,26 +30,55 @@ class CallState(Enum):
     RUNNING = auto()
     """In a batch on a replica, or just back from there."""
     SETTLED = auto()
-    """Its cell is ready or failed."""
+    """Its future is ready or failed."""
     WITHDRAWN = auto()
-    """Nobody needs it any more; a result that comes late is dropped."""
+    """No longer needed; a result that comes late is dropped."""
 
 
-_UNFINISHED = (CallState.WAITING, CallState.GUESSED, CallState.QUEUED, CallState.RUNNING)
-_BEFORE_GUESSED = (CallState.WAITING, CallState.GUESSED)
-_BEFORE_QUEUED = _UNFINISHED
-_BEFORE_RUNNING = (CallState.QUEUED, CallState.GUESSED)
-_BEFORE_SETTLED = (CallState.RUNNING, CallState.WAITING)
+_TRANSITIONS: dict[tuple[CallState, CallState], str] = {
+    (CallState.WAITING, CallState.GUESSED): "all inputs are ready; its decision is still open",
+    (CallState.WAITING, CallState.QUEUED): "all inputs are ready, and it is certain",
+    (CallState.WAITING, CallState.WAITING): "its inputs are checked again, or it is about to fail",
+    (CallState.WAITING, CallState.SETTLED): "it fails: an input failed, or it is refused",
+    (CallState.WAITING, CallState.WITHDRAWN): "no longer needed",
+    (CallState.GUESSED, CallState.GUESSED): "its place in the queue changes",
+    (CallState.GUESSED, CallState.QUEUED): "its decision commits: the guess was right",
+    (CallState.GUESSED, CallState.RUNNING): "a batch takes it ahead of its decision",
+    (CallState.GUESSED, CallState.WAITING): "an input was lost, or it is about to fail",
+    (CallState.GUESSED, CallState.WITHDRAWN): "squashed: the guess was wrong",
+    (CallState.QUEUED, CallState.QUEUED): "its place in the queue changes",
+    (CallState.QUEUED, CallState.RUNNING): "a batch takes it",
+    (CallState.QUEUED, CallState.WAITING): "an input was lost, or it is about to fail",
+    (CallState.QUEUED, CallState.WITHDRAWN): "no longer needed",
+    (CallState.RUNNING, CallState.QUEUED): "it is tried again: its replica was lost, or its batch failed",
+    (CallState.RUNNING, CallState.WAITING): "an input was lost, or a failed guess waits until it is certain",
+    (CallState.RUNNING, CallState.SETTLED): "its result arrived, or its error",
+    (CallState.RUNNING, CallState.WITHDRAWN): "no longer needed; its result will be dropped",
+}
+"""The changes of state that are allowed, and what causes each. `Call` refuses all others."""
+
+
+def _before(state: CallState) -> tuple[CallState, ...]:
+    """Returns the states that `state` may follow."""
+    return tuple([earlier for earlier, later in _TRANSITIONS if later is state])
+
+
+_BEFORE_GUESSED = _before(CallState.GUESSED)
+_BEFORE_QUEUED = _before(CallState.QUEUED)
+_BEFORE_RUNNING = _before(CallState.RUNNING)
+_BEFORE_WAITING = _before(CallState.WAITING)
+_BEFORE_SETTLED = _before(CallState.SETTLED)
+_BEFORE_WITHDRAWN = _before(CallState.WITHDRAWN)
 
 
 class Call:
     """One use of a program by a request.
 
     Attributes:
-        standing: What the scheduler knows of its request.
+        context: What the scheduler knows of its request.
         state: Changed only by the methods named after the states.
         order: Its place in its program's queue.
-        num_awaited: Input cells that are still pending, plus one while it may not run before it is certain.
+        num_awaited: Input futures that are still pending, plus one while it may not run before it is certain.
         awaits_commit: Whether it may not run before it is certain.
         is_guess: Whether it may turn out not to be needed.
         bet: What was spent on it while it was a guess.
@@ -68,9 +97,30 @@ class Call:
     """
 
     __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "cell", "expected_ns", "is_guess",
-        "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "room_share", "segment",
-        "standing", "state", "statics", "submitted_ns", "trace",
+        "arguments",
+        "awaits_commit",
+        "batch_key",
+        "bet",
+        "blocks",
+        "call_id",
+        "callee",
+        "context",
+        "expected_ns",
+        "future",
+        "is_guess",
+        "is_suspect",
+        "num_attempts",
+        "num_awaited",
+        "num_losses",
+        "operands",
+        "order",
+        "restores",
+        "room_share",
+        "segment",
+        "state",
+        "statics",
+        "submitted_ns",
+        "trace",
     )  # fmt: skip
 
     def __init__(
@@ -85,8 +135,8 @@ class Call:
         self.arguments = arguments
         self.statics = statics
         self.segment = segment
-        self.standing = segment.task.request.standing
-        self.cell = Future(self)
+        self.context = segment.task.request.context
+        self.future = Future(self)
         self.state = CallState.WAITING
         self.num_awaited = 0
         self.awaits_commit = False
@@ -100,7 +150,7 @@ class Call:
         self.operands: tuple[TensorRef, ...] = ()
         self.blocks: Sequence[BlockId] = ()
         self.batch_key: BatchKey = ((), ())
-        self.order = self.standing.order
+        self.order = self.context.order
         self.submitted_ns = 0
         self.expected_ns = 0
         self.trace: CallTrace | None = None
@@ -125,7 +175,7 @@ class Call:
 
     def wait(self) -> None:
         """Leaves its queue or its batch without having run."""
-        if self.state not in _UNFINISHED:
+        if self.state not in _BEFORE_WAITING:
             raise self._cannot_become(CallState.WAITING)
         self.state = CallState.WAITING
 
@@ -136,8 +186,8 @@ class Call:
         self.state = CallState.SETTLED
 
     def withdraw(self) -> None:
-        """Leaves its queue or batch, because nobody needs it any more."""
-        if self.state not in _UNFINISHED:
+        """Leaves its queue or batch, because it is no longer needed."""
+        if self.state not in _BEFORE_WITHDRAWN:
             raise self._cannot_become(CallState.WITHDRAWN)
         self.state = CallState.WITHDRAWN
 

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dyorc.authoring.context import current_recorder
 from dyorc.authoring.decisions import Decision, DecisionSite
-from dyorc.authoring.exact import exact
+from dyorc.authoring.exact_values import exact
 from dyorc.authoring.ref import Ref
+from dyorc.core.tensor import BlockId
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, read_ref
-from dyorc.engine.model.interruption import StepInterrupted
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
-from dyorc.tensor import BlockId
 
 if TYPE_CHECKING:
     from dyorc.engine.model.requests import Task
@@ -33,6 +32,11 @@ Entry: TypeAlias = "Call | Task"
 
 Context: TypeAlias = tuple[DecisionSite, int, tuple[Outcome, ...]]
 """What a guess is based on: the decision's site, how many times the run has been there, and the run's last outcomes."""
+
+
+class StepInterrupted(BaseException):
+    """Raised inside a step that takes too long (`dyorc.engine.interfaces.StepMonitor`). No `Exception`, so that workflows do not
+    catch it by accident."""
 
 
 class _NoOutcome:
@@ -55,7 +59,7 @@ class BranchPoint:
         context: What guesses are based on.
         probabilities: Of the outcomes, as predicted when a run first came here.
         num_awaited: 1 while its value is pending, else 0.
-        unheld: Stored cells that a run standing here cannot reach, while the outcome is guessed.
+        unheld: Stored futures that a run standing here cannot reach, while the outcome is guessed.
         number: Its place in the request's story (`Story.decisions`); -1 if that is not written down.
         is_dropped: Whether it stood on a branch that was cut off.
     """
@@ -85,9 +89,9 @@ class BranchPoint:
         self.is_open = False
         self.is_resolved = True
         self.unheld = ()
-        cell = self.decision.ref.cell
-        if cell.state is FutureState.FAILED:
-            self.error = cell.error
+        future = self.decision.ref.future
+        if future.state is FutureState.FAILED:
+            self.error = future.error
         else:
             token = current_recorder.set(None)  # a predicate is a function of its value and calls nothing
             try:
@@ -112,7 +116,7 @@ class BranchPoint:
     def _forget_value(self) -> None:
         """Drops the value: once it was read, only the outcome matters."""
         made, ref = self.decision, self.decision.ref
-        bare = Ref(ref.cell, ref.outputs, ref.field, ref.views)
+        bare = Ref(ref.future, ref.outputs, ref.field, ref.views)
         bare.hold = None
         self.decision = Decision(made.kind, bare, made.function, made.site, made.likely)
 
@@ -135,7 +139,7 @@ class BranchPoint:
         return (
             mine.site is theirs.site
             and mine.kind is theirs.kind
-            and mine.ref.cell is theirs.ref.cell
+            and mine.ref.future is theirs.ref.future
             and mine.ref.field == theirs.ref.field
             and mine.ref.views == theirs.ref.views
         )

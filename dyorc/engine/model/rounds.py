@@ -1,4 +1,4 @@
-"""Requests that arrived one after another, which all guess or do not (`dyorc.engine.guessing.comparison` says which)."""
+"""Requests that arrived one after another, which all guess or do not (`dyorc.engine.guessing.speculation_trial` says which)."""
 
 import math
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Future, FutureState
+from dyorc.engine.model.futures import Future, FutureState
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
 from dyorc.engine.model.requests import Request, Task, TaskState
 
@@ -25,7 +25,7 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
     Returns the number of calls and tasks.
 
     Args:
-        unpin: Called with each of their cells, if tensors may be pinned.
+        unpin: Called with each of their futures, if tensors may be pinned.
     """
     num_entries = 0
     pending = [journal]
@@ -33,10 +33,10 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
         segment = pending.pop()
         num_entries += len(segment.entries)
         for entry in segment.entries:
-            entry.cell.producer = None
-            entry.cell.dependents = []
+            entry.future.producer = None
+            entry.future.dependents = []
             if unpin is not None:
-                unpin(entry.cell)
+                unpin(entry.future)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.forget_runs()
@@ -51,7 +51,7 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
 
 
 def is_unfinished(entry: Entry) -> bool:
-    return entry.cell.state is FutureState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
+    return entry.future.state is FutureState.PENDING and entry.state not in (TaskState.WITHDRAWN, CallState.WITHDRAWN)
 
 
 def unfinished(task: Task) -> list[Entry]:
@@ -59,19 +59,19 @@ def unfinished(task: Task) -> list[Entry]:
 
     A plain loop over what `Task.entries` yields: this runs at the end of every task.
     """
-    found: list[Entry] = []
+    entries: list[Entry] = []
     pending = [task.journal]
     while pending:
         segment = pending.pop()
         for entry in segment.entries:
-            if entry.cell.state is FutureState.PENDING and is_unfinished(entry):
-                found.append(entry)
+            if entry.future.state is FutureState.PENDING and is_unfinished(entry):
+                entries.append(entry)
         end = segment.end
         if isinstance(end, BranchPoint):
             pending.extend(end.branches.values())
         elif isinstance(end, StreamPart):
             pending.append(end.following)
-    return found
+    return entries
 
 
 def queued_programs(root: Task) -> Iterator[str]:
@@ -96,20 +96,20 @@ def live_effects(task: Task) -> Iterator[Entry]:
                 yield entry
 
 
-def closure(cells: Iterable[Future], task: Task) -> Iterator[Entry]:
-    """Yields everything unfinished that `cells` depend on, in a task and in those it called.
+def closure(futures: Iterable[Future], task: Task) -> Iterator[Entry]:
+    """Yields everything unfinished that `futures` depend on, in a task and in those it called.
 
     What its callers passed to it is left out: nothing of the task can be behind that. Otherwise, in a recursion, the walk would
     go all the way up at each return.
     """
     seen: set[Future] = set()
-    pending = list(cells)
+    pending = list(futures)
     while pending:
-        cell = pending.pop()
-        producer = cell.producer
-        if cell.state is not FutureState.PENDING or producer is None or cell in seen:
+        future = pending.pop()
+        producer = future.producer
+        if future.state is not FutureState.PENDING or producer is None or future in seen:
             continue
         if producer.segment is not None and producer.segment.task.depth >= task.depth:
-            seen.add(cell)
+            seen.add(future)
             yield producer
-            pending.extend(argument.cell for argument in producer.arguments)
+            pending.extend(argument.future for argument in producer.arguments)

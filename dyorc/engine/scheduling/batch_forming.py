@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 from dyorc.engine.actions import FormReason
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.batches import Batch, FormedBatch
-from dyorc.engine.scheduling.bets import SpeculationPolicy
 from dyorc.engine.scheduling.holding import held_until_ns, waits_for_end
-from dyorc.engine.scheduling.pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
+from dyorc.engine.scheduling.speculation_policy import SpeculationPolicy
 from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import CallLate
 from dyorc.errors import DeadlineError
@@ -133,11 +132,11 @@ class BatchFormer:
         if first is None:
             return False  # what is left is to be tried again alone
         num_ready = pool.queue.size + pool.guesses.size
-        deadline_ns = first.standing.order.deadline_ns
+        deadline_ns = first.context.order.deadline_ns
         until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns > now_ns and pool.queue.size:
             # The first is not always the most pressing; and there are less than make a full batch, or it would not be held.
-            deadline_ns = min(call.standing.order.deadline_ns for call in pool.queue)
+            deadline_ns = min(call.context.order.deadline_ns for call in pool.queue)
             until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
         if until_ns <= now_ns:
             return False
@@ -164,7 +163,7 @@ def _end_hold(pool: ReplicaPool, size: int, now_ns: int) -> None:
 
 
 def _too_late(call: Call, end_ns: int) -> DeadlineError:
-    behind_s = (end_ns - call.standing.order.deadline_ns) / 1e9
+    behind_s = (end_ns - call.context.order.deadline_ns) / 1e9
     return DeadlineError(
         f"the request's deadline cannot be met: a call of program {call.callee.name!r} would be done "
         f"{behind_s:.3f} s after it at the earliest, so it was not run"

@@ -135,7 +135,7 @@ class SharedLanes:
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
-        tenant, key = call.standing.tenant, call.batch_key
+        tenant, key = call.context.tenant, call.batch_key
         share = self._shares.get(tenant) or self._new_share(tenant, Lanes())
         if not share.lanes.size and (first := self._turns.first()) is not None:
             share.tag = max(share.tag, first.tag)
@@ -150,7 +150,7 @@ class SharedLanes:
 
     def withdraw(self, call: Call) -> None:
         """Removes a waiting call. The caller sets its new state."""
-        share = self._shares[call.standing.tenant]
+        share = self._shares[call.context.tenant]
         share.lanes.withdraw(call)
         self._went(share, call.batch_key, 1)
 
@@ -189,7 +189,7 @@ class SharedLanes:
             num_late = len(late)
             taken = share.lanes.take(key, 1, end_ns, late)
             for call in taken:
-                share.charge(price, call.standing.weight)
+                share.charge(price, call.context.weight)
             calls += taken
             self._went(share, key, len(taken) + len(late) - num_late)
         return calls
@@ -198,9 +198,9 @@ class SharedLanes:
         """Charges for calls that do not wait here but run in a batch of their own."""
         price = self._price(len(calls))
         for call in calls:
-            share = self._shares.get(call.standing.tenant)
+            share = self._shares.get(call.context.tenant)
             if share is not None:
-                share.charge(price, call.standing.weight)
+                share.charge(price, call.context.weight)
 
     def _new_share(self, tenant: str, lanes: Lanes) -> Share:
         self._num_shares += 1

@@ -26,9 +26,8 @@ import heapq
 from collections.abc import Mapping
 
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 
 _NS_PER_S = 1e9
 _SLACK_NS = 100_000
@@ -47,7 +46,7 @@ def foresee(pools: Mapping[str, ReplicaPool], batch: Batch, batches: Mapping[int
     at_ns = batch.expected_ns + int(_MARGIN * batch.replica.pool.lateness_ns.value)
     numbers: dict[str, float] = {}
     for call in batch.calls:
-        for dependent in call.cell.dependents:
+        for dependent in call.future.dependents:
             if isinstance(dependent, Call) and dependent.num_awaited == 1 and dependent.state is CallState.WAITING:
                 probability = dependent.segment.probability() if dependent.is_guess else 1.0
                 name = dependent.callee.name

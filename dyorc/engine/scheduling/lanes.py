@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.standing import QueueOrder
+from dyorc.engine.model.request_context import QueueOrder
 
 _Item: TypeAlias = tuple[QueueOrder, int, Call]
 
@@ -133,7 +133,7 @@ class Lanes:
             call = heapq.heappop(lane)[2]
             if call.state is not self._state:
                 self._num_withdrawn[key] -= 1
-            elif call.order.deadline_ns < end_ns and call.standing.can_be_dropped:
+            elif call.order.deadline_ns < end_ns and call.context.can_be_dropped:
                 late.append(call)
             else:
                 calls.append(call)

@@ -155,3 +155,14 @@ class Rate:
             return None
         filled_s = self._window_s * -math.expm1(-age_s / self._window_s)
         return self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) / filled_s
+
+
+def queueing_delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:
+    """Returns how much longer calls are expected to wait, in all, if one of the idle servers is busy this long, in seconds.
+
+    Args:
+        rate: Calls per second.
+    """
+    num_arrivals = rate * busy_s
+    # With other servers idle, a call waits only if enough others come first.
+    return num_arrivals * busy_s / (2 * num_servers * num_servers) * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)

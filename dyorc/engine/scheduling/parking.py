@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from heapq import nsmallest
 
 from dyorc.engine.actions import ParkReplica
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.model.calls import Call
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import fail
-from dyorc.engine.shared import EngineContext
 from dyorc.errors import DeadlineError, ScaledToZeroError
 
 
@@ -120,10 +120,10 @@ class Parking:
 
     def lateness(self, call: Call, pool: ReplicaPool) -> DeadlineError | None:
         """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
-        target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.standing.order.deadline_ns
+        target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.context.order.deadline_ns
         if pool.replicas or not target.lead_ns or target.ready_ns(now_ns) <= deadline_ns:
             return None
-        if not self._can_drop or not call.standing.can_be_dropped:
+        if not self._can_drop or not call.context.can_be_dropped:
             return None
         left_s = max(0, deadline_ns - now_ns) / 1e9
         return DeadlineError(f"the request's deadline cannot be met: {self.coldness(pool)}, {left_s:.3g} s were left")

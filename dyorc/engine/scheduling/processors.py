@@ -11,11 +11,10 @@ what a container may use, and something else may be running on them. So how much
 import math
 from typing import TYPE_CHECKING
 
-from dyorc.engine.scheduling.latency import Rate
+from dyorc.engine.scheduling.latency import Rate, queueing_delay_s
 
 if TYPE_CHECKING:
-    from dyorc.engine.scheduling.batches import Batch
-    from dyorc.engine.scheduling.replicas import Replica
+    from dyorc.engine.scheduling.replicas import Batch, Replica
 
 _MAX_UTILISATION = 0.9
 """More than this cannot be told from noise."""
@@ -146,20 +145,9 @@ class Processor:
         if rate is None:
             return 0.0
         num_idle = max(1, self.num_cores - len(self.busy))
-        return delay_s(batch_s, rate, self.num_cores, num_idle) / (1 - self._utilisation(now_ns))
+        return queueing_delay_s(batch_s, rate, self.num_cores, num_idle) / (1 - self._utilisation(now_ns))
 
     def _utilisation(self, now_ns: int) -> float:
         """Returns which part of the cores' time goes to calls that are needed."""
         work = self._work.per_s(now_ns)
         return 0.0 if work is None else min(_MAX_UTILISATION, work / self.num_cores)
-
-
-def delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:
-    """Returns how much longer calls are expected to wait, in all, if one of the idle servers is busy this long, in seconds.
-
-    Args:
-        rate: Calls per second.
-    """
-    num_arrivals = rate * busy_s
-    # With other servers idle, a call waits only if enough others come first.
-    return num_arrivals * busy_s / (2 * num_servers * num_servers) * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)

@@ -54,7 +54,7 @@ class CallQueue:
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""
-        tenant = call.standing.tenant
+        tenant = call.context.tenant
         if tenant != self._tenant:
             self._meet(tenant)
         self._lanes.add(call)

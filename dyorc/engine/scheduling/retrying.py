@@ -6,12 +6,12 @@ Guesses do not run again before they are certain, and never together with certai
 from collections.abc import Iterator, Mapping
 
 from dyorc.engine.actions import FormReason
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft, SuspectsReported
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.scheduling.suspects import Refusals
-from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import CallDeferred, CallFailed, CallUnready, Turn
 from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
@@ -61,7 +61,7 @@ class RetryPolicy:
                 call.num_attempts += 1
                 call.is_suspect |= is_alone or event.is_crash or call.num_attempts > 1
         for call in self._certain(batch):
-            call.order = call.standing.order  # it may have been a guess when it was sent, with another order
+            call.order = call.context.order  # it may have been a guess when it was sent, with another order
             if not pool.program.options.is_repeatable:
                 text = f"the replica of program {name!r} was lost ({event.reason}); the program is not declared idempotent, "
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))

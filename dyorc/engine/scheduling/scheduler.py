@@ -9,7 +9,9 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import ReplaceReplica
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -25,29 +27,26 @@ from dyorc.engine.events import (
     TensorsLost,
     WorkflowRemoved,
 )
+from dyorc.engine.interfaces import Load, ReplicaEvent
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.standing import QueueOrder
+from dyorc.engine.model.request_context import QueueOrder
+from dyorc.engine.scheduling.batch_accounting import count, learn, trace_ended
 from dyorc.engine.scheduling.batch_forming import BatchFormer
-from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.bets import SpeculationPolicy
-from dyorc.engine.scheduling.foresight import GuessAppraiser
-from dyorc.engine.scheduling.ledger import count, learn, trace_ended
+from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender
+from dyorc.engine.scheduling.guess_appraisal import GuessAppraiser
+from dyorc.engine.scheduling.input_staging import InputStaging
 from dyorc.engine.scheduling.parking import Parking
-from dyorc.engine.scheduling.pools import ReplicaPool
 from dyorc.engine.scheduling.processors import Processor
-from dyorc.engine.scheduling.replicas import Replica
+from dyorc.engine.scheduling.program_registry import ProgramRegistry
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import Batch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
-from dyorc.engine.scheduling.roll import ProgramRegistry
-from dyorc.engine.scheduling.sending import NS_PER_S, BatchSender
-from dyorc.engine.scheduling.staging import InputStaging
+from dyorc.engine.scheduling.speculation_policy import SpeculationPolicy
 from dyorc.engine.scheduling.starving import note_failure, note_success
 from dyorc.engine.scheduling.suspects import Refusals
-from dyorc.engine.seam import Load, ReplicaEvent
-from dyorc.engine.shared import EngineContext
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone, CallLate, CallUnready
 from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
-from dyorc.tensor import BlockId, blocks_of
 
 
 class Scheduler:
@@ -165,13 +164,13 @@ class Scheduler:
             trace.was_cold = trace.was_cold or not pool.replicas
             trace.num_waiting = pool.queue.size
         if call.is_guess:
-            order = call.standing.order
+            order = call.context.order
             call.order = QueueOrder(-round(1000 * call.segment.probability()), order.due_ns, order.deadline_ns, 0)
             pool.guesses.add(call)
             self._turn.touched[call.callee.name] = None
         else:
             pool.returns.submitted(call, now_ns)
-            call.order = call.standing.order
+            call.order = call.context.order
             self._enqueue(call, pool)
 
     def _enqueue(self, call: Call, pool: ReplicaPool) -> None:
@@ -204,7 +203,7 @@ class Scheduler:
         """Makes certain a guess that has not run yet."""
         pool = self.pools[call.callee.name]
         pool.guesses.withdraw(call)
-        call.order = call.standing.order
+        call.order = call.context.order
         self._enqueue(call, pool)
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:

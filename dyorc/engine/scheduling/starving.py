@@ -2,8 +2,8 @@
 
 from dyorc.engine.actions import ProgramStarved
 from dyorc.engine.events import BatchFailed
-from dyorc.engine.scheduling.batches import Batch
-from dyorc.engine.scheduling.pools import ReplicaPool
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.turn import Turn
 
 _MIN_FAILURES = 3

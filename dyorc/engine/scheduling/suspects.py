@@ -9,11 +9,11 @@ refused, and so, for a while, are all other requests with the same inputs to the
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import SuspectsReported
 from dyorc.engine.known_inputs import Key, KnownInputs
 from dyorc.engine.model.calls import Call
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.shared import EngineContext
 from dyorc.errors import SuspectInputError
 
 V = TypeVar("V")
@@ -156,10 +156,10 @@ class Refusals:
         if name not in self._refused.num_of:  # comparing inputs is expensive, so it is done only if some are refused
             return None
         key = _key(call)
-        found = None if key is None else self._refused.get(key, self._turn.now_ns)
-        if found is None:
+        refusal = None if key is None else self._refused.get(key, self._turn.now_ns)
+        if refusal is None:
             return None
-        reason, left_s = found
+        reason, left_s = refusal
         return SuspectInputError(
             f"program {name!r} lost replicas to an equal request ({reason}); such requests are refused for another {left_s:.0f} s"
         )
@@ -170,5 +170,5 @@ class Refusals:
 
 
 def _key(call: Call) -> Key | None:
-    identity = call.standing.identity
+    identity = call.context.identity
     return None if identity is None else (call.callee.name, identity)

@@ -5,15 +5,15 @@ The others are *squashed*: their calls leave the queues, and results of running 
 coroutine is run again from its start, with everything in the journal answered at once.
 """
 
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import FutureState, Outcome
+from dyorc.engine.model.futures import FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
 from dyorc.engine.model.requests import Task, TaskState
-from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
 from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.paths import ExecutionPath, open_path
-from dyorc.engine.tasks.telling import trace_guesses, trace_outcome
+from dyorc.engine.tasks.trace_events import trace_guesses, trace_outcome
 from dyorc.engine.tasks.withdrawal import Withdrawals
 
 
@@ -30,11 +30,11 @@ class Branching:
 
     def watch(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
-        cell = point.decision.ref.cell
-        if cell.state is FutureState.PENDING:
-            cell.add_waiter(point)
+        future = point.decision.ref.future
+        if future.state is FutureState.PENDING:
+            future.add_waiter(point)
         else:
-            self._fetches.fetch(point, cell)
+            self._fetches.fetch(point, future)
 
     def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision; other paths follow other outcomes that pay."""
@@ -42,7 +42,7 @@ class Branching:
         if not outcomes:
             return None
         task = point.segment.task
-        if (story := task.request.standing.story) is not None:
+        if (story := task.request.context.story) is not None:
             trace_guesses(story, point, outcomes, self._turn.now_ns)
         for other in outcomes[1:]:
             open_path(self._turn, task, {**path.assumed, point: other})
@@ -53,19 +53,19 @@ class Branching:
         task = point.segment.task
         if point.is_dropped or task.state is not TaskState.ACTIVE:
             return
-        cell = point.decision.ref.cell
-        if cell.state is FutureState.READY and not cell.is_at_hand:
-            self._fetches.fetch(point, cell)
+        future = point.decision.ref.future
+        if future.state is FutureState.READY and not future.is_at_hand:
+            self._fetches.fetch(point, future)
             return
         branches = dict(point.branches)
         point.take()
         self._speculator.learn_outcome(point)
         is_held = self._sort_paths(point)
         gains_s = self._settle_branches(point, branches) if branches else {}
-        if (story := task.request.standing.story) is not None:
+        if (story := task.request.context.story) is not None:
             trace_outcome(story, point, gains_s, self._turn.now_ns)
         if not is_held:
-            task.request.standing.record.num_replays += 1
+            task.request.context.record.num_replays += 1
             earlier = [(p, o) for p, o in point.segment.open_points() if p.segment.task is task]
             open_path(self._turn, task, dict(reversed(earlier)))
 

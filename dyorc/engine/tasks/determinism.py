@@ -7,10 +7,10 @@ from dyorc.authoring.decisions import Decision, decisions_made
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
-from dyorc.engine.model.cells import Argument, Outcome
+from dyorc.engine.model.futures import Argument, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.requests import Task
-from dyorc.engine.tasks.paths import ExecutionPath
+from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.stops import Raised, Returned
 from dyorc.errors import DyOrcError, InternalError, WorkflowError
 

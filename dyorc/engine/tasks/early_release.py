@@ -3,18 +3,18 @@
 Otherwise, a long loop over large tensors would grow without bound. A stored tensor of a request is read by calls that have it
 as an argument, by the workflow when it reads the value, and as part of a result. So it is no longer needed once
 
-1. no `Ref` to its cell is alive: no run of any task can pass it on or read it;
-2. no unfinished call or task has it as an argument, and no task with a pending cell has it as part of its result;
+1. no `Ref` to its future is alive: no run of any task can pass it on or read it;
+2. no unfinished call or task has it as an argument, and no task with a pending future has it as part of its result;
 3. no future run can reach it: see below.
 
-For 1 and 2, every `Ref` and every argument carries its cell's `hold`, an object that nobody else refers to, and drops it when
+For 1 and 2, every `Ref` and every argument carries its future's `hold`, an object that nobody else refers to, and drops it when
 it ends. So the interpreter counts the holders at no cost, and a holder that forgets to drop it only delays the release.
 
 For 3: a coroutine is run again from its start when a decision turns out otherwise than guessed. As it is deterministic, the new
 run holds at that decision the Refs that the first one held there, and until then asks only for what its journal answers: it
 reads no bytes. Decisions that were taken stay as they are. So a later run can differ only at a decision that is open now, or
-behind the point where a run stands now. Runs have passed the open decisions under a guess: cells that nobody holds when the
-first run passes one are noted there, and only cells noted at all of them are released. If all runs were given up, it is unknown
+behind the point where a run stands now. Runs have passed the open decisions under a guess: futures that nobody holds when the
+first run passes one are noted there, and only futures noted at all of them are released. If all runs were given up, it is unknown
 what the next one will hold, and nothing of that task is released. A task that has returned is not run again; its determinism
 is checked before, without reading bytes.
 
@@ -22,25 +22,25 @@ A lost tensor may have to be computed again from others. Those that can be recom
 recovery continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
 its end. While anything is being restored for a request, none of its tensors is released.
 
-Cost: none for requests without stored tensors. Each search visits every pinned cell of the request; if there are many, only
+Cost: none for requests without stored tensors. Each search visits every pinned future of the request; if there are many, only
 after they have doubled.
 """
 
 from functools import partial
 from sys import getrefcount
 
-from dyorc.engine.leases import BlockLeases
+from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
 from dyorc.engine.model.requests import Request, Task, TaskState
 from dyorc.engine.model.walks import dismantle
 from dyorc.engine.turn import Turn
 
 _FEW = 16
-"""Up to this many cells are searched whenever something has ended."""
+"""Up to this many futures are searched whenever something has ended."""
 _OWN_REFERENCES = 2
-"""To an object that only its cell refers to: by the cell, and by the function that counts."""
+"""To an object that only its future refers to: by the future, and by the function that counts."""
 
 
 class EarlyRelease:
@@ -71,16 +71,16 @@ class EarlyRelease:
         """
         for request in self._turn.releasable:
             if not request.restoring and request.root is not None and request not in self._turn.postponed:
-                for cell in [cell for cell in request.pinned if self._is_unneeded(cell, request.root)]:
-                    self._leases.unpin(request.pinned, cell)
+                for future in [future for future in request.pinned if self._is_unneeded(future, request.root)]:
+                    self._leases.unpin(request.pinned, future)
                 request.release_at = 2 * len(request.pinned)
         self._turn.releasable.clear()
 
     @staticmethod
-    def _is_unneeded(cell: Future, root: Task) -> bool:
-        if getrefcount(cell.hold) > _OWN_REFERENCES:
+    def _is_unneeded(future: Future, root: Task) -> bool:
+        if getrefcount(future.hold) > _OWN_REFERENCES:
             return False
-        producer = cell.producer
+        producer = future.producer
         if producer is None or producer is root or producer.segment is None:
             return False
         if isinstance(producer, Call) and not producer.callee.options.is_repeatable:
@@ -88,12 +88,12 @@ class EarlyRelease:
         task = producer.segment.task
         if task.state is not TaskState.ACTIVE:
             return True
-        return bool(task.paths) and all(cell in point.unheld for path in task.paths for point in path.assumed)
+        return bool(task.paths) and all(future in point.unheld for path in task.paths for point in path.assumed)
 
     @staticmethod
     def unheld(request: Request) -> set[Future]:
-        """Returns the cells of a request that no run holds now."""
-        return {cell for cell in request.pinned if getrefcount(cell.hold) <= _OWN_REFERENCES}
+        """Returns the futures of a request that no run holds now."""
+        return {future for future in request.pinned if getrefcount(future.hold) <= _OWN_REFERENCES}
 
     def dismantle(self, journal: Segment, request: Request) -> int:
         """Cuts a branch off a journal and unpins its tensors. Returns the number of its calls and tasks."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
+from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import FetchValue
+from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
-from dyorc.engine.leases import BlockLeases
-from dyorc.engine.model.cells import Future, FutureState, Waiter
+from dyorc.engine.model.futures import Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ReplicaLostError
-from dyorc.tensor import BlockId, blocks_of
 
 
 class Fetches:
@@ -21,8 +21,8 @@ class Fetches:
         max_attempts: How many times a value is requested that seems to be there and is not.
 
     Attributes:
-        waiters: Who waits to read a cell.
-        in_progress: Cells being fetched, with the blocks they are read from.
+        waiters: Who waits to read a future.
+        in_progress: Futures being fetched, with the blocks they are read from.
     """
 
     def __init__(self, turn: Turn, leases: BlockLeases, needs: TensorNeeds, max_attempts: int) -> None:
@@ -35,76 +35,76 @@ class Fetches:
         self._num_losses: dict[Future, int] = {}
         self._num_fetches = 0
 
-    def fetch(self, waiter: Waiter, cell: Future) -> None:
-        """Brings in the value of a ready cell for a waiter."""
+    def fetch(self, waiter: Waiter, future: Future) -> None:
+        """Brings in the value of a ready future for a waiter."""
         waiter.num_awaited += 1
-        waiters = self.waiters.setdefault(cell, [])
+        waiters = self.waiters.setdefault(future, [])
         waiters.append(waiter)
-        if len(waiters) == 1 and not self._is_missing(waiter, cell):
-            self._ask_for(cell)
+        if len(waiters) == 1 and not self._is_missing(waiter, future):
+            self._ask_for(future)
 
-    def _is_missing(self, waiter: Waiter, cell: Future) -> bool:
-        """Returns whether a cell has to be restored first. If so, its restoration begins, and `restored` follows."""
+    def _is_missing(self, waiter: Waiter, future: Future) -> bool:
+        """Returns whether a future has to be restored first. If so, its restoration begins, and `restored` follows."""
         task = waiter if isinstance(waiter, Task) else waiter.segment.task
-        return self._needs.await_cell(task.request, cell, cell)
+        return self._needs.await_future(task.request, future, future)
 
-    def _ask_for(self, cell: Future) -> None:
+    def _ask_for(self, future: Future) -> None:
         self._num_fetches += 1
-        blocks = blocks_of(cell.tensors)
+        blocks = blocks_of(future.tensors)
         self._leases.acquire(blocks)
-        self.in_progress[self._num_fetches] = (cell, blocks)
-        self._turn.actions.append(FetchValue(self._num_fetches, cell.tensors))
+        self.in_progress[self._num_fetches] = (future, blocks)
+        self._turn.actions.append(FetchValue(self._num_fetches, future.tensors))
 
     def fetched(self, event: ValueFetched) -> None:
         """Shows a fetched value to its waiters; fetches it again if it was lost on the way."""
-        cell, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
-        if cell is None:
+        future, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
+        if future is None:
             return
         self._leases.release(blocks)
         if event.lost and event.error is None:
-            self._fetch_again(cell)
+            self._fetch_again(future)
         else:
             if event.error is None:
-                cell.show(event.arrays)
-            self._end(cell, event.error)
+                future.show(event.arrays)
+            self._end(future, event.error)
 
-    def _fetch_again(self, cell: Future) -> None:
-        waiter = next((waiter for waiter in self.waiters.get(cell, ()) if _is_live(waiter)), None)
-        num_losses = self._num_losses[cell] = self._num_losses.get(cell, 0) + 1
+    def _fetch_again(self, future: Future) -> None:
+        waiter = next((waiter for waiter in self.waiters.get(future, ()) if _is_live(waiter)), None)
+        num_losses = self._num_losses[future] = self._num_losses.get(future, 0) + 1
         if waiter is None:
-            self.forget(cell)
-        elif self._is_missing(waiter, cell):
+            self.forget(future)
+        elif self._is_missing(waiter, future):
             return
         elif num_losses >= self._max_attempts:
-            self._end(cell, ReplicaLostError(f"the {cell!r} could not be read in {num_losses} attempts"))
+            self._end(future, ReplicaLostError(f"the {future!r} could not be read in {num_losses} attempts"))
         else:
-            self._ask_for(cell)
+            self._ask_for(future)
 
-    def restored(self, cell: Future, error: DyOrcError | None) -> None:
+    def restored(self, future: Future, error: DyOrcError | None) -> None:
         """Continues with a wanted value that has been restored, or fails its waiters."""
         if error is not None:
-            self._end(cell, error)
-        elif cell.is_at_hand:
-            self._end(cell, None)
+            self._end(future, error)
+        elif future.is_at_hand:
+            self._end(future, None)
         else:
-            self._ask_for(cell)
+            self._ask_for(future)
 
-    def _end(self, cell: Future, error: DyOrcError | None) -> None:
+    def _end(self, future: Future, error: DyOrcError | None) -> None:
         if error is not None:
-            cell.state = FutureState.FAILED
-            cell.error = error
-        self._num_losses.pop(cell, None)
-        for waiter in self.waiters.pop(cell, ()):
+            future.state = FutureState.FAILED
+            future.error = error
+        self._num_losses.pop(future, None)
+        for waiter in self.waiters.pop(future, ()):
             self._turn.tell(waiter)
 
-    def is_awaited(self, cell: Future) -> bool:
-        """Returns whether anybody still wants to read a cell."""
-        return any(_is_live(waiter) for waiter in self.waiters.get(cell, ()))
+    def is_awaited(self, future: Future) -> bool:
+        """Returns whether anybody still wants to read a future."""
+        return any(_is_live(waiter) for waiter in self.waiters.get(future, ()))
 
-    def forget(self, cell: Future) -> None:
-        """Drops a cell that nobody wants to read any more."""
-        self.waiters.pop(cell, None)
-        self._num_losses.pop(cell, None)
+    def forget(self, future: Future) -> None:
+        """Drops a future that nobody wants to read any more."""
+        self.waiters.pop(future, None)
+        self._num_losses.pop(future, None)
 
 
 def _is_live(waiter: Waiter) -> bool:

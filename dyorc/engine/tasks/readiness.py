@@ -1,14 +1,14 @@
 """Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
 
+from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import FutureState
-from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.model.futures import FutureState
 from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.tasks.telling import trace_call, trace_end, trace_inputs
+from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
-from dyorc.tensor import TensorRef, blocks_of
 
 
 class Readiness:
@@ -33,13 +33,13 @@ class Readiness:
                 call.num_awaited += 1
         elif (observer := self._host.observer) is not None:
             observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
-        if (story := call.standing.story) is not None:
+        if (story := call.context.story) is not None:
             trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
-            if argument.cell.state is FutureState.PENDING:
-                argument.cell.dependents.append(call)
+            if argument.future.state is FutureState.PENDING:
+                argument.future.dependents.append(call)
                 call.num_awaited += 1
-        if not call.num_awaited or any(argument.cell.state is FutureState.FAILED for argument in call.arguments):
+        if not call.num_awaited or any(argument.future.state is FutureState.FAILED for argument in call.arguments):
             self.make_ready(call)
 
     def make_ready(self, call: Call) -> None:
@@ -48,11 +48,11 @@ class Readiness:
             return
         if not call.call_id:
             self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
-            if (story := call.standing.story) is not None:
+            if (story := call.context.story) is not None:
                 trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
-            if argument.cell.error is not None:
-                self.failed(call, argument.cell.error)
+            if argument.future.error is not None:
+                self.failed(call, argument.future.error)
                 return
         program = call.callee
         try:
@@ -103,7 +103,7 @@ class Readiness:
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()
-        if (story := call.standing.story) is not None and call.trace is not None:
+        if (story := call.context.story) is not None and call.trace is not None:
             trace_end(story, call.trace, None, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.call_done(call.restores, outputs)
@@ -112,28 +112,28 @@ class Readiness:
         for output in outputs:
             if output.block:
                 request.has_stored = True
-                self._leases.pin_new(request.pinned, call.cell, blocks_of(outputs))
+                self._leases.pin_new(request.pinned, call.future, blocks_of(outputs))
                 break
-        self._turn.settle(call.cell, outputs)
+        self._turn.settle(call.future, outputs)
 
     def failed(self, call: Call, error: DyOrcError) -> None:
         """Settles a call that cannot run."""
         if call.state is CallState.WITHDRAWN:
             return
         call.settle()
-        if (story := call.standing.story) is not None and call.trace is not None:
+        if (story := call.context.story) is not None and call.trace is not None:
             trace_end(story, call.trace, error, self._turn.now_ns)
         if call.restores is not None:
             self._recovery.fail(call.restores, error)
             return
-        self._turn.fail(call.cell, error)
+        self._turn.fail(call.future, error)
 
     def deferred(self, call: Call) -> None:
         """Puts off a guess that failed on its replica, or whose inputs were lost, until it is certain."""
         if call.state is CallState.WITHDRAWN:
             return
         call.wait()
-        call.order = call.standing.order
+        call.order = call.context.order
         call.awaits_commit = True
         call.num_awaited += 1
 
@@ -152,7 +152,7 @@ def _refusal(call: Call, error: Exception) -> DyOrcError:
     """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else the program's."""
     if isinstance(error, SizeLimitError):
         root = call.segment.task.request.root
-        cell = call.arguments[error.input_at].cell
-        if root is not None and any(argument.cell is cell for argument in root.arguments):
+        future = call.arguments[error.input_at].future
+        if root is not None and any(argument.future is future for argument in root.arguments):
             return error
     return ProgramError(call.callee.name, type(error).__name__, str(error))

@@ -1,11 +1,11 @@
 """Lost tensors are computed again when somebody needs to read them.
 
-A replica that dies takes its tensors with it. That changes no value: a READY cell stays READY, and what a workflow has read
+A replica that dies takes its tensors with it. That changes no value: a READY future stays READY, and what a workflow has read
 stays valid. Only the bytes are missing, and only those who must read them notice: a call that has to run, a workflow that reads
-a value, a request that has to be answered. They wait for a *restoration* of the cell, one for all of them.
+a value, a request that has to be answered. They wait for a *restoration* of the future, one for all of them.
 
-    cell of a call: the call is run again as a call of its own, which stands in no journal; its own lost inputs first
-    cell of a task: the cells of its result are restored, and it sees their tensors again
+    future of a call: the call is run again as a call of its own, which stands in no journal; its own lost inputs first
+    future of a task: the futures of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
     needed ── start ──> waits for others ──> runs ──> done ──> the waiters are told
@@ -18,19 +18,18 @@ was lost `max_attempts` times, so nothing goes on for ever.
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
 
+from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call, CallState
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Task
-from dyorc.engine.model.restorations import Restoration, RestorationWaiter
-from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import EngineContext
+from dyorc.engine.model.requests import Request, Restoration, RestorationWaiter, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.telling import trace_abandoned, trace_note
+from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
-from dyorc.tensor import TensorRef, blocks_of
 
 
 class Recovery:
@@ -51,12 +50,12 @@ class Recovery:
 
     def go_on(self, restoration: Restoration) -> None:
         """Starts or ends a restoration."""
-        if restoration.request.restoring.get(restoration.cell) is not restoration:
+        if restoration.request.restoring.get(restoration.future) is not restoration:
             return  # it was stopped
         if restoration.is_done or restoration.error is not None:
             self._end(restoration)
             return
-        producer = restoration.cell.producer
+        producer = restoration.future.producer
         if producer is None:
             self.fail(restoration, ReplicaLostError("an input was lost with its replica"))
         elif isinstance(producer, Task):
@@ -65,13 +64,13 @@ class Recovery:
             self._run_again(restoration, producer)
 
     def _restore_result(self, restoration: Restoration, task: Task) -> None:
-        """Refills a task's cell with the tensors of its result, wherever they are now."""
+        """Refills a task's future with the tensors of its result, wherever they are now."""
         if self._needs.await_result(restoration, task.result):
             return
-        request, cell = restoration.request, restoration.cell
-        self._leases.unpin(request.pinned, cell)
-        cell.refill(tuple([argument.resolve() for argument in task.result]))
-        self._leases.pin(request.pinned, cell)
+        request, future = restoration.request, restoration.future
+        self._leases.unpin(request.pinned, future)
+        future.refill(tuple([argument.resolve() for argument in task.result]))
+        self._leases.pin(request.pinned, future)
         self._finish(restoration)
 
     def _run_again(self, restoration: Restoration, producer: Call) -> None:
@@ -86,17 +85,17 @@ class Recovery:
             return
         call = restoration.call = Call(producer.callee, producer.arguments, producer.statics, producer.segment)
         call.restores = restoration
-        call.cell.producer = None  # its result goes into another cell; this reference would only make a cycle
-        if (story := restoration.request.standing.story) is not None:
+        call.future.producer = None  # its result goes into another future; this reference would only make a cycle
+        if (story := restoration.request.context.story) is not None:
             trace_note(story, "lost", name, self._turn.now_ns)
         self._turn.ready.append(call)
 
     def call_done(self, restoration: Restoration, outputs: tuple[TensorRef, ...]) -> None:
         """Takes the results of a call that was run again."""
-        request, cell = restoration.request, restoration.cell
-        self._leases.pin_new(request.pinned, cell, blocks_of(outputs))
-        cell.refill(outputs)
-        if (story := request.standing.story) is not None and restoration.call is not None:
+        request, future = restoration.request, restoration.future
+        self._leases.pin_new(request.pinned, future, blocks_of(outputs))
+        future.refill(outputs)
+        if (story := request.context.story) is not None and restoration.call is not None:
             trace_note(story, "recomputed", restoration.call.callee.name, self._turn.now_ns)
         self._finish(restoration)
 
@@ -112,7 +111,7 @@ class Recovery:
 
     def _end(self, restoration: Restoration) -> None:
         """Tells the waiters."""
-        del restoration.request.restoring[restoration.cell]
+        del restoration.request.restoring[restoration.future]
         self._release.touch(restoration.request)
         restoration.call = None
         waiters, restoration.waiters = restoration.waiters, []
@@ -168,7 +167,7 @@ class Recovery:
             self._stop(restoration)
 
     def _stop(self, restoration: Restoration) -> None:
-        del restoration.request.restoring[restoration.cell]
+        del restoration.request.restoring[restoration.future]
         call, restoration.call = restoration.call, None
         if call is not None and call.state is not CallState.SETTLED:
             self._dispatcher.withdraw(call)

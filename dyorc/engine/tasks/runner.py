@@ -9,28 +9,26 @@ from collections.abc import Mapping
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue, check_all
 from dyorc.authoring.workflow import Workflow
+from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call
-from dyorc.engine.model.cells import Argument, Future, FutureState, Outcome, Waiter
-from dyorc.engine.model.interruption import StepInterrupted
-from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
-from dyorc.engine.model.requests import Request, Task, TaskState
-from dyorc.engine.model.restorations import Needer
-from dyorc.engine.seam import Dispatcher
-from dyorc.engine.shared import EngineContext
-from dyorc.engine.tasks.answering import RequestLifecycle
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
+from dyorc.engine.model.requests import Needer, Request, Task, TaskState
 from dyorc.engine.tasks.branching import Branching
 from dyorc.engine.tasks.determinism import DeterminismChecks
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.endings import Endings
+from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
 from dyorc.engine.tasks.fetches import Fetches
 from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.parts import PartSender
-from dyorc.engine.tasks.paths import ExecutionPath, open_path
+from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
-from dyorc.engine.tasks.telling import trace_decision, trace_immediate_outcome, trace_wait
+from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
 from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallUnready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
@@ -136,16 +134,16 @@ class TaskRunner:
             case Request():
                 self.answering.restored(needer, error)
 
-    def _tell_dependents(self, cell: Future) -> None:
-        has_failed = cell.state is FutureState.FAILED
-        dependents, cell.dependents = cell.dependents, []
+    def _tell_dependents(self, future: Future) -> None:
+        has_failed = future.state is FutureState.FAILED
+        dependents, future.dependents = future.dependents, []
         for dependent in dependents:
             if isinstance(dependent, Call):
                 self._calls.input_settled(dependent, has_failed=has_failed)
             else:
                 self._turn.tell(dependent)
-        if cell.producer is not None:
-            self._ended(cell.producer)
+        if future.producer is not None:
+            self._ended(future.producer)
 
     def _ended(self, entry: Entry) -> None:
         """Handles the end of a call or task, once all dependents know of it."""
@@ -167,7 +165,7 @@ class TaskRunner:
             return
         try:
             if watch is not None:
-                watch.begin(request.standing.record.name)
+                watch.begin(request.context.record.name)
             if isinstance(waiter, ExecutionPath):
                 self._step(waiter)
             elif isinstance(waiter, Task):
@@ -194,12 +192,12 @@ class TaskRunner:
 
     def reached(self, point: BranchPoint) -> None:
         """Writes down that a decision of a recorded request was reached."""
-        if (story := point.segment.task.request.standing.story) is not None:
+        if (story := point.segment.task.request.context.story) is not None:
             trace_decision(story, point, self._turn.now_ns)
 
     def taken(self, point: BranchPoint) -> None:
         """Writes down that it was taken at once, since its value was at hand."""
-        if (story := point.segment.task.request.standing.story) is not None:
+        if (story := point.segment.task.request.context.story) is not None:
             trace_immediate_outcome(story, point, self._turn.now_ns)
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
@@ -252,10 +250,10 @@ class TaskRunner:
         self._issue(path)
         match stop:
             case Blocked(pending=pending, unfetched=unfetched):
-                for cell in pending:
-                    cell.add_waiter(path)
-                for cell in unfetched:
-                    self.fetches.fetch(path, cell)
+                for future in pending:
+                    future.add_waiter(path)
+                for future in unfetched:
+                    self.fetches.fetch(path, future)
             case Undecided() | StreamFull():
                 pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
             case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
@@ -283,7 +281,7 @@ class TaskRunner:
                     path.segment.task.request.have_effect()
                 self._calls.issue(entry)
         path.issued.clear()
-        if opened and (story := path.segment.task.request.standing.story) is not None:
+        if opened and (story := path.segment.task.request.context.story) is not None:
             for point in opened:
                 trace_wait(story, point)
 
@@ -297,8 +295,8 @@ class TaskRunner:
         elif isinstance(end, Returned):
             self._endings.returned(task, end.result)
             for argument in end.result:
-                if argument.cell.state is FutureState.PENDING:
-                    argument.cell.add_waiter(task)
+                if argument.future.state is FutureState.PENDING:
+                    argument.future.add_waiter(task)
             if not task.num_awaited:
                 self._complete(task)
 
@@ -307,8 +305,8 @@ class TaskRunner:
         if task.state is not TaskState.RETURNED:
             return
         for argument in task.result:
-            if argument.cell.error is not None:
-                self._endings.failed(task, argument.cell.error)
+            if argument.future.error is not None:
+                self._endings.failed(task, argument.future.error)
                 return
         where = f"workflow {task.callee.name!r} returned"
         try:
@@ -321,7 +319,7 @@ class TaskRunner:
             self._dispatcher.task_ended(task.callee, self._turn.now_ns - task.started_ns)
         self._endings.settled(task, tensors)
         if task.request.has_stored:
-            self._leases.pin(task.request.pinned, task.cell)
+            self._leases.pin(task.request.pinned, task.future)
 
     def _decide(self, point: BranchPoint) -> None:
         """Takes an open decision whose value has come."""

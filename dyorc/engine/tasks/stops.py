@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dyorc.engine.model.cells import Argument, Future
+from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.errors import DyOrcError
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """It needs these cells: to settle or, if they are ready, to be read."""
+    """It needs these futures: to settle or, if they are ready, to be read."""
 
     pending: Sequence[Future]
     unfetched: Sequence[Future] = ()

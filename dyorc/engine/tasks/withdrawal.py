@@ -1,13 +1,13 @@
 """Withdraws calls and tasks that nobody needs any more."""
 
 from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.calls import Call
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment
 from dyorc.engine.model.requests import Task, TaskState
 from dyorc.engine.model.walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
-from dyorc.engine.seam import Dispatcher
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.telling import trace_abandoned
+from dyorc.engine.tasks.trace_events import trace_abandoned
 from dyorc.engine.turn import Turn
 
 
@@ -37,7 +37,7 @@ class Withdrawals:
         live = unfinished(task)
         if not live:
             return
-        wanted = [argument.cell for argument in task.result] + [effect.cell for effect in live_effects(task)]
+        wanted = [argument.future for argument in task.result] + [effect.future for effect in live_effects(task)]
         needed = set(closure(wanted, task))
         for entry in live:
             if entry not in needed:

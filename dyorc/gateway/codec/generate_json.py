@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
@@ -20,7 +21,6 @@ from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.protocol.parameters import EXPLAIN
-from dyorc.tensor import DType
 
 _MAX_DEPTH = 32
 """How deeply an input's value may be nested; no tensor has more dimensions."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from dyorc.arrays import Array, dtype_of
+from dyorc.core.arrays import Array, dtype_of
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_pieces import json_parts
@@ -16,7 +17,6 @@ from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
-from dyorc.tensor import DType
 
 
 class Form(Enum):

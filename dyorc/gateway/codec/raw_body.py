@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from dyorc.arrays import Array
 from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.inputs import Head, from_bytes
-from dyorc.tensor import ITEM_BYTES, DType
 
 
 def read_raw_input(raw: bytes | memoryview, model: Model) -> dict[str, Array]:

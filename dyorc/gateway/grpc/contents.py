@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array, numpy_dtype
+from dyorc.core.arrays import Array, numpy_dtype
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.copies import PAUSE_S, PIECE_ITEMS
 from dyorc.gateway.inputs import NO_JSON_FORM, Head, reshape
-from dyorc.tensor import DType
 
 _FIELDS = {
     DType.BOOL: "bool_contents",

@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from dyorc.config import GatewayConfig
-from dyorc.trouble import LogThrottle
+from dyorc.system.log_throttle import LogThrottle
 
 _log = structlog.get_logger("dyorc.gateway")
 

@@ -16,9 +16,9 @@ from dyorc.gateway.outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
-from dyorc.off_loop import INLINE_BYTES, ThreadOffload
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 from dyorc.protocol.parameters import EMPTY_FINAL
+from dyorc.system.thread_offload import INLINE_BYTES, ThreadOffload
 
 _MAX_TENSORS = 1000
 """Inputs, or outputs, of a request."""

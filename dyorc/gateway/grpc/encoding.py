@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from dyorc.arrays import Array, dtype_of
+from dyorc.core.arrays import Array, dtype_of
+from dyorc.core.tensor import DType
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
@@ -18,7 +19,6 @@ from dyorc.gateway.requests import InferRequest
 from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from dyorc.protocol.parameters import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
-from dyorc.tensor import DType
 
 _COPY_LIMIT_BYTES = 64 * 1024
 """Up to this size a copy costs less than a view."""

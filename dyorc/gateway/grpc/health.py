@@ -23,8 +23,8 @@ from dyorc.gateway.grpc.errors import refuse
 from dyorc.gateway.grpc.streams import EOF, OpenStreams
 from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
+from dyorc.models.status import StatusBoard
 from dyorc.protocol.inference_pb2 import DESCRIPTOR
-from dyorc.status import StatusBoard
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 

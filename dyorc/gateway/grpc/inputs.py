@@ -5,14 +5,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.copies import copy_into
 from dyorc.gateway.grpc.contents import from_contents, num_bytes_of, values_of
 from dyorc.gateway.inputs import Head, SharedInput, fetched, from_bytes, read_head, span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.raw import MAX_RANK
-from dyorc.tensor import DType
 from dyorc.transport.outbox import offsets_of
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 from dyorc.errors import AuthenticationError, DyOrcError, InvalidInputError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
@@ -106,7 +106,7 @@ class DirectInference:
 
 
 class DirectRequest:
-    """One direct request. It receives its own answer (`dyorc.receiver`).
+    """One direct request. It receives its own answer (`dyorc.core.receiver`).
 
     Args:
         exchange: Holds the request, and takes its answer.

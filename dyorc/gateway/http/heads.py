@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.ids import usable
@@ -11,7 +12,6 @@ from dyorc.gateway.traceparents import TRACEPARENT_NAME, TRACESTATE_NAME, caller
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.headers import Header
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
-from dyorc.trace_context import TraceContext
 
 _FRAMES = media_types.FRAMES.encode()
 _JSON_LENGTH = headers.JSON_LENGTH.encode()

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 from dyorc.errors import DyOrcError, RequestCancelledError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model

@@ -19,7 +19,7 @@ from dyorc.protocol import media_types
 from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
 from dyorc.protocol.jobs import JobState
 from dyorc.protocol.routes import JOBS
-from dyorc.store.base import MAX_LISTED, Body, Job
+from dyorc.store.base import MAX_LISTED, Body, StoredJob
 
 _JOB = f"{JOBS}/{{job_id}}"
 _MAX_WAIT_S = 60.0
@@ -166,7 +166,7 @@ def _state(text: str | None) -> JobState | None:
         raise InvalidInputError(f"state is {text[:40]!r}, expected one of {[state.value for state in JobState]}") from None
 
 
-def _result(job: Job, body: Body | None) -> Response:
+def _result(job: StoredJob, body: Body | None) -> Response:
     if body is not None:
         if body.json_bytes is None:
             return Response(body.data, media_type=media_types.JSON)

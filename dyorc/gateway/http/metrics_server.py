@@ -6,7 +6,7 @@ from dyorc.config import GatewayConfig, TelemetryConfig
 from dyorc.gateway.http.metrics_routes import metrics_app
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.metrics import Metrics
-from dyorc.ports import bind
+from dyorc.system.ports import bind
 
 _log = structlog.get_logger("dyorc.gateway")
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from dyorc.core.tensor import DType
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import JSON_LENGTH, TIMEOUT
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
-from dyorc.tensor import DType
 
 ERROR = {"$ref": "#/components/schemas/Error"}
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dyorc.arrays import Array, address_of
+from dyorc.core.arrays import Array, address_of
+from dyorc.core.tensor import DType, Shape
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.answers import answer_lines
 from dyorc.gateway.requests import InferRequest
-from dyorc.offers import ModelKey
-from dyorc.tensor import DType, Shape
+from dyorc.models.offers import ModelKey
 
 _MAX_PLANS = 256
 """Of each model: clients that write something else into each JSON must not fill the memory."""

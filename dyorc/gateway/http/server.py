@@ -17,7 +17,7 @@ from dyorc.gateway.http.connections import Connection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
-from dyorc.ports import bind
+from dyorc.system.ports import bind
 from dyorc.telemetry.metrics.readings import Readings
 
 _log = structlog.get_logger("dyorc.gateway")

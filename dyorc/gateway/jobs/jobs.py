@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from dyorc.config import JobsConfig
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs import submissions
 from dyorc.gateway.jobs.records import terms_of
@@ -17,10 +18,9 @@ from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.jobs import JobState
-from dyorc.store.base import Body, Job, JobStore, NewJob, new_id
+from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.trace_context import TraceContext
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -107,7 +107,7 @@ class Jobs:
 
     async def submit(
         self, tenant: Tenant, body: Body, idempotency_key: str = "", caller: TraceContext | None = None
-    ) -> tuple[Job, bool]:
+    ) -> tuple[StoredJob, bool]:
         """Accepts a job. Returns it, and whether it is new.
 
         Args:
@@ -167,7 +167,7 @@ class Jobs:
         readings.add(catalogue.JOBS_SUBMITTED, self._num_submitted)
         self._runner.measure(readings)
 
-    async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> Job:
+    async def get(self, tenant: Tenant, job_id: str, wait_s: float = 0.0) -> StoredJob:
         """Returns a job once it has ended, or after `wait_s` seconds, or when the server stops.
 
         Raises:
@@ -190,7 +190,7 @@ class Jobs:
             if not self._ends[job_id]:
                 del self._ends[job_id]
 
-    async def result(self, tenant: Tenant, job_id: str) -> tuple[Job, Body | None]:
+    async def result(self, tenant: Tenant, job_id: str) -> tuple[StoredJob, Body | None]:
         """Returns a job and its result, if it has one.
 
         Raises:
@@ -201,11 +201,11 @@ class Jobs:
         has_result = job.state is JobState.SUCCEEDED
         return job, await store.result(tenant.name, job_id) if has_result else None
 
-    async def page(self, tenant: Tenant, state: JobState | None, limit: int, after: str) -> list[Job]:
+    async def page(self, tenant: Tenant, state: JobState | None, limit: int, after: str) -> list[StoredJob]:
         """Returns a tenant's jobs, the newest first."""
         return await self._open_store().page(tenant.name, state, limit, after)
 
-    async def cancel(self, tenant: Tenant, job_id: str) -> Job:
+    async def cancel(self, tenant: Tenant, job_id: str) -> StoredJob:
         """Cancels a job that has not ended.
 
         Raises:

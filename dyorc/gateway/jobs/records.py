@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import orjson
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.refusals import ErrorBody
-from dyorc.store.base import Job, JobError
-from dyorc.trace_context import TraceContext
+from dyorc.store.base import JobError, StoredJob
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +23,7 @@ class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: TraceContext | None = None
 
 
-def job_json(job: Job) -> dict[str, Any]:
+def job_json(job: StoredJob) -> dict[str, Any]:
     """Returns a job as every route and webhook sends it."""
     error = job.error
     return {
@@ -40,7 +40,7 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
-def job_bytes(job: Job) -> bytes:
+def job_bytes(job: StoredJob) -> bytes:
     """Returns the same as JSON."""
     return orjson.dumps(job_json(job))
 
@@ -62,16 +62,16 @@ def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
     return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
 
 
-def tenant_of(job: Job) -> Tenant:
+def tenant_of(job: StoredJob) -> Tenant:
     """Returns the tenant of a job, as of its submission."""
     terms = _terms(job)
     return Tenant(name=job.tenant, weight=terms.weight, max_requests=terms.max_requests, max_bytes=terms.max_bytes)
 
 
-def trace_of(job: Job) -> TraceContext | None:
+def trace_of(job: StoredJob) -> TraceContext | None:
     """Returns the span that the job's attempts stand below; None if it was submitted without a trace."""
     return _terms(job).trace
 
 
-def _terms(job: Job) -> _Terms:
+def _terms(job: StoredJob) -> _Terms:
     return msgspec.json.decode(job.terms or "{}", type=_Terms)

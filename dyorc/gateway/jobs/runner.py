@@ -22,9 +22,9 @@ from dyorc.gateway.jobs.slots import Slot, Slots
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
+from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.trouble import LogThrottle
 
 _log = structlog.get_logger("dyorc.jobs")
 

@@ -2,10 +2,10 @@
 
 import time
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.gateway.traceparents import Tracing
-from dyorc.store.base import Job
-from dyorc.telemetry.tracing.spans import Kind, Span
-from dyorc.trace_context import TraceContext
+from dyorc.store.base import StoredJob
+from dyorc.telemetry.tracing.spans import Span, SpanKind
 
 
 def trace_for(tracing: Tracing | None, caller: TraceContext | None) -> TraceContext | None:
@@ -13,7 +13,7 @@ def trace_for(tracing: Tracing | None, caller: TraceContext | None) -> TraceCont
     return (None if tracing is None else tracing.begin(caller)) or caller
 
 
-def tell(tracing: Tracing, job: Job, trace: TraceContext, caller: TraceContext | None, began_ns: int) -> None:
+def tell(tracing: Tracing, job: StoredJob, trace: TraceContext, caller: TraceContext | None, began_ns: int) -> None:
     """Sends the span of a job's submission."""
     attributes = {"dyorc.workflow": job.model_name, "dyorc.job": job.id, "messaging.operation.type": "send"}
     if job.tenant:
@@ -25,7 +25,7 @@ def tell(tracing: Tracing, job: Job, trace: TraceContext, caller: TraceContext |
             parent=caller,
             started_ns=began_ns,
             ended_ns=time.monotonic_ns(),
-            kind=Kind.PRODUCER,
+            kind=SpanKind.PRODUCER,
             attributes=attributes,
         )
     )

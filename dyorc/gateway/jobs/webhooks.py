@@ -20,7 +20,7 @@ from dyorc.errors import InvalidInputError, StoreError
 from dyorc.gateway.jobs.records import job_bytes, trace_of
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import SIGNATURE, TRACEPARENT, TRACESTATE
-from dyorc.store.base import Delivery, JobStore
+from dyorc.store.base import DueWebhook, JobStore
 
 _log = structlog.get_logger("dyorc.jobs")
 
@@ -125,14 +125,14 @@ class Webhooks:
         except TimeoutError:
             return
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    async def _deliver(self, delivery: DueWebhook) -> None:
         failure = await self._send(delivery)
         try:
             await self._say(delivery, failure)
         except StoreError:
             return  # it is due again when its lease ends
 
-    async def _say(self, delivery: Delivery, failure: str | None) -> None:
+    async def _say(self, delivery: DueWebhook, failure: str | None) -> None:
         job = delivery.job
         if failure is None:
             await self._store.webhook_done(job.id)
@@ -143,7 +143,7 @@ class Webhooks:
             delay_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(delivery.num_attempts, 20)) * random.uniform(0.5, 1.0)
             await self._store.webhook_failed(job.id, delay_s)
 
-    async def _send(self, delivery: Delivery) -> str | None:
+    async def _send(self, delivery: DueWebhook) -> str | None:
         """Sends one. Returns what went wrong, or None. Of the response, only the status matters."""
         import httpx
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.scaling.forecast.history import ArrivalHistory
+from dyorc.scaling.forecast.arrival_history import ArrivalHistory
 
 _MIN_LAG = 8
 """Bins of a period at least; a finer one is seen at a finer width."""

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 
 from dyorc.config import EngineConfig
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import RequestArrived
-from dyorc.engine.shared import Host
 from dyorc.errors import InvalidInputError
-from dyorc.request_traces import TracedRequest
-from dyorc.simulation.draws import request_value
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.scaling.loop import Limits, ScalingLoop, SimulatedScaler
 from dyorc.simulation.scaling.states import Timeline
 from dyorc.simulation.scaling.watch import Calls, ReplicaWatch
+from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Deployment, Workload
 from dyorc.simulation.workloads import WORKLOADS
 from dyorc.simulation.workloads.slow import SLOW
 from dyorc.simulation.world import Machines, World
+from dyorc.traffic.request_traces import TracedRequest
 
 _ALL = SLOW | WORKLOADS
 DEFAULT_WORKFLOW = "assist"

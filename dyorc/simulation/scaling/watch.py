@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
 from dyorc.scaling.model import Observer
-from dyorc.tensor import TensorRef
 
 BIN_NS = 10_000_000_000
 """Width of the bins in which demand is counted."""

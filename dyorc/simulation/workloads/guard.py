@@ -6,7 +6,7 @@
 from dyorc.authoring.decisions import when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.draws import draw
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from dyorc.authoring.decisions import choose, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.draws import draw
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
 
 MAX_TURNS = 16

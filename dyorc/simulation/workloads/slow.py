@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dyorc.authoring.decisions import choose, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.draws import draw
+from dyorc.core.tensor import TensorRef
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
-from dyorc.tensor import TensorRef
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)

@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from dyorc.authoring.decisions import choose, gather, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.draws import draw
+from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
 
 MAX_LINES = 24

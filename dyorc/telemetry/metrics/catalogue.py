@@ -1,13 +1,13 @@
 """All metrics. `docs/metrics.md` is made of this file (`make docs-metrics`); rules and boards in `deploy/` may use nothing else.
 
 Names follow Prometheus' conventions: base units, `_total` for counters. A value of a label never comes from a request's content,
-except tenants' names, which are bounded (`dyorc.telemetry.metrics.bounded`).
+except tenants' names, which are bounded (`dyorc.telemetry.metrics.bounded_labels`).
 """
 
 from collections.abc import Sequence
 
 from dyorc.engine.histogram import DURATION_BOUNDS_NS
-from dyorc.telemetry.metrics.metric import Combine, Kind, Metric
+from dyorc.telemetry.metrics.metric import Combine, Metric, MetricKind
 
 _SECONDS = tuple(bound_ns / 1e9 for bound_ns in DURATION_BOUNDS_NS)
 _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -16,7 +16,7 @@ _ALL: list[Metric] = []
 
 
 def _add(
-    name: str, kind: Kind, group: str, help: str, labels: Sequence[str] = (), combine: Combine = Combine.SUM,
+    name: str, kind: MetricKind, group: str, help: str, labels: Sequence[str] = (), combine: Combine = Combine.SUM,
     bounds: tuple[float, ...] = (),
 ) -> Metric:  # fmt: skip
     metric = Metric(name=f"dyorc_{name}", kind=kind, group=group, help=help, labels=tuple(labels), combine=combine, bounds=bounds)
@@ -28,7 +28,7 @@ def _add(
 # ruff: noqa: E501
 # fmt: off
 
-_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 # Requests
 

@@ -42,18 +42,18 @@ def _family(shown: metric.Metric, readings: Readings) -> Metric:
     name, text, labels, unit = shown.name, shown.help, shown.labels, shown.unit
     series = readings.of(shown)
     match shown.kind:
-        case metric.Kind.COUNTER:
+        case metric.MetricKind.COUNTER:
             # The library appends the unit to a name that does not end with it; a counter's ends with `_total`.
             counter = CounterMetricFamily(name.removesuffix("_total"), text, labels=labels, unit=unit)
             for values, value in series.items():
                 counter.add_metric(values, _number(value))
             return counter
-        case metric.Kind.GAUGE:
+        case metric.MetricKind.GAUGE:
             gauge = GaugeMetricFamily(name, text, labels=labels, unit=unit)
             for values, value in series.items():
                 gauge.add_metric(values, _number(value))
             return gauge
-        case metric.Kind.HISTOGRAM:
+        case metric.MetricKind.HISTOGRAM:
             histogram = HistogramMetricFamily(name, text, labels=labels, unit=unit)
             bounds = [*(floatToGoString(bound) for bound in shown.bounds), "+Inf"]
             for values, value in series.items():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """A Prometheus type."""
 
     COUNTER = "counter"
@@ -35,7 +35,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     group: str
     help: str
     labels: tuple[str, ...] = ()
@@ -51,6 +51,6 @@ class Metric:
     @property
     def series(self) -> tuple[str, ...]:
         """The names under which Prometheus stores it."""
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
         return (self.name,)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from dyorc.engine.histogram import Histogram
 from dyorc.telemetry.metrics.catalogue import BY_NAME
-from dyorc.telemetry.metrics.metric import Combine, Kind, Metric
+from dyorc.telemetry.metrics.metric import Combine, Metric, MetricKind
 
 Labels: TypeAlias = tuple[str, ...]
 Value: TypeAlias = float | list[float]
@@ -59,7 +59,7 @@ class Readings:
     def _take(self, metric: Metric, labels: Labels, value: Value) -> None:
         if len(labels) != len(metric.labels):
             raise ValueError(f"metric {metric.name} got the labels {labels}, expected values of {metric.labels}")
-        if self.only_counted and metric.kind is Kind.GAUGE:
+        if self.only_counted and metric.kind is MetricKind.GAUGE:
             return
         series = self._values.setdefault(metric.name, {})
         known = series.get(labels)

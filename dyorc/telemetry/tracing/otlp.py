@@ -18,11 +18,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.trace import SpanKind as OtlpSpanKind
 
+from dyorc.core.trace_context import TraceContext
 from dyorc.telemetry.tracing.destination import Destination
-from dyorc.telemetry.tracing.spans import Happening, Kind, Span
-from dyorc.trace_context import TraceContext
+from dyorc.telemetry.tracing.spans import Span, SpanEvent, SpanKind
 
 _log = structlog.get_logger("dyorc.traces")
 
@@ -33,12 +34,12 @@ _DELAY_S = 1.0
 """After which spans are sent even if there are few."""
 _SAY_AGAIN_S = 60.0
 _KINDS = {
-    Kind.INTERNAL: SpanKind.INTERNAL,
-    Kind.SERVER: SpanKind.SERVER,
-    Kind.PRODUCER: SpanKind.PRODUCER,
-    Kind.CONSUMER: SpanKind.CONSUMER,
+    SpanKind.INTERNAL: OtlpSpanKind.INTERNAL,
+    SpanKind.SERVER: OtlpSpanKind.SERVER,
+    SpanKind.PRODUCER: OtlpSpanKind.PRODUCER,
+    SpanKind.CONSUMER: OtlpSpanKind.CONSUMER,
 }
-_FROM_OUTSIDE = (Kind.SERVER, Kind.CONSUMER)
+_FROM_OUTSIDE = (SpanKind.SERVER, SpanKind.CONSUMER)
 _SCOPE = InstrumentationScope("dyorc")
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
@@ -210,5 +211,5 @@ def _span_context(context: TraceContext, *, is_remote: bool = False) -> SpanCont
     return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), is_remote, _SAMPLED, state)
 
 
-def _event(happening: Happening, offset_ns: int) -> Event:
+def _event(happening: SpanEvent, offset_ns: int) -> Event:
     return Event(happening.name, happening.attributes, happening.at_ns + offset_ns)

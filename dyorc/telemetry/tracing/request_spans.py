@@ -6,12 +6,12 @@ A batch belongs to several requests, but is one span: below the call that is fir
 
 from collections.abc import Iterator, Sequence
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, RequestTrace, span_of_call
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, RequestTrace, span_of_call
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.tracing.spans import Attributes, Happening, Kind, Span, Value
-from dyorc.trace_context import TraceContext
+from dyorc.telemetry.tracing.spans import Attributes, Span, SpanEvent, SpanKind, Value
 
-_KINDS = {"job": Kind.CONSUMER}
+_KINDS = {"job": SpanKind.CONSUMER}
 _PROTOCOLS: dict[str, Attributes] = {
     "http": {"http.request.method": "POST", "network.protocol.name": "http"},
     "grpc": {"rpc.system": "grpc", "rpc.service": "inference.GRPCInferenceService"},
@@ -61,18 +61,18 @@ def _request(record: RequestRecord, root: TraceContext) -> Span:
         parent=origin.trace,
         started_ns=record.arrived_ns,
         ended_ns=max(record.ended_ns, origin.written_ns),
-        kind=_KINDS.get(origin.transport, Kind.SERVER),
+        kind=_KINDS.get(origin.transport, SpanKind.SERVER),
         attributes=attributes,
         happenings=_notes(record),
         error="" if record.outcome == "ok" else record.error or record.outcome,
     )
 
 
-def _notes(record: RequestRecord) -> list[Happening]:
+def _notes(record: RequestRecord) -> list[SpanEvent]:
     """Returns what else happened: results that were lost, and computed again."""
     if record.story is None:
         return []
-    return [Happening(f"result {note.event}", note.at_ns, {"dyorc.program": note.program}) for note in record.story.notes]
+    return [SpanEvent(f"result {note.event}", note.at_ns, {"dyorc.program": note.program}) for note in record.story.notes]
 
 
 def _steps(story: RequestTrace, root: TraceContext, ended_ns: int) -> Iterator[Span]:
@@ -132,12 +132,12 @@ def _call_attributes(call: CallTrace, decisions: Sequence[DecisionTrace]) -> dic
     return found
 
 
-def _turns(call: CallTrace, decisions: Sequence[DecisionTrace]) -> list[Happening]:
+def _turns(call: CallTrace, decisions: Sequence[DecisionTrace]) -> list[SpanEvent]:
     times = {"inputs are there": call.queued_ns, "the guess is right": call.committed_ns}
     if call.outcome == "squashed":  # perhaps long after it was done
         decided_ns = decisions[call.decision].decided_ns if 0 <= call.decision < len(decisions) else 0
         times["the guess is wrong"] = max(call.ended_ns, decided_ns)
-    return [Happening(text, at_ns) for text, at_ns in times.items() if at_ns]
+    return [SpanEvent(text, at_ns) for text, at_ns in times.items() if at_ns]
 
 
 def _batch(batch: BatchTrace, call: TraceContext, until_ns: int) -> Iterator[Span]:
@@ -151,7 +151,7 @@ def _batch(batch: BatchTrace, call: TraceContext, until_ns: int) -> Iterator[Spa
         started_ns=batch.sent_ns,
         ended_ns=batch.ended_ns or until_ns,
         attributes=_batch_attributes(batch) | _naming(batch.spans[1:]),
-        happenings=[Happening("it is the first at its replica", batch.started_ns)] if batch.started_ns else (),
+        happenings=[SpanEvent("it is the first at its replica", batch.started_ns)] if batch.started_ns else (),
         links=list(batch.spans[1:]),
         error=batch.outcome if batch.outcome in ("failed", "lost") else "",
     )

@@ -6,13 +6,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from dyorc.trace_context import TraceContext
+from dyorc.core.trace_context import TraceContext
 
 Value: TypeAlias = str | int | float | bool | Sequence[str]
 Attributes: TypeAlias = Mapping[str, Value]
 
 
-class Kind(Enum):
+class SpanKind(Enum):
     """What a span is to others."""
 
     INTERNAL = "internal"
@@ -21,7 +21,7 @@ class Kind(Enum):
     CONSUMER = "consumer"
 
 
-class Happening(msgspec.Struct, frozen=True):
+class SpanEvent(msgspec.Struct, frozen=True):
     """A moment within a span, in nanoseconds of the monotonic clock."""
 
     name: str
@@ -43,8 +43,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     parent: TraceContext | None
     started_ns: int
     ended_ns: int
-    kind: Kind = Kind.INTERNAL
+    kind: SpanKind = SpanKind.INTERNAL
     attributes: Attributes = {}
-    happenings: Sequence[Happening] = ()
+    happenings: Sequence[SpanEvent] = ()
     links: Sequence[TraceContext] = ()
     error: str = ""

@@ -12,12 +12,12 @@ from random import Random
 from typing import Protocol, Self
 
 from dyorc.config import TracesConfig
+from dyorc.core.trace_context import TraceContext, new_trace
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span
-from dyorc.trace_context import TraceContext, new_trace
 
 _random = Random()
 """Not the process's own, which users' code may seed."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dyorc.configuration.checking import problems_in
+from dyorc.settings.checking import problems_in
 from dyorc.transport.keys_file import read_keys
 from tests.integration.chart import charts
 from tests.integration.chart.charts import Answer, Document, ask, examples

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dyorc.errors import UnknownJobError
-from dyorc.store.base import Body, Claim, Job, NewJob, Outcome, Store, new_id
+from dyorc.store.base import Body, Claim, NewJob, Outcome, Store, StoredJob, new_id
 
 LONG_S = 60.0
 SHORT_S = 0.02
@@ -43,7 +43,7 @@ def done(data: bytes = b"result", json_bytes: int | None = None) -> Outcome:
     return Outcome(num_attempts=1, result=Body(data, json_bytes))
 
 
-async def submit(store: Store, *jobs: NewJob) -> list[Job]:
+async def submit(store: Store, *jobs: NewJob) -> list[StoredJob]:
     return [(await store.submit(job))[0] for job in jobs]
 
 

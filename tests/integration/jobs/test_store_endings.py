@@ -4,7 +4,7 @@ import pytest
 
 from dyorc.errors import UnknownJobError
 from dyorc.protocol.jobs import JobState
-from dyorc.store.base import Delivery, JobStore
+from dyorc.store.base import DueWebhook, JobStore
 from tests.integration.jobs.stored_jobs import LONG_S, SHORT_S, a_job, claim, claim_one, done, submit, wait_until_gone
 
 pytestmark = pytest.mark.together
@@ -91,7 +91,7 @@ async def test_a_webhook_is_due_from_the_end_of_its_job_until_it_is_delivered(st
     assert await store.due_webhooks(10, LONG_S) == []
 
 
-async def webhook_due(store: JobStore) -> Delivery:
+async def webhook_due(store: JobStore) -> DueWebhook:
     while not (found := await store.due_webhooks(10, LONG_S)):
         await store.wait_for_work(SHORT_S)
     return found[0]

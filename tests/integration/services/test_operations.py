@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 
 from dyorc.config import ClusterConfig, Settings
-from dyorc.leadership.leadership import Leadership
-from dyorc.services.orchestrator.operations import LeaderRole, operations
-from dyorc.status import StatusBoard
+from dyorc.leader_election.leadership import Leadership
+from dyorc.models.status import StatusBoard
+from dyorc.server.orchestrator.operations_port import LeaderRole, operations
 from dyorc.store.opening import store_of
 from tests.deadlines import TIMEOUT_S
 from tests.workflows.arithmetic import double

@@ -65,7 +65,7 @@ def test_an_error_of_ours_is_not_changed(folder: Path) -> None:
 
 
 def test_the_command_line_shows_the_users_lines_and_one_of_its_own(folder: Path) -> None:
-    command = [sys.executable, "-m", "dyorc.cli", "run", f"{folder / 'wrong_name.py'}:x", "-i", "x.npy"]
+    command = [sys.executable, "-m", "dyorc.cli.main", "run", f"{folder / 'wrong_name.py'}:x", "-i", "x.npy"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert found.returncode == 1
     *lines, last = found.stderr.splitlines()

@@ -8,9 +8,9 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.authoring.workflow import of_program
+from dyorc.core.reserved_names import find_conflict
 from dyorc.errors import DefinitionError
 from dyorc.protocol import parameters
-from dyorc.reserved_names import find_conflict
 
 V = Float[np.ndarray, "4"]
 OF_REQUESTS = ["timeout", "priority", "explain", "binary_data_output", "headers", "sequence_id", "triton_anything"]

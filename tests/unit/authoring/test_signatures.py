@@ -11,10 +11,10 @@ import pytest
 from jaxtyping import Float, Float32, Inexact, Int, UInt8
 
 import dyorc
-from dyorc.arrays import inline
 from dyorc.authoring.signature import OutputKind, Signature
+from dyorc.core.arrays import inline
+from dyorc.core.tensor import DType
 from dyorc.errors import DefinitionError, InvalidInputError
-from dyorc.tensor import DType
 
 Image = Float[np.ndarray, "3 height width"]
 

@@ -13,8 +13,8 @@ from dyorc.authoring import import_scan
 from dyorc.authoring.loading import name_in
 from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
-from dyorc.deploying.initial_versions import load_initial_versions
-from dyorc.deploying.state import DeploymentState
+from dyorc.deployment.initial_versions import load_initial_versions
+from dyorc.deployment.state import DeploymentState
 from dyorc.errors import ModuleImportError
 
 _APP = """

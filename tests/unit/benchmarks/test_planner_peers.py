@@ -14,18 +14,18 @@ from benchmarks.focused.planner_peers.placements import PeerPlacements, plan_of_
 from benchmarks.focused.planner_peers.stages import PeerPipeline, PeerStage, plan_of_pipeline, read_pipelines
 from benchmarks.papers.peers import peers_section
 from dyorc.errors import PlanError
-from dyorc.offline.cluster import even_cluster, uneven_cluster
-from dyorc.offline.models import gpt
-from dyorc.offline.plan import MeshAxis
-from dyorc.offline.planners import PLANNERS
-from dyorc.offline.planners.baselines.follow import AxisPlan, choices_of, follow
-from dyorc.offline.planners.baselines.megatron import columns_and_rows
-from dyorc.offline.program import REPLICATE, Placement, Shard
-from dyorc.offline.program.costs import costs_of
-from dyorc.offline.program.graph import Phase
-from dyorc.offline.simulate import simulate
-from tests.unit.offline.examples import Example, example_of
-from tests.unit.offline.planned import assert_equal_to_one_device
+from dyorc.planner.cluster import even_cluster, uneven_cluster
+from dyorc.planner.models import gpt
+from dyorc.planner.plan import MeshAxis
+from dyorc.planner.planners import PLANNERS
+from dyorc.planner.planners.baselines.follow import AxisPlan, choices_of, follow
+from dyorc.planner.planners.baselines.megatron import columns_and_rows
+from dyorc.planner.program import REPLICATE, Placement, Shard
+from dyorc.planner.program.costs import costs_of
+from dyorc.planner.program.graph import Phase
+from dyorc.planner.simulate import simulate
+from tests.unit.planner.examples import Example, example_of
+from tests.unit.planner.planned import assert_equal_to_one_device
 
 _BATCH, _SEQUENCE = 12, 16  # 192 tokens: no other dimension has this extent
 

@@ -10,7 +10,7 @@ from benchmarks.devices.predict import Model, device_kept, model_of, quantiles
 from benchmarks.devices.recording import record
 from benchmarks.devices.times import DeviceTime, on_devices
 from benchmarks.workloads import NAMES, workload
-from dyorc.arrays import apply_views
+from dyorc.core.arrays import apply_views
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import ServerFigures

@@ -34,7 +34,7 @@ def test_of_fewer_than_three_systems_the_slowest_counts_that_kept_the_slo() -> N
 
 def test_each_system_is_started_and_reached_in_its_own_way() -> None:
     cascade, address = workload("cascade"), Address(host="127.0.0.1", http_port=8000, grpc_port=8001)
-    assert SYSTEMS["dyorc"].command(cascade)[1:] == ["-m", "dyorc.cli", "serve", cascade.app, "--port", "0"]
+    assert SYSTEMS["dyorc"].command(cascade)[1:] == ["-m", "dyorc.cli.main", "serve", cascade.app, "--port", "0"]
     assert SYSTEMS["dyorc"].target(cascade, address).model == "cascade"
     mosec = SYSTEMS["mosec"].command(cascade)
     assert mosec[0].endswith(".venv-peers/mosec/bin/python")

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.focused.scaling import judged
-from dyorc.simulation.scaling.compare import PolicyComparison
-from dyorc.simulation.scaling.results import ScalingResult
+from dyorc.simulation.scaling.policy_comparison import PolicyComparison
+from dyorc.simulation.scaling.scaling_results import ScalingResult
 
 
 def result(policy: str, cold_misses: int, warm_s: float, parked_s: float = 0.0) -> ScalingResult:

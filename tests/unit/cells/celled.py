@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.cells.cell import cell
 from dyorc.cells.hosted import NUM_COMPARED
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
+from dyorc.core.arrays import Array
+from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
 from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder

@@ -13,16 +13,16 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
-from dyorc.arrays import Array
 from dyorc.cells.cell import cell
 from dyorc.cells.hosted import NUM_COMPARED
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
+from dyorc.core.arrays import Array
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import ReplicaJoined, ReplicaLeft
 from dyorc.errors import ExecutionError, InternalError, ProgramError, ProgramLoadError
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import ProgramState
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import ProgramState
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.shared_folders import arena_folder

@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.authoring.workflow import of_program
 from dyorc.errors import InternalError, NotDeployedError
-from dyorc.status import ProgramState
+from dyorc.models.status import ProgramState
 from tests.asking import serve_also, submission
 from tests.deadlines import wait_until_async
 from tests.unit.cells.celled import X, ask, celled, program_of

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
-from dyorc.arrays import Array
 from dyorc.cells.results import ProgramResults
-from dyorc.tensor import TensorRef, blocks_of
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.transport.arena import Arena
 from dyorc.transport.codec import Rows
 from dyorc.transport.outbox import NoRoomError, Outbox

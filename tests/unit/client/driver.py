@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dyorc.client.effects import Broken, Emit, Read, Reply, Send, Sleep
-from dyorc.client.retries import Delivery
+from dyorc.client.retries import RetryingSender
 from dyorc.errors import TransportError
 
 
@@ -27,8 +27,8 @@ class Driver:
     parts: list[Any] = field(default_factory=list[Any])
 
     @property
-    def delivery(self) -> Delivery:
-        return Delivery(lambda: self.now_s, lambda: self.draw)
+    def delivery(self) -> RetryingSender:
+        return RetryingSender(lambda: self.now_s, lambda: self.draw)
 
     def run(self, flow: Generator[Any, Any, Any]) -> Any:
         """Returns what an operation returns."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry import trace
 
-from dyorc.client.http import Connection
+from dyorc.client.http import ServerEndpoint
 from dyorc.protocol.requests import Request
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-_CONNECTION = Connection.to("http://127.0.0.1:1", None, 1000)
+_CONNECTION = ServerEndpoint.to("http://127.0.0.1:1", None, 1000)
 
 
 @pytest.fixture

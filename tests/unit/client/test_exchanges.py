@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from dyorc.client.effects import Read, Reply, Send
-from dyorc.client.exchanges import Exchange, clock_s
-from dyorc.client.http import Connection
-from dyorc.client.pools import TransportPool
+from dyorc.client.exchanges import HttpExchange, clock_s
+from dyorc.client.http import ServerEndpoint
+from dyorc.client.transport_pools import TransportPool
 from dyorc.errors import DeadlineError
 from dyorc.protocol.requests import Request
 from tests.deadlines import TIMEOUT_S
@@ -41,11 +41,11 @@ class _Transport:
         self.is_aborted = True
 
 
-def _exchange(transport: _Transport) -> Exchange:
-    return Exchange(TransportPool(lambda: transport, 1), CONNECTION)
+def _exchange(transport: _Transport) -> HttpExchange:
+    return HttpExchange(TransportPool(lambda: transport, 1), CONNECTION)
 
 
-CONNECTION = Connection.to("http://server", None, 1000)
+CONNECTION = ServerEndpoint.to("http://server", None, 1000)
 STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
 
 
@@ -79,13 +79,13 @@ def test_a_transport_that_was_interrupted_is_not_used_again(is_streamed: bool) -
         return made[-1]
 
     pool = TransportPool(make, 1)
-    exchange = Exchange(pool, CONNECTION)
+    exchange = HttpExchange(pool, CONNECTION)
     request = Send(Request("GET", "/x"), math.inf, is_streamed)
     with pytest.raises(_Interruption):
         assert [exchange.perform(effect) for effect in (request, Read(math.inf), Read(math.inf))]
     exchange.close()
     assert made[0].is_aborted
-    assert bytes(Exchange(pool, CONNECTION).perform(Send(Request("GET", "/x"), clock_s() + TIMEOUT_S)).content) == b"onetwo"
+    assert bytes(HttpExchange(pool, CONNECTION).perform(Send(Request("GET", "/x"), clock_s() + TIMEOUT_S)).content) == b"onetwo"
     assert len(made) == 2
 
 

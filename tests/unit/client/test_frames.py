@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from dyorc.client.frames import FrameReader
+from dyorc.client.frame_reader import FrameReader
 from dyorc.errors import DyOrcError, ProgramError, TransportError
 from dyorc.protocol.answers import Answer
 from tests.scripted_server import binary_answer, frame

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from dyorc.client.http import KEEP_ALIVE_S
-from dyorc.client.pools import AsyncTransportPool, Transport, TransportPool
+from dyorc.client.transport_pools import AsyncTransportPool, Transport, TransportPool
 
 
 class _Transport:

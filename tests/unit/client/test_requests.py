@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from dyorc.client.inputs import merged
+from dyorc.client.named_inputs import merge_inputs
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 from dyorc.protocol.requests import Options, Request, infer_request
 from dyorc.protocol.routes import model_path
-from dyorc.tensor import DType
 
 MODEL = ModelMetadata(
     "m", tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in DType), (TensorMetadata("y", DType.FP32, ()),)
@@ -102,9 +102,9 @@ def test_options_become_parameters_of_the_protocol() -> None:
 
 
 def test_inputs_given_in_both_ways_are_merged() -> None:
-    assert merged({"timeout_s": 1}, {"x": 2}) == {"timeout_s": 1, "x": 2}
+    assert merge_inputs({"timeout_s": 1}, {"x": 2}) == {"timeout_s": 1, "x": 2}
     with pytest.raises(InvalidInputError, match="input 'x' was given twice"):
-        merged({"x": 1}, {"x": 2})
+        merge_inputs({"x": 1}, {"x": 2})
 
 
 def test_names_are_quoted() -> None:
@@ -128,4 +128,4 @@ def test_large_pieces_are_views_and_small_ones_are_joined(sizes: tuple[int, ...]
 
 def test_a_timeout_without_its_unit_is_refused() -> None:
     with pytest.raises(TypeError, match="say timeout_s"):
-        merged(None, {"x": 1, "timeout": 10})
+        merge_inputs(None, {"x": 1, "timeout": 10})

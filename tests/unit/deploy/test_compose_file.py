@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dyorc.configuration.reading import read
+from dyorc.settings.settings_reader import read
 from tests.markdown import python_examples
 from tests.unit.deploy.composed import FILE, GPU_FILE, ROOT, composed, mounts, services
 

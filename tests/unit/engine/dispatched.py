@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import DispatchBatch
-from dyorc.tensor import BlockId
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dyorc.arrays import Array, apply_views, as_array, as_value, inline
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
+from dyorc.core.arrays import Array, apply_views, as_array, as_value, inline
+from dyorc.core.tensor import BlockId, TensorRef, blocks_of
+from dyorc.core.terms import Terms
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -32,6 +34,7 @@ from dyorc.engine.actions import (
     StageTensors,
 )
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
@@ -51,12 +54,9 @@ from dyorc.engine.events import (
 )
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.invariants import check_all
-from dyorc.engine.shared import Host
-from dyorc.engine.story import RequestTrace
+from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.tensor import BlockId, TensorRef, blocks_of
-from dyorc.terms import Terms
 from dyorc.transport.codec import Rows
 from tests.unit.engine.dispatched import Dispatched
 

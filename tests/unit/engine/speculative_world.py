@@ -8,10 +8,10 @@ import numpy as np
 import dyorc
 from dyorc.authoring.decisions import Decision
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.engine.engine_context import Host
 from dyorc.engine.guessing.prediction import Distribution, Predictor
-from dyorc.engine.model.cells import Outcome
+from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import Context
-from dyorc.engine.shared import Host
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add, add_one, check, double, put, scale, send
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dyorc.engine.guessing.comparison import SpeculationTrial
+from dyorc.engine.guessing.speculation_trial import SpeculationTrial
 from dyorc.engine.model.rounds import Round
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import double

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dyorc
+from dyorc.core.terms import Terms
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchUnsent, ReplicaLeft
-from dyorc.engine.shared import Host
 from dyorc.errors import DeadlineError, EffectLostError, ProgramError
-from dyorc.terms import Terms
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, double, is_large, put, send
 

@@ -5,8 +5,8 @@ import pytest
 
 import dyorc
 from dyorc.engine.actions import DispatchBatch, ReleaseTensors, StageTensors
+from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import AnswerTaken, BatchDone, ReplicaJoined, ReplicaLeft
-from dyorc.engine.leases import BlockLeases
 from dyorc.errors import DeadlineError
 from tests.unit.engine.driver import World
 from tests.unit.engine.leasing_world import NO_GUESSES, world_with

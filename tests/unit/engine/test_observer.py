@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import RequestCancelled
-from dyorc.engine.shared import Host
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, double, increment, increment_twice
 from tests.unit.engine.speculative_world import BAD, GOOD, YES, guarded, world_with

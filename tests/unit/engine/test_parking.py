@@ -2,8 +2,8 @@
 
 import pytest
 
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import ReplicaLeaving
-from dyorc.engine.shared import Host
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, increment, increment_twice
 

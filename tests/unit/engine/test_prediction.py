@@ -6,10 +6,10 @@ import pytest
 
 import dyorc
 from dyorc.authoring.decisions import Decision, DecisionKind, DecisionSite
-from dyorc.authoring.exact import exact, plain
+from dyorc.authoring.exact_values import exact, plain
 from dyorc.authoring.ref import Ref
 from dyorc.engine.guessing.prediction import HistoryPredictor
-from dyorc.engine.model.cells import Future
+from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Context
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, is_large

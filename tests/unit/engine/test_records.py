@@ -3,8 +3,8 @@
 import pytest
 
 from dyorc.config import EngineConfig
+from dyorc.engine.engine_context import Host
 from dyorc.engine.histogram import DURATION_BOUNDS_NS, Histogram
-from dyorc.engine.shared import Host
 from dyorc.engine.statistics import ModelRecord
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, double, increment

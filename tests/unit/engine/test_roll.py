@@ -3,8 +3,8 @@
 import pytest
 
 import dyorc
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import ProgramRemoved, ReplicasWanted, WorkflowRemoved
-from dyorc.engine.shared import Host
 from dyorc.errors import NotDeployedError
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, double, increment

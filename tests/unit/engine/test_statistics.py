@@ -6,8 +6,8 @@ import dyorc
 from dyorc.authoring.workflow import of_program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchDone
-from dyorc.engine.shared import Host
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, checked, increment, increment_twice

@@ -7,7 +7,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.events import BatchDone
-from dyorc.engine.story import Move, RequestTrace, TraceReader, as_text
+from dyorc.engine.request_trace import Move, RequestTrace, TraceReader, as_text
 from tests.unit.engine.driver import World
 
 Vector = Float[np.ndarray, "2"]
@@ -183,4 +183,4 @@ def test_a_story_is_read_while_it_goes_on() -> None:
 def test_there_is_no_story_unless_asked_for() -> None:
     world = experienced_world()
     request_id = world.submit(guarded, [1, 1])
-    assert world.engine.tasks.requests[request_id].standing.story is None
+    assert world.engine.tasks.requests[request_id].context.story is None

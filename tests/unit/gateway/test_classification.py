@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.classification import num_classes_of, top_classes
-from dyorc.tensor import DType
 
 
 def _top(values: Any, num: int, kind: Any = np.float32) -> list[str]:

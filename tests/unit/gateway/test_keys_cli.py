@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from dyorc.cli.keys import app
 from dyorc.errors import AuthenticationError, ConfigurationError, PermissionDeniedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.keys import id_of, read_tenants
-from dyorc.gateway.keys_cli import app
 
 
 @pytest.fixture

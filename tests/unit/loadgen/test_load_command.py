@@ -3,7 +3,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from dyorc.cli import _app
+from dyorc.cli.main import _app
 from dyorc.errors import ConfigurationError
 
 

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dyorc.core.tensor import DType
 from dyorc.protocol.metadata import TensorMetadata
-from dyorc.tensor import DType
 from loadgen.drawing import draw, read_pool, shapes_of
 from loadgen.pool import Pool
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dyorc.request_traces import TracedRequest, read_trace
+from dyorc.traffic.request_traces import TracedRequest, read_trace
 from loadgen.cli import app
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 

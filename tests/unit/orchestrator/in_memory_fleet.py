@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
+from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.tensor import BlockId, TensorRef
 
 
 class InMemoryFleet:

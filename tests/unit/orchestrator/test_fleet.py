@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import OrchestratorConfig
+from dyorc.core.arrays import Array
 from dyorc.engine.engine import Engine
 from dyorc.errors import InternalError, ProgramError, SuspectInputError, TransportError
+from dyorc.models.registry import ModelRegistry
+from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.fleet import Fleet
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.repertoire import ModelRegistry
-from dyorc.status import StatusBoard
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.exchanges import exchange

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dyorc.answering.input_identity import InputsIdentity
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 TEXTS = np.array([b"ab", b"c"], dtype=object)

@@ -8,8 +8,8 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
+from dyorc.models.status import ProgramState, ReplicaState, StatusBoard
 from dyorc.orchestrator.replica_registry import ReplicaRegistry
-from dyorc.status import ProgramState, ReplicaState, StatusBoard
 from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
 from dyorc.transport.tiers import TensorHolder
 from tests.deadlines import TIMEOUT_S, wait_until_async

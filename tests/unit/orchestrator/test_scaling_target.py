@@ -4,10 +4,10 @@ import numpy as np
 from jaxtyping import Float
 
 import dyorc
-from dyorc.engine.seam import Load
+from dyorc.engine.interfaces import Load
+from dyorc.models.status import ReplicaState, ReplicaStatus, StatusBoard
 from dyorc.orchestrator.scaling_target import ScalingTarget
 from dyorc.scaling.model import DesiredReplicas
-from dyorc.status import ReplicaState, ReplicaStatus, StatusBoard
 
 
 @dyorc.program

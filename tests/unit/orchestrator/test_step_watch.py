@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.shared import Host
+from dyorc.engine.engine_context import Host
 from dyorc.errors import WorkflowError
 from dyorc.orchestrator import step_watch
 from dyorc.orchestrator.step_watch import StepWatch

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
-from dyorc.arrays import Array, same_array
+from dyorc.core.arrays import Array, same_array
+from dyorc.core.tensor import DType, TensorRef
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
-from dyorc.tensor import DType, TensorRef
 from dyorc.transport.body import ArenaBody
 from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
 from dyorc.transport.exchange import TensorExchange

@@ -10,9 +10,9 @@ import pytest
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
-from dyorc.engine.story import Move
+from dyorc.core.arrays import Array
+from dyorc.engine.request_trace import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.transport.codec import Frame

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 
 import dyorc
-from dyorc.arrays import Array
 from dyorc.authoring.program import Program
+from dyorc.core.arrays import Array
 from dyorc.replica.executor import BatchResult, ProgramExecutor
 from dyorc.transport.buffers import BatchBuffers
 from dyorc.transport.codec import Rows, StoredColumn

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from dyorc.config import BudgetConfig
-from dyorc.scaling.budget import DeviceBudget, DeviceClaim
+from dyorc.scaling.device_budget import DeviceBudget, DeviceClaim
 from dyorc.scaling.model import Bounds, Cost, LeadTimes, ProgramLoad, ReplicaCounts
 
 

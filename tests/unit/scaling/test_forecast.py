@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dyorc.scaling.forecast.arrivals import ArrivalForecast
+from dyorc.scaling.forecast.arrival_forecast import ArrivalForecast
 
 NS = 1_000_000_000
 BIN_S = 0.5

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dyorc.cli.simulate import app
 from dyorc.simulation import compare as compare_module
-from dyorc.simulation.cli import app
 from dyorc.simulation.compare import as_json, compare
 from dyorc.simulation.simulate import simulate
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from dyorc.config import EngineConfig, SpeculationConfig
+from dyorc.core.terms import Terms
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.saturation import saturation_rps
 from dyorc.simulation.world import Machines, World
-from dyorc.terms import Terms
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, tiny
 
 NUM_REQUESTS = 3000

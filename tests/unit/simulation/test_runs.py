@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from dyorc.arrivals import Constant, Poisson
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.policies import POLICIES
 from dyorc.simulation.results import ProgramResult
@@ -18,6 +17,7 @@ from dyorc.simulation.simulate import SimulationSetting, simulate
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import WORKLOADS, workload
 from dyorc.simulation.workloads.guard import guard
+from dyorc.traffic.arrivals import Constant, Poisson
 from tests.unit.simulation.tiny import tiny
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from dyorc.cli.simulate import app
 from dyorc.errors import InternalError, InvalidInputError
-from dyorc.request_traces import TracedRequest, write_trace
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
-from dyorc.simulation.cli import app
-from dyorc.simulation.scaling.compare import compare, scaler
 from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies.keda import Keda
 from dyorc.simulation.scaling.policies.knative import Knative
 from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOptions
+from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.states import StartTimes, State, Timeline
+from dyorc.traffic.request_traces import TracedRequest, write_trace
 
 ALWAYS = Bounds(min_warm=0, max_replicas=8)
 
@@ -228,7 +228,7 @@ def test_the_command_prints_a_table_and_draws_a_picture(trace: Path, tmp_path: P
 
 
 def test_replicas_that_are_always_enough_have_no_cold_misses(trace: Path) -> None:
-    from dyorc.request_traces import read_trace
+    from dyorc.traffic.request_traces import read_trace
 
     found = compare(Scene(requests=read_trace(trace)), ["fixed"], num_fixed=8, slo_s=0.5)
 

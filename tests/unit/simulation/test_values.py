@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.arrays import inline
 from dyorc.authoring.decisions import when
 from dyorc.authoring.workflow import workflow
+from dyorc.core.arrays import inline
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.model.journal import BranchPoint
 from dyorc.engine.model.requests import Task
 from dyorc.errors import InternalError
-from dyorc.simulation.draws import draw, request_value, value_of
 from dyorc.simulation.ledger import Ledger
-from dyorc.simulation.oracle import OraclePredictor
+from dyorc.simulation.oracle_predictor import OraclePredictor
 from dyorc.simulation.plain import evaluate, tensor_of
 from dyorc.simulation.policies import POLICIES, policy
+from dyorc.simulation.value_draws import draw, request_value, value_of
 from dyorc.simulation.workload import Number
 from dyorc.simulation.workloads import WORKLOADS, workload
 from dyorc.simulation.workloads.guard import guard_program
@@ -123,7 +123,7 @@ def test_the_oracle_knows_first_outcomes(name: str) -> None:
         else:
             called = evaluate(subject, [value]).calls
             ref = point.decision.ref
-            array = next(output for program, output in called if program is ref.cell.producer.callee)  # the first such call
+            array = next(output for program, output in called if program is ref.future.producer.callee)  # the first such call
             expected = array[0] if ref.views else array
             assert told == (point.decision.decide(expected),)
         outcomes.add(told)
@@ -138,4 +138,4 @@ def test_the_oracle_knows_nothing_of_a_missing_value() -> None:
     root = engine.tasks.requests[1].root
     assert root is not None
 
-    assert OraclePredictor().value(next(root.entries()).cell) is None
+    assert OraclePredictor().value(next(root.entries()).future) is None

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
+from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.draws import Value, draw
 from dyorc.simulation.plain import operand_of, tensor_of
 from dyorc.simulation.policies import policy
+from dyorc.simulation.value_draws import Value, draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
 from dyorc.simulation.world import Machines, World
-from dyorc.tensor import TensorRef
 
 NS_PER_MS = 1_000_000
 

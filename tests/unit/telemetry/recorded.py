@@ -1,8 +1,8 @@
 """Records of requests, made by hand: two requests whose calls ran in one batch."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
+from dyorc.core.trace_context import TraceContext
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
-from dyorc.trace_context import TraceContext
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from dyorc.engine.story import BatchTrace, CallTrace, RequestTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 
 _START_NS = 5_000_000_000_000

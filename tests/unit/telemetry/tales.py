@@ -1,8 +1,8 @@
 """Stories made by hand."""
 
-from dyorc.engine.story import CallTrace, DecisionTrace, RequestTrace
-from dyorc.telemetry.learned import Learned
-from dyorc.telemetry.tours import Edge, Node
+from dyorc.engine.request_trace import CallTrace, DecisionTrace, RequestTrace
+from dyorc.telemetry.graph_weights import GraphWeights
+from dyorc.telemetry.request_paths import PathEdge, PathNode
 
 
 class Tale:
@@ -34,16 +34,16 @@ class Tale:
         return len(self.story.decisions) - 1
 
 
-def edges_of(learned: Learned) -> dict[tuple[str, ...], float]:
+def edges_of(learned: GraphWeights) -> dict[tuple[str, ...], float]:
     """Returns how often each edge is used per request, by the names of its ends and its label, if it has one."""
     return {_names(edge): round(one.number / learned.weight, 6) for edge, one in learned.edges.items()}
 
 
-def _names(edge: Edge) -> tuple[str, ...]:
+def _names(edge: PathEdge) -> tuple[str, ...]:
     ends = edge.source.name, edge.target.name
     return (*ends, edge.label) if edge.label else ends
 
 
-def number_of(learned: Learned, kind: str, name: str) -> float:
+def number_of(learned: GraphWeights, kind: str, name: str) -> float:
     """Returns how often a node is executed per request."""
-    return learned.nodes.get(Node(kind, name), 0.0) / learned.weight
+    return learned.nodes.get(PathNode(kind, name), 0.0) / learned.weight

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dyorc.engine.story import DecisionTrace, Move, PartTrace
+from dyorc.engine.request_trace import DecisionTrace, Move, PartTrace
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import Stage
+from dyorc.telemetry.stages import RequestStage
 from dyorc.telemetry.wrong_guesses import WrongGuesses
 from tests.unit.telemetry.stories import batch, call, ns, record
 
@@ -30,7 +30,7 @@ def ms(diagnosis: Diagnosis) -> dict[str, float]:
 
 def test_plain_compute() -> None:
     found = explained(record(100, [call(1, "large", 2, 2, 99, batches=[batch("large", 3, 4, 99, size=8, infer_s=0.09)])]))
-    assert found.cause is Stage.COMPUTE
+    assert found.cause is RequestStage.COMPUTE
     assert ms(found) == {"reading": 1, "admission": 1, "queue": 2, "compute": 90, "engine": 6}
     assert found.sentences == [
         "90 ms of 100 ms: 'large' computed, in a batch of 8 calls",
@@ -40,7 +40,7 @@ def test_plain_compute() -> None:
 
 def test_a_cold_program() -> None:
     found = explained(record(900, [call(1, "large", 2, 2, 900, was_cold=True, batches=[batch("large", 880, 880, 900)])]))
-    assert found.cause is Stage.COLD
+    assert found.cause is RequestStage.COLD
     assert ms(found)["cold"] == 878
     assert found.sentences[0] == (
         "878 ms of 900 ms: the call of 'large' waited because the program was cold: no replica took batches"
@@ -51,7 +51,7 @@ def test_a_full_queue() -> None:
     """It counts as waiting, too, that its batch was sent while another ran."""
     one = call(1, "large", 2, 2, 410, num_waiting=12, batches=[batch("large", 300, 322, 410, size=4)])
     found = explained(record(410, [one]))
-    assert found.cause is Stage.QUEUE
+    assert found.cause is RequestStage.QUEUE
     assert ms(found)["queue"] == 320
     assert found.sentences[0] == (
         "320 ms of 410 ms: the call of 'large' waited in the queue, 12 calls before it, "
@@ -63,7 +63,7 @@ def test_a_replica_that_ran_the_wrong_guess_of_another_request() -> None:
     vain = batch("large", 0, 10, 200, num_guesses=1, requests=[2])
     other = record(300, [call(9, "large", 0, 0, 200, is_guess=True, outcome="squashed", batches=[vain])], number=2)
     found = explained(record(260, [call(1, "large", 2, 2, 260, batches=[batch("large", 205, 205, 260)])]), other)
-    assert found.cause is Stage.WRONG_GUESS
+    assert found.cause is RequestStage.WRONG_GUESS
     assert ms(found) | {"wrong_guess": 190, "queue": 13} == ms(found)
     assert found.sentences[0] == ("190 ms of 260 ms: the call of 'large' waited for a replica that was running wrong guesses")
 
@@ -73,7 +73,7 @@ def test_wrong_guesses_elsewhere_or_beside_certain_calls_cost_nobody_a_replica(r
     beside = batch("large", 0, 10, 200, num_guesses=num_guesses, replica_id=replica)
     other = record(300, [call(9, "large", 0, 0, 200, is_guess=True, outcome="squashed", batches=[beside])], number=2)
     found = explained(record(260, [call(1, "large", 2, 2, 260, batches=[batch("large", 205, 205, 260)])]), other)
-    assert found.cause is Stage.QUEUE
+    assert found.cause is RequestStage.QUEUE
 
 
 def test_a_request_whose_own_wrong_guess_took_the_replica() -> None:
@@ -86,7 +86,7 @@ def test_a_request_whose_own_wrong_guess_took_the_replica() -> None:
     right = call(3, "polish", 20, 20, 170, decision=0, branch="unsure", batches=[batch("polish", 150, 150, 170)])
     decision = DecisionTrace("app.py:7", ns(3), [1], decided_ns=ns(20), followed={"sure": 0.9}, outcome="unsure")
     found = explained(record(170, [small, guess, right], decisions=[decision]))
-    assert found.cause is Stage.WRONG_GUESS
+    assert found.cause is RequestStage.WRONG_GUESS
     assert ms(found) == {"reading": 1, "admission": 1, "wrong_guess": 130, "compute": 38}
 
 
@@ -95,14 +95,14 @@ def test_a_client_that_sends_slowly() -> None:
     slow = record(810, [one], read_ns=ns(801), num_bytes=3 * 2**20)
     slow.started_ns = ns(802)
     found = explained(slow)
-    assert found.cause is Stage.READING
+    assert found.cause is RequestStage.READING
     assert found.sentences == ["801 ms of 810 ms: the client was sending the request, 3 MiB"]
 
 
 def test_a_client_that_reads_slowly() -> None:
     one = call(1, "large", 2, 2, 10, batches=[batch("large", 2, 2, 10)])
     found = explained(record(10, [one], written_ns=ns(700)))
-    assert found.cause is Stage.WRITING
+    assert found.cause is RequestStage.WRITING
     assert found.sentences[0] == "690 ms of 700 ms: the client was slow in reading the answer"
 
 
@@ -114,7 +114,7 @@ def test_a_client_that_takes_parts_slowly() -> None:
     ]
     parts = [PartTrace(0, ns(10), ns(310)), PartTrace(1, ns(320), ns(395))]
     found = explained(record(400, calls, parts=parts))
-    assert found.cause is Stage.TAKING
+    assert found.cause is RequestStage.TAKING
     assert ms(found) == {"reading": 1, "admission": 1, "taking": 375, "compute": 18, "engine": 5}
     assert found.sentences[0] == "375 ms of 400 ms: the client was slow in taking parts of the answer"
 
@@ -123,7 +123,7 @@ def test_a_large_tensor_from_another_host() -> None:
     moves = [Move("message", 100, 0.0), Move("zmq", 64 * 2**20, 0.21)]
     one = batch("large", 2, 2, 240, gather_s=0.22, infer_s=0.01, moves=moves)
     found = explained(record(240, [call(1, "large", 2, 2, 240, batches=[one])]))
-    assert found.cause is Stage.MOVING
+    assert found.cause is RequestStage.MOVING
     assert found.sentences[0] == (
         "220 ms of 240 ms: inputs and outputs of 'large' were moved: 64 MiB over the network (zmq) in 210 ms, "
         "100 bytes in its message in 0 ms"
@@ -195,7 +195,7 @@ def test_a_program_that_fails() -> None:
     failed = call(
         1, "large", 2, 2, 50, outcome="failed", error="x", batches=[batch("large", 2, 2, 50, infer_s=0.0, outcome="failed")]
     )
-    assert explained(record(50, [failed], outcome="program_failed")).cause is Stage.COMPUTE
+    assert explained(record(50, [failed], outcome="program_failed")).cause is RequestStage.COMPUTE
 
 
 def test_a_request_without_calls() -> None:

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from dyorc.telemetry.graph import OTHER, Graph, Graphs
-from dyorc.telemetry.learned import Learned
+from dyorc.telemetry.graph_weights import GraphWeights
 from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.telemetry.workflow_graph import OTHER, WorkflowGraph, WorkflowGraphs
 from tests.unit.telemetry.tales import Tale, edges_of, number_of
 
 _S = 1_000_000_000
 
 
-def learned_from(tales: Sequence[Tale]) -> Learned:
+def learned_from(tales: Sequence[Tale]) -> GraphWeights:
     """Returns what is learned from requests that end at the same moment."""
-    graph = Graph()
+    graph = WorkflowGraph()
     for tale in tales:
         graph.learn(tale.story, _S)
-    return graph.learned()
+    return graph.weights()
 
 
 def cascade(*, is_sure: bool) -> Tale:
@@ -202,36 +202,36 @@ def test_a_request_that_fails_does_not_reach_the_answer() -> None:
 
 
 def test_the_graph_follows_the_traffic() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(1000):
         graph.learn(cascade(is_sure=True).story, number * _S // 10)
     for number in range(1000, 3000):
         graph.learn(cascade(is_sure=False).story, number * _S // 10)
 
-    edges = edges_of(graph.learned())
+    edges = edges_of(graph.weights())
 
     assert edges["sure?", "large", "False"] > 0.98
     assert edges["small", "sure?"] == 1
 
 
 def test_a_pause_changes_nothing() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(200):
         graph.learn(cascade(is_sure=number % 2 == 0).story, _S)
     graph.learn(cascade(is_sure=True).story, 100_000 * _S)
 
-    assert edges_of(graph.learned())["sure?", "large", "False"] == pytest.approx(0.5, abs=0.01)
+    assert edges_of(graph.weights())["sure?", "large", "False"] == pytest.approx(0.5, abs=0.01)
 
 
 def test_outcomes_are_bounded() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(300):
         tale = Tale()
         looked = tale.call("look")
         tale.decide("which?", f"number {number}" * 100, looked)
         graph.learn(tale.story, number * _S)
 
-    edges = edges_of(graph.learned())
+    edges = edges_of(graph.weights())
 
     assert len(edges) <= 2 + 16 + 1
     assert ("which?", "answer", OTHER) in edges
@@ -239,14 +239,14 @@ def test_outcomes_are_bounded() -> None:
 
 
 def test_memory_is_bounded_when_every_request_goes_another_way() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(3000):
         tale = Tale()
         for place in range(12):
             tale.call("one" if number >> place & 1 else "other one")
         graph.learn(tale.story, number * _S // 100)
 
-    learned = graph.learned()
+    learned = graph.weights()
 
     assert graph.num_items <= 8192
     assert number_of(learned, "program", "one") == pytest.approx(6, abs=1)
@@ -254,7 +254,7 @@ def test_memory_is_bounded_when_every_request_goes_another_way() -> None:
 
 
 def test_many_new_ways_at_once_are_sampled() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(1000):
         tale = Tale()
         for _ in range(number % 997):
@@ -262,40 +262,40 @@ def test_many_new_ways_at_once_are_sampled() -> None:
         graph.learn(tale.story, _S)
 
     assert graph.num_looked_at < 600
-    assert graph.learned().num_requests == 1000
+    assert graph.weights().num_requests == 1000
 
 
 def test_weights_stay_finite() -> None:
-    graph = Graph()
+    graph = WorkflowGraph()
     for number in range(20_000):
         graph.learn(cascade(is_sure=number % 4 > 0).story, number * 60 * _S)
 
-    assert edges_of(graph.learned())["sure?", "large", "False"] == pytest.approx(0.25, abs=0.01)
+    assert edges_of(graph.weights())["sure?", "large", "False"] == pytest.approx(0.25, abs=0.01)
 
 
 def test_what_processes_have_learned_adds_up() -> None:
     one, other = learned_from([cascade(is_sure=True)] * 3), learned_from([cascade(is_sure=False)])
 
-    together = Learned.of_values(one.as_values())
-    together.merge(Learned.of_values(other.as_values()))
+    together = GraphWeights.of_values(one.as_values())
+    together.merge(GraphWeights.of_values(other.as_values()))
 
     assert edges_of(together) == edges_of(learned_from([cascade(is_sure=number > 0) for number in range(4)]))
 
 
 def test_what_is_never_used_is_shown_and_what_is_hardly_used_any_more_is_not() -> None:
-    nothing = Learned().report(["small"], 0)
+    nothing = GraphWeights().report(["small"], 0)
     assert [node["id"] for node in nothing["nodes"]] == ["(input)", "(answer)", "small"]
     assert nothing["edges"] == []
 
-    graph = Graph()
+    graph = WorkflowGraph()
     graph.learn(cascade(is_sure=False).story, 0)
     for number in range(5000):
         graph.learn(cascade(is_sure=True).story, number * _S)
-    assert {edge["label"] for edge in graph.learned().report([], 1)["edges"]} == {"", "True"}
+    assert {edge["label"] for edge in graph.weights().report([], 1)["edges"]} == {"", "True"}
 
 
 def test_records_are_sorted_by_workflow_and_those_without_a_story_left_out() -> None:
-    graphs = Graphs()
+    graphs = WorkflowGraphs()
     for workflow, story in (("one", cascade(is_sure=True).story), ("two", Tale().story), ("two", None)):
         record = RequestRecord(
             number=1, origin=Origin(request_id="r", transport="http"), workflow=workflow, tenant="", started_ns=1, ended_ns=2,

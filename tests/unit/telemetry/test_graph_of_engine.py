@@ -7,8 +7,8 @@ import dyorc
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.telemetry.graph import Graph
-from dyorc.telemetry.learned import Learned
+from dyorc.telemetry.graph_weights import GraphWeights
+from dyorc.telemetry.workflow_graph import WorkflowGraph
 from tests.unit.engine.driver import World
 from tests.unit.telemetry.tales import edges_of
 
@@ -56,13 +56,13 @@ async def grow(x: Vector) -> Vector:
     return grown
 
 
-def learned_from(workflow: Workflow, programs: list[Program], *inputs: float, guesses: bool = False) -> Learned:
+def learned_from(workflow: Workflow, programs: list[Program], *inputs: float, guesses: bool = False) -> GraphWeights:
     """Runs requests one after another and returns what is learned from the last of them; the others teach the engine to
     guess."""
     world = World(programs, EngineConfig(speculation=SpeculationConfig(enabled=guesses, margin=0)))
     for program in programs:
         world.join(program)
-    graph = Graph()
+    graph = WorkflowGraph()
     for number, value in enumerate([*inputs[:1] * 20, *inputs]):
         event = world.arrival(workflow, [value, 0], explain=True)
         world.tell(event)
@@ -71,7 +71,7 @@ def learned_from(workflow: Workflow, programs: list[Program], *inputs: float, gu
             world.finish(execute_s=0.05)
         if number >= 20:
             graph.learn(world.stories[event.request_id], world.now_ns)
-    return graph.learned()
+    return graph.weights()
 
 
 CASCADE = {

@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from dyorc.engine.histogram import Histogram
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded import OTHER, Bounded
+from dyorc.telemetry.metrics.bounded_labels import OTHER, BoundedLabels
 from dyorc.telemetry.metrics.catalogue import BY_NAME, CATALOGUE
 from dyorc.telemetry.metrics.documentation import page
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.metric import Combine, Kind
+from dyorc.telemetry.metrics.metric import Combine, MetricKind
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses, usage_of
 from dyorc.telemetry.metrics.readings import Readings
 
@@ -28,13 +28,13 @@ def test_names_and_labels_follow_the_conventions_of_prometheus() -> None:
     assert len(BY_NAME) == len(CATALOGUE)
     for metric in CATALOGUE:
         assert re.fullmatch(r"dyorc_[a-z]+(_[a-z]+)*", metric.name)
-        assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_total") is (metric.kind is MetricKind.COUNTER), metric.name
         assert not re.search(r"_(ms|ns|milliseconds|count|sum|bucket|s)$", metric.name), metric.name
         assert set(metric.labels) <= LABELS, metric.name
         assert metric.help.endswith(".")
-        assert bool(metric.bounds) is (metric.kind is Kind.HISTOGRAM)
+        assert bool(metric.bounds) is (metric.kind is MetricKind.HISTOGRAM)
         assert list(metric.bounds) == sorted(metric.bounds)
-        assert metric.combine is Combine.SUM or metric.kind is Kind.GAUGE, "counters of processes are added up"
+        assert metric.combine is Combine.SUM or metric.kind is MetricKind.GAUGE, "counters of processes are added up"
 
 
 def test_the_page_of_metrics_is_made_of_the_catalogue() -> None:
@@ -84,7 +84,7 @@ def test_every_metric_is_shown_in_both_formats(accept: str, parse: object) -> No
     readings = of_two()
     for metric in CATALOGUE:
         values = [f'a "quoted" {label}\n\\' for label in metric.labels]
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             histogram = Histogram(metric.bounds)
             histogram.add(3)
             readings.add_histogram(metric, histogram, *values)
@@ -111,7 +111,7 @@ def test_a_histograms_buckets_are_cumulative() -> None:
 
 
 def test_only_so_many_names_are_told_apart_and_none_ever_moves() -> None:
-    bounded = Bounded(2)
+    bounded = BoundedLabels(2)
     assert [bounded.label_of(name) for name in ("a", "b", "c", "a", "d", "c")] == ["a", "b", OTHER, "a", OTHER, OTHER]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dyorc.engine.story import Move
+from dyorc.engine.request_trace import Move
 from dyorc.telemetry.perfetto import Window, trace_events
 from dyorc.telemetry.record import RequestRecord
 from tests.trace_format import check

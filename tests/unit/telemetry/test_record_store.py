@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from dyorc.config import RecordsConfig
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
 from dyorc.telemetry.record_size import num_bytes_of
 from dyorc.telemetry.record_store import Query, RecordStore
-from dyorc.telemetry.shelves import NUM_REFUSED, NUM_SLOWEST
+from dyorc.telemetry.retention import NUM_REFUSED, NUM_SLOWEST
 from tests.unit.telemetry.stories import batch, call, ns, record
 
 _ONE = num_bytes_of(record(10, request_id="r1"), 1.0)
@@ -47,7 +47,7 @@ def test_the_oldest_make_room() -> None:
     store = store_for(10)
     for number in range(100):
         store.take(numbered(number, duration=10 - number / 1000))  # the first ones are the slowest
-    held = store.held(anything)
+    held = store.usage(anything)
     assert held.num == 10
     assert held.num_bytes <= 10 * _ONE
     assert numbers(store)[:5] == [99, 98, 97, 96, 95]
@@ -70,7 +70,7 @@ def test_a_flood_of_refusals_takes_no_room_from_others_and_hides_no_other_kind()
     store.take(refused(1000, "invalid_input"))
     for number in range(1001, 4000):
         store.take(refused(number))
-    assert store.held(anything).num == 1000 + 1 + NUM_REFUSED
+    assert store.usage(anything).num == 1000 + 1 + NUM_REFUSED
     assert store.find("refused-1000", anything) is not None
     assert store.find("refused-1001", anything) is None
     assert numbers(store, outcome="failed") == [-number for number in range(3999, 3999 - NUM_REFUSED, -1)][:50]
@@ -109,7 +109,7 @@ def test_a_list_goes_on_where_another_ended() -> None:
 def test_a_record_that_is_too_large_is_not_kept() -> None:
     store = store_for(1)
     store.take(numbered(0, error="x" * 100_000, outcome="internal"))
-    assert store.held(anything).num == 0
+    assert store.usage(anything).num == 0
     assert store.find("r0", anything) is None
 
 
@@ -173,7 +173,7 @@ def test_only_what_may_be_seen_is_found() -> None:
 
     assert [store.find("r0", of(tenant)) for tenant in "abc"] == [store.by_number(0), store.by_number(10), None]
     assert [found.number for found in store.select(Query(), of("a"))] == [0]
-    assert store.held(of("a")).num == 1
+    assert store.usage(of("a")).num == 1
 
 
 def test_what_ended_since_a_time() -> None:
@@ -188,7 +188,7 @@ def test_a_request_that_was_not_recorded_is_not_kept() -> None:
     found = numbered(0)
     found.story = None
     store.take(found)
-    assert store.held(anything).num == 0
+    assert store.usage(anything).num == 0
 
 
 # Size
@@ -258,7 +258,7 @@ def test_the_estimate_of_a_records_size_is_near_the_truth(size: int, decided: bo
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    held = store.held(anything)
+    held = store.usage(anything)
     assert held.num == num
     print(f"size {size}, decided {decided}: {(after - before) / num:.0f} bytes each, estimated {held.num_bytes / num:.0f}")
     assert 0.5 < held.num_bytes / (after - before) < 2

@@ -1,9 +1,9 @@
 """A record's spans: a tree with the request at its root, in which each batch is shown once, with links to all of its requests."""
 
-from dyorc.engine.story import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, TraceNote, span_of_call
+from dyorc.core.trace_context import TraceContext, new_trace
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, PartTrace, TraceNote, span_of_call
 from dyorc.telemetry.tracing.request_spans import spans_of
-from dyorc.telemetry.tracing.spans import Kind, Span
-from dyorc.trace_context import TraceContext, new_trace
+from dyorc.telemetry.tracing.spans import Span, SpanKind
 from tests.unit.telemetry.recorded import MS, batch_of, call_in, record_of
 
 ROOT = TraceContext("a" * 32, "b" * 16, is_sampled=True)
@@ -27,7 +27,7 @@ def test_the_request_is_the_root_and_its_steps_stand_below_it() -> None:
     spans = spans_of(record_of(call_in(batch_of(1)), span=ROOT, caller=caller), ROOT)
     assert [span.name for span in spans] == ["infer classify", "read the request", "call small", "batch small"]
     request, reading, call, batch = spans
-    assert (request.context, request.parent, request.kind) == (ROOT, caller, Kind.SERVER)
+    assert (request.context, request.parent, request.kind) == (ROOT, caller, SpanKind.SERVER)
     assert (request.started_ns, request.ended_ns) == (100 * MS, 160 * MS)
     assert (reading.parent, reading.started_ns, reading.ended_ns) == (ROOT, 100 * MS, 103 * MS)
     assert (call.parent, call.started_ns, call.ended_ns) == (ROOT, 105 * MS, 151 * MS)

@@ -4,7 +4,7 @@ import math
 
 from dyorc.engine.histogram import DURATION_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
-from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, Span
+from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, SeriesWindow
 
 _NOW_S = 1_800_000_000
 """A whole minute."""
@@ -59,10 +59,10 @@ def test_minutes_are_the_means_of_their_seconds() -> None:
 
 
 def test_the_pasts_of_two_processes_are_added_at_the_same_times() -> None:
-    one = Span(from_s=100, step_s=1, values={"rate": [1, 2, 3]})
-    other = Span(from_s=101, step_s=1, values={"rate": [10, None, 30]})
+    one = SeriesWindow(from_s=100, step_s=1, values={"rate": [1, 2, 3]})
+    other = SeriesWindow(from_s=101, step_s=1, values={"rate": [10, None, 30]})
 
-    assert one.plus(other) == Span(from_s=101, step_s=1, values={"rate": [12, 3, 30]})
+    assert one.plus(other) == SeriesWindow(from_s=101, step_s=1, values={"rate": [12, 3, 30]})
     assert other.plus(one) == one.plus(other)
 
 
@@ -133,7 +133,7 @@ def test_latencies_are_those_of_the_last_seconds() -> None:
 
 
 def test_of_the_latencies_of_two_processes_the_larger_counts() -> None:
-    one = Span(from_s=100, step_s=1, values={"p99_ms": [1, None]})
-    other = Span(from_s=100, step_s=1, values={"p99_ms": [3, 4]})
+    one = SeriesWindow(from_s=100, step_s=1, values={"p99_ms": [1, None]})
+    other = SeriesWindow(from_s=100, step_s=1, values={"p99_ms": [3, 4]})
 
     assert one.plus(other).values == {"p99_ms": [3, 4]}

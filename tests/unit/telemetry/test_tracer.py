@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import pytest
 
 from dyorc.config import TracesConfig
+from dyorc.core.trace_context import TraceContext
 from dyorc.errors import ConfigurationError
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.destination import Destination, destination_of
 from dyorc.telemetry.tracing.spans import Span
 from dyorc.telemetry.tracing.tracer import Tracer
-from dyorc.trace_context import TraceContext
 from tests.unit.telemetry.recorded import MS, batch_of, call_in, record_of
 
 CALLER = TraceContext("a" * 32, "b" * 16, is_sampled=True, state="v=1")

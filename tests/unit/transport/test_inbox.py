@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyorc.engine.story import Move
+from dyorc.core.tensor import DType
+from dyorc.engine.request_trace import Move
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.tensor import DType
 from dyorc.transport.codec import Column, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.routes import Routes

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyorc.arrays import Array
+from dyorc.core.arrays import Array
 from dyorc.errors import TransportError
 from dyorc.transport import arena
 from dyorc.transport.arena import PAGE_BYTES, Arena

@@ -11,7 +11,7 @@ from benchmarks.papers.models.gnn.layers import SagaLayer
 from benchmarks.papers.models.gnn.profile import Advice, Order, Profile, profile
 from benchmarks.papers.models.gnn.streaming import Streaming, streamed
 from benchmarks.papers.models.gnn.whole import fused, sums_first, unhoisted, whole
-from dyorc.offline.memory import TensorCounter
+from dyorc.planner.memory import TensorCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

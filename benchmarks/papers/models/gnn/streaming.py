@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.papers.models.gnn.graph import Chunk, Graph, Grid
 from benchmarks.papers.models.gnn.layers import SagaLayer
-from dyorc.offline.memory import TensorCounter
+from dyorc.planner.memory import TensorCounter
 
 _Run = Callable[..., tuple[torch.Tensor, ...]]
 

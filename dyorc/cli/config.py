@@ -1,0 +1,56 @@
+"""``dyorc config``: checks, shows and explains the settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dyorc.settings.defaults import defaults as text_of_defaults
+from dyorc.settings.in_force import print_in_force
+from dyorc.settings.json_schema import schema as text_of_schema
+from dyorc.settings.settings_file import USUAL, find_file
+from dyorc.settings.settings_reader import read
+
+app = typer.Typer(no_args_is_help=True, help="Checks and shows the settings: flags, environment, dyorc.toml, defaults.")
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(help="By default DYORC_CONFIG, or dyorc.toml in this folder.", dir_okay=False)
+    ] = None,
+    load: Annotated[
+        bool, typer.Option("--load", help="Also import the workflows, and check the programs' names and options.")
+    ] = False,
+) -> None:
+    """Names all that is wrong with a configuration file, by line and key. Ends with 1 if there is anything."""
+    from dyorc.settings.checking import problems_in  # here, because it imports what users write programs with
+
+    path = find_file(file) or USUAL
+    problems = problems_in(path, is_loading=load)
+    for line in problems:
+        typer.echo(line, err=True)
+    if problems:
+        raise typer.Exit(1)
+    print(f"{path} is good.")
+
+
+@app.command()
+def show(
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file; by default as for `serve`.")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not left at their defaults.")] = False,
+) -> None:
+    """Prints the settings in force and where each comes from. `dyorc serve ... --print-settings` shows those of flags, too."""
+    print_in_force(read(config), is_all=not changed)
+
+
+@app.command()
+def defaults() -> None:
+    """Prints a complete dyorc.toml with every default, and what each setting is for."""
+    print(text_of_defaults(), end="")
+
+
+@app.command()
+def schema() -> None:
+    """Prints the JSON schema of dyorc.toml, for editors."""
+    print(text_of_schema(), end="")

@@ -1,0 +1,109 @@
+"""``dyorc deploy``, ``undeploy`` and ``rollback``: versions of workflows on a running server."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.stacked_table import StackedTable
+from dyorc.errors import ConfigurationError
+
+_console = Console(soft_wrap=True)
+
+_TIMEOUT_S = 900.0
+"""Programs may take long to load."""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow, or program, as clients know it.")]
+
+
+def deploy(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH:WORKFLOW]", help="What to load, such as app.py:classify. Without it, versions are shown."),
+    ] = None,
+    version: Annotated[str, typer.Option(help="Its name; by default the next whole number.")] = "",
+    group: Annotated[
+        str,
+        typer.Option(help="The group of orchestrators that loads it, if there are several."),
+    ] = "",
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="Part of the requests that name no version; with 1 it becomes the default.")
+    ] = 1.0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Share no program with other versions.")] = False,
+    allow_incompatible: Annotated[
+        bool, typer.Option("--allow-incompatible", help="Even if its inputs or outputs are others than the default's.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
+    from dyorc.client import Client  # here, because no other command needs it
+
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+        if target is None:
+            if version or group or share != 1 or fresh:
+                raise ConfigurationError("name what to load, such as app.py:classify")
+            _show_all(client.deployments(), as_json)
+        else:
+            _show(
+                client.deploy(
+                    _absolute(target),
+                    version=version,
+                    group=group,
+                    share=share,
+                    fresh=fresh,
+                    allow_incompatible=allow_incompatible,
+                ),
+                as_json,
+            )
+
+
+def undeploy(
+    name: Name,
+    version: Annotated[str | None, typer.Option(help="Which version; without it, all of them.")] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    ca: Ca = None,
+    as_json: AsJson = False,
+) -> None:
+    """Takes a version of a workflow out of service. Requests that have begun are still answered."""
+    from dyorc.client import Client
+
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+        _show(client.undeploy(name, version), as_json)
+
+
+def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
+    """Undoes the last deploy or undeploy of a workflow. Run it again to undo the one before."""
+    from dyorc.client import Client
+
+    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+        _show(client.rollback(name), as_json)
+
+
+def _absolute(target: str) -> str:
+    """Returns a target as the server finds it, if it is on this machine."""
+    place, _, name = target.rpartition(":")
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") and Path(place).is_file() else target
+
+
+def _show(line: dict[str, Any], as_json: bool) -> None:
+    _show_all({line.pop("model"): line}, as_json)
+
+
+def _show_all(lines: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _console.print_json(data=lines)
+        return
+    table = StackedTable("workflow", "version", "requests", "programs", "loaded from")
+    for name, line in lines.items():
+        shares = {line["default"]: 1 - sum(line["shares"].values()), **line["shares"]}
+        for version, details in line["versions"].items():
+            part = f"{shares[version]:.0%}" if version in shares else "unloaded"
+            is_default = " (default)" if version == line["default"] else ""
+            table.add_row(name, version + is_default, part, ", ".join(details["programs"].values()), details["target"])
+    _console.print(table)

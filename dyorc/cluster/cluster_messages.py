@@ -1,0 +1,267 @@
+"""What gateways and orchestrators say to each other.
+
+A message is one header frame (msgpack, tagged) and the raw frames of its small tensors. Large tensors stay where they lie, and
+their places travel. Times do not travel, since clocks differ: what is left does.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.core.tensor import BlockId
+from dyorc.core.trace_context import TraceContext
+from dyorc.errors import InvalidInputError
+from dyorc.models.offers import Offer
+from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
+from dyorc.transport import headers
+from dyorc.transport.codec import ColumnHeader
+from dyorc.transport.headers import HeaderCodec
+from dyorc.transport.tiers import TensorHolder
+
+PROTOCOL_VERSION = 1
+
+_CHANGES: dict[str, type[DeploymentChange]] = {"deploy": Deploy, "undeploy": Undeploy, "rollback": Rollback}
+
+
+class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Gateway: registers, with the holder of its inputs and the highest fence of the group that it knows."""
+
+    gateway_id: str
+    holder: TensorHolder
+    fence: int
+    version: int = PROTOCOL_VERSION
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer. The other fields are
+    those of `Terms`."""
+
+    request_id: int
+    model: str
+    version: str
+    columns: tuple[ColumnHeader, ...]
+    statics: tuple[StaticValue, ...] = ()
+    timeout_s: float | None = None
+    priority: int = 0
+    tenant: str = ""
+    weight: float = 1.0
+    is_recorded: bool = False
+    span: TraceContext | None = None
+    waits_for_effects: bool = False
+
+
+class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Gateway: the client no longer wants this answer."""
+
+    request_id: int
+
+
+class AnswerRead(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Gateway: I have read the answer, or these blocks (holder, block) of it are lost."""
+
+    request_id: int
+    lost: tuple[BlockId, ...] = ()
+
+
+class PartRead(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Gateway: this part was used, or these blocks of it are lost."""
+
+    request_id: int
+    index: int
+    lost: tuple[BlockId, ...] = ()
+
+
+class EffectAck(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Gateway: I know of the effect that you announced by this number."""
+
+    number: int
+
+
+class Refresh(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Gateway: how are you? With the statistics of these models."""
+
+    number: int
+    names: tuple[str, ...] = ()
+
+
+class Scale(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Gateway: keep so many replicas of a program."""
+
+    number: int
+    program: str
+    num_warm: int | None
+    num_parked: int | None
+
+
+class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Gateway: have your replicas log as these settings (`LogsConfig`) say."""
+
+    values: dict[str, Any]
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Gateway: change what is deployed. `action` is deploy, undeploy or rollback; `values` are the fields of that change."""
+
+    number: int
+    action: str
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, number: int, change: DeploymentChange) -> Self:
+        """Packs a change."""
+        action = next(action for action, kind in _CHANGES.items() if isinstance(change, kind))
+        return cls(number, action, msgspec.to_builtins(change))
+
+    def unpack(self) -> DeploymentChange:
+        """Returns the change.
+
+        Raises:
+            InvalidInputError: If there is no such action.
+        """
+        kind = _CHANGES.get(self.action)
+        if kind is None:
+            raise InvalidInputError(f"action is {self.action!r}, expected deploy, undeploy or rollback")
+        return msgspec.convert(self.values, kind)
+
+
+class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Gateway: what you have asked about by this number is so."""
+
+    number: int
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Orchestrator: I lead with this fence. Requests without a limit of their own have `default_timeout_s`."""
+
+    group: str
+    fence: int
+    default_timeout_s: float
+    clock_ns: int
+    version: int = PROTOCOL_VERSION
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Orchestrator: I do not serve you."""
+
+    reason: str
+
+
+class OffersUpdate(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Orchestrator: this is on offer now, and this is deployed, by model."""
+
+    offers: tuple[Offer, ...]
+    deployed: dict[str, Any] = {}
+
+
+class StatusUpdate(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Orchestrator: this is what the programs are doing (`StatusBoard.as_values`)."""
+
+    programs: dict[str, Any]
+
+
+class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Orchestrator: the answer. If any of it is stored, say `Taken` once you have read it."""
+
+    request_id: int
+    columns: tuple[ColumnHeader, ...]
+    holders: tuple[TensorHolder, ...] = ()
+    story: dict[str, Any] | None = None
+
+
+class PartMessage(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Orchestrator: a part of the answer. Say `PartRead` once you have used it."""
+
+    request_id: int
+    index: int
+    columns: tuple[ColumnHeader, ...]
+    holders: tuple[TensorHolder, ...] = ()
+
+
+class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Orchestrator: the request failed. `code` names the class of the error (`dyorc.errors`), `facts` are its attributes."""
+
+    request_id: int
+    code: str
+    text: str
+    facts: dict[str, Any] = {}
+    story: dict[str, Any] | None = None
+
+
+class GatewayBlocksReleased(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """Orchestrator: these blocks of yours are no longer read."""
+
+    blocks: tuple[int, ...]
+
+
+class EffectAhead(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """Orchestrator: these requests of yours are about to have an effect. It waits for your `Known`."""
+
+    number: int
+    requests: tuple[int, ...]
+
+
+class Refreshed(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """Orchestrator: that is how I am."""
+
+    number: int
+    report: dict[str, Any]
+    levels: dict[str, Any]
+    scaling: dict[str, Any]
+    statistics: dict[str, Any]
+
+
+class HolderGone(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """Orchestrator: this holder is gone, and so is what lay in its arena."""
+
+    holder_id: str
+
+
+class ChangeDone(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """Orchestrator: it is done. After a `Change`, `line` are the model's versions now."""
+
+    number: int
+    line: dict[str, Any]
+
+
+class ChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """Orchestrator: it could not be done, and nothing has changed. For the error see `Failed`."""
+
+    number: int
+    code: str
+    text: str
+    facts: dict[str, Any] = {}
+
+
+class DrainQuery(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """Orchestrator: say `Settled` now; or, `with_requests`, when all requests have ended that you have now."""
+
+    number: int
+    with_requests: bool
+
+
+FromGateway: TypeAlias = (
+    GatewayHello
+    | SubmitRequest
+    | CancelRequest
+    | AnswerRead
+    | PartRead
+    | EffectAck
+    | Refresh
+    | Scale
+    | SetLogs
+    | Change
+    | DrainReply
+)
+FromOrchestrator: TypeAlias = (
+    Welcome | Refused | OffersUpdate | StatusUpdate | AnswerMessage | PartMessage | RequestFailed | GatewayBlocksReleased
+    | EffectAhead
+    | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
+)  # fmt: skip
+
+_from_gateway = HeaderCodec[FromGateway](FromGateway, (GatewayHello,), PROTOCOL_VERSION, lambda _: "a gateway")
+_from_orchestrator = HeaderCodec[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
+encode: Callable[[FromGateway | FromOrchestrator], bytes] = headers.encode
+decode_from_gateway = _from_gateway.decode
+decode_from_orchestrator = _from_orchestrator.decode

@@ -1,0 +1,148 @@
+"""The gateway's end of changes that orchestrators carry out: deployed versions, and how many replicas a program keeps."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, TypeAlias
+
+from dyorc.cluster import packing
+from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
+from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
+from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
+
+_POLL_S = 0.05
+
+BeginEra: TypeAlias = Callable[[], Callable[[], bool]]
+"""Returns a function that says whether all requests have ended that had begun by this moment."""
+
+
+class GroupControl:
+    """Sends changes to the orchestrator of one group, and answers its drain queries. For the event loop's thread.
+
+    Args:
+        send: Sends the orchestrator a message.
+        is_connected: Whether one is there.
+
+    Attributes:
+        deployed: The versions of all models, by name, as the orchestrator last reported them.
+        begin_era: See `BeginEra`.
+    """
+
+    def __init__(self, group: str, send: Callable[[FromGateway], None], is_connected: Callable[[], bool]) -> None:
+        self.deployed: dict[str, Any] = {}
+        self.begin_era: BeginEra = lambda: lambda: True
+        self._group = group
+        self._send = send
+        self._is_connected = is_connected
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._settling: set[asyncio.Task[None]] = set()
+
+    def next_number(self) -> int:
+        """Returns the number of the next request."""
+        return next(self._numbers)
+
+    async def request(self, message: Change | Scale) -> dict[str, Any]:
+        """Sends the orchestrator a change and waits until it is carried out; after a `Change`, returns the model's versions.
+
+        Raises:
+            NotReadyError: If there is no orchestrator, or it is lost meanwhile.
+            DyOrcError: If it refuses; nothing has changed then.
+        """
+        if not self._is_connected():
+            participle = "deployed" if isinstance(message, Change) else "scaled"
+            raise NotReadyError(f"group {self._group!r} has no leader now, so nothing can be {participle}")
+        waiting = self._waiting[message.number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(message)
+            return await waiting
+        finally:
+            self._waiting.pop(message.number, None)
+
+    def received(self, message: ChangeDone | ChangeRefused | DrainQuery) -> None:
+        """Takes an answer or a query of the orchestrator."""
+        match message:
+            case ChangeDone(number=number, line=line):
+                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                    waiting.set_result(line)
+            case ChangeRefused(number=number):
+                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                    waiting.set_exception(packing.unpack_error(message.code, message.text, message.facts))
+            case DrainQuery(number=number, with_requests=False):
+                self._send(DrainReply(number))
+            case DrainQuery(number=number):
+                task = asyncio.create_task(self._settle(number))
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, number: int) -> None:
+        is_over = self.begin_era()
+        while not is_over():  # noqa: ASYNC110 (an event would cost each request)
+            await asyncio.sleep(_POLL_S)
+        self._send(DrainReply(number))
+
+    def lost(self) -> None:
+        """Notes that the orchestrator is gone."""
+        for task in self._settling:
+            task.cancel()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(
+                    NotReadyError(
+                        f"the orchestrator of group {self._group!r} was lost meanwhile; look at what has changed before you "
+                        "try again"
+                    )
+                )
+
+
+class ControlClient:
+    """Deploys through the orchestrators of a gateway's groups; the gateway's `Deployments`.
+
+    Args:
+        groups: One client for each group; if several groups have a model, changes go to the first of them.
+    """
+
+    def __init__(self, groups: Mapping[str, GroupControl]) -> None:
+        self._groups = groups
+
+    def drain_by(self, begin_era: BeginEra) -> None:
+        """Keeps replaced versions loaded until the requests have ended that this gateway had when they were replaced."""
+        for control in self._groups.values():
+            control.begin_era = begin_era
+
+    async def change(self, change: DeploymentChange) -> dict[str, Any]:
+        """See `Deployments.change`."""
+        group = self._group_to_deploy(change) if isinstance(change, Deploy) else self._group_with(change.model)
+        control = self._groups[group]
+        return {**await control.request(Change.of(control.next_number(), change)), "group": group}
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed in all groups, by model."""
+        return {
+            model: {**versions, "group": group}
+            for group, control in reversed(list(self._groups.items()))
+            for model, versions in control.deployed.items()
+        }
+
+    def _group_to_deploy(self, change: Deploy) -> str:
+        """Returns the group that a change names, or else the one that has the model, or code of the same target."""
+        if change.group and change.group not in self._groups:
+            raise InvalidInputError(f"there is no group {change.group!r} behind this gateway; there are {sorted(self._groups)}")
+        if change.group or len(self._groups) == 1:
+            return change.group or next(iter(self._groups))
+        for group, control in self._groups.items():
+            for model, history in control.deployed.items():
+                if model == change.model or change.target in [version["target"] for version in history["versions"].values()]:
+                    return group
+        raise InvalidInputError(
+            f"no group has this model or its code: choose one with --group; available: {sorted(self._groups)}"
+        )
+
+    def _group_with(self, model: str) -> str:
+        if len(self._groups) == 1:
+            return next(iter(self._groups))
+        for group, control in self._groups.items():
+            if model in control.deployed:
+                return group
+        known = sorted({name for control in self._groups.values() for name in control.deployed})
+        raise UnknownModelError(f"nothing is deployed as {model!r}; deployed are {known}")

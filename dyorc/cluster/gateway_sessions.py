@@ -1,0 +1,140 @@
+"""The gateways that are connected to an orchestrator, and their requests. For the event loop's thread."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from dyorc.answering.input_identity import InputsIdentity
+from dyorc.answering.tensor_exchange import Tensors
+from dyorc.authoring.signature import StaticValue
+from dyorc.cluster.cluster_messages import GatewayHello
+from dyorc.core.arrays import Array
+from dyorc.core.tensor import TensorRef
+from dyorc.engine.events import RequestArrived
+from dyorc.engine.request_trace import RequestTrace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatewaySession:
+    """A gateway.
+
+    Attributes:
+        peer: Its connection.
+        numbers: The orchestrator's numbers of its requests, by its own.
+    """
+
+    peer: bytes
+    gateway_id: str
+    numbers: dict[int, int] = field(default_factory=dict[int, int])
+
+
+@dataclass(slots=True, eq=False)
+class RemoteRequest:
+    """A request of a gateway's.
+
+    Attributes:
+        request_id: The gateway's number for it.
+        arrived: The request as the engine has it.
+        identity: That of its inputs.
+        has_effect: Whether it may have had an effect that must not be had twice.
+        is_running: Whether the engine has it: it was not answered, cancelled, or put aside.
+    """
+
+    session: GatewaySession
+    request_id: int
+    arrived: RequestArrived
+    identity: InputsIdentity
+    has_effect: bool = False
+    is_running: bool = True
+
+    @property
+    def number(self) -> int:
+        """The orchestrator's number for it."""
+        return self.arrived.request_id
+
+    @property
+    def story(self) -> RequestTrace | None:
+        """What happens to it, if its gateway wants to know."""
+        return self.arrived.story
+
+    @property
+    def can_begin_again(self) -> bool:
+        """Whether it may be run once more. Its gateway would mistake parts of the first run for those of the second."""
+        return not self.has_effect and not self.arrived.workflow.is_streaming
+
+
+class GatewaySessions:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, GatewaySession] = {}
+        self._wanted: dict[int, RemoteRequest] = {}
+
+    def all(self) -> Sequence[GatewaySession]:
+        """Returns the gateways that are connected."""
+        return list(self._sessions.values())
+
+    def of_peer(self, peer: bytes) -> GatewaySession | None:
+        """Returns the gateway at a connection."""
+        return self._sessions.get(peer)
+
+    def named(self, gateway_id: str) -> GatewaySession | None:
+        """Returns the gateway of a name."""
+        return next((session for session in self._sessions.values() if session.gateway_id == gateway_id), None)
+
+    def add(self, peer: bytes, hail: GatewayHello) -> GatewaySession:
+        """Adds a gateway."""
+        session = self._sessions[peer] = GatewaySession(peer, hail.gateway_id)
+        return session
+
+    def remove(self, session: GatewaySession) -> None:
+        """Removes a gateway that has no requests left."""
+        self._sessions.pop(session.peer, None)
+
+    def want(self, wanted: RemoteRequest) -> None:
+        """Notes a request."""
+        wanted.session.numbers[wanted.request_id] = wanted.number
+        self._wanted[wanted.number] = wanted
+
+    def wanted(self, number: int) -> RemoteRequest | None:
+        """Returns a request by the orchestrator's number."""
+        return self._wanted.get(number)
+
+    def done(self, session: GatewaySession, request_id: int) -> RemoteRequest | None:
+        """Forgets a request."""
+        number = session.numbers.pop(request_id, None)
+        wanted = None if number is None else self._wanted.pop(number)
+        if wanted is not None:
+            wanted.identity.close()
+            wanted.is_running = False
+        return wanted
+
+
+class _Stored(Sequence[Array]):
+    """Inputs that are read, where they lie, each time somebody looks."""
+
+    def __init__(self, refs: Sequence[TensorRef], tensors: Tensors) -> None:
+        self._refs = refs
+        self._tensors = tensors
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self._tensors.read(self._refs))
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    @overload
+    def __getitem__(self, at: int) -> Array: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Array]: ...
+    def __getitem__(self, at: Any) -> Any:
+        return self._tensors.read(self._refs)[at]
+
+
+def identity_of(workflow: str, inputs: Sequence[TensorRef], statics: tuple[StaticValue, ...], tensors: Tensors) -> InputsIdentity:
+    """Returns the identity of a request. With inputs on another machine, which would have to be read, it equals only itself."""
+    if tensors.is_near(inputs):
+        return InputsIdentity(workflow, _Stored(inputs, tensors), statics)
+    identity = InputsIdentity(workflow, (), statics)
+    identity.close()
+    return identity

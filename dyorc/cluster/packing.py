@@ -1,0 +1,106 @@
+"""Errors and request traces as plain values, for a process whose clock may show another time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
+from dyorc.errors import DyOrcError, InternalError
+
+_KINDS = ("calls", "decisions", "parts", "notes")
+_RANGE = 2**36
+"""So many requests an orchestrator numbers in months, and JavaScript still has exact numbers for 100,000 ranges."""
+
+_ranges = count()
+
+
+def next_number_range() -> int:
+    """Returns what to add to the numbers of requests that somebody else gives, or they would not be unique in this process:
+    orchestrators, one after the other or beside each other, all count from 1.
+    """
+    return next(_ranges) * _RANGE
+
+
+def pack_trace(story: RequestTrace) -> dict[str, Any]:
+    """Returns a story as plain values. Calls name their batches by their place in a list, since several share one."""
+    batches: dict[int, BatchTrace] = {}
+    calls: list[Any] = []
+    for call in story.calls:
+        for batch in call.batches:
+            batches.setdefault(id(batch), batch)
+        numbers = [list(batches).index(id(batch)) for batch in call.batches]
+        calls.append([msgspec.to_builtins(msgspec.structs.replace(call, batches=[])), numbers])
+    places = {id(entry): [kind, at] for kind in _KINDS for at, entry in enumerate(getattr(story, kind))}
+    return {
+        "number": story.number,
+        "started_ns": story.started_ns,
+        "ended_ns": story.ended_ns,
+        "is_answered": story.is_answered,
+        "batches": msgspec.to_builtins(list(batches.values())),
+        "calls": calls,
+        "decisions": msgspec.to_builtins(story.decisions),
+        "parts": msgspec.to_builtins(story.parts),
+        "notes": msgspec.to_builtins(story.notes),
+        "log": [places[id(entry)] for entry in story.since(0) if id(entry) in places],
+    }
+
+
+def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int, numbers_from: int = 0) -> None:
+    """Fills a story with what was packed; its own beginning stays.
+
+    Args:
+        shift_ns: Added to all times.
+        numbers_from: Added to the numbers of requests (`new_range`).
+    """
+    batches = _shifted(msgspec.convert(values["batches"], list[BatchTrace], strict=False), shift_ns)
+    for batch in batches:
+        batch.requests = [number + numbers_from for number in batch.requests]
+    story.number = values["number"] + numbers_from
+    story.ended_ns = values["ended_ns"] + shift_ns if values["ended_ns"] else 0
+    story.is_answered = values["is_answered"]
+    story.calls = []
+    for values_of_call, numbers in values["calls"]:
+        call = msgspec.convert(values_of_call, CallTrace, strict=False)
+        call.batches = [batches[number] for number in numbers]
+        story.calls.append(call)
+    _shifted(story.calls, shift_ns)
+    story.decisions = _shifted(msgspec.convert(values["decisions"], list[DecisionTrace], strict=False), shift_ns)
+    story.parts = _shifted(msgspec.convert(values["parts"], list[PartTrace], strict=False), shift_ns)
+    story.notes = _shifted(msgspec.convert(values["notes"], list[TraceNote], strict=False), shift_ns)
+    story.restore([getattr(story, kind)[at] for kind, at in values["log"]])
+
+
+def _shifted(things: list[Any], shift_ns: int) -> list[Any]:
+    for thing in things:
+        names: Sequence[str] = thing.__struct_fields__
+        for name in names:
+            if name.endswith("_ns") and isinstance(value := getattr(thing, name), int) and value:
+                setattr(thing, name, value + shift_ns)
+    return things
+
+
+def _classes(root: type[DyOrcError] = DyOrcError) -> Iterator[type[DyOrcError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _classes(child)
+
+
+_BY_CODE = {one.code: one for one in _classes()}
+
+
+def pack_error(error: Exception) -> tuple[str, str, dict[str, Any]]:
+    """Returns an error's code, its text, and its attributes as far as they are plain."""
+    code = error.code if isinstance(error, DyOrcError) else InternalError.code
+    facts = {name: value for name, value in vars(error).items() if value is None or isinstance(value, str | int | float)}
+    return code, str(error), facts
+
+
+def unpack_error(code: str, text: str, facts: Mapping[str, Any]) -> DyOrcError:
+    """Returns the error that was packed."""
+    kind = _BY_CODE.get(code, InternalError)
+    error = kind.__new__(kind)
+    error.args = (text,)
+    vars(error).update(facts)
+    return error

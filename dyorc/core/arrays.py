@@ -1,0 +1,210 @@
+"""The NumPy side of `dyorc.core.tensor`: element types, views, and arrays that arrive from user code.
+
+BF16 is `ml_dtypes.bfloat16`; BYTES is an object array of `bytes`.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from dyorc.core.tensor import DType, Index, TensorRef
+from dyorc.errors import InvalidInputError
+
+Array: TypeAlias = NDArray[Any]
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    DType.BOOL: np.dtype(np.bool_),
+    DType.UINT8: np.dtype("<u1"),
+    DType.UINT16: np.dtype("<u2"),
+    DType.UINT32: np.dtype("<u4"),
+    DType.UINT64: np.dtype("<u8"),
+    DType.INT8: np.dtype("<i1"),
+    DType.INT16: np.dtype("<i2"),
+    DType.INT32: np.dtype("<i4"),
+    DType.INT64: np.dtype("<i8"),
+    DType.FP16: np.dtype("<f2"),
+    DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.FP32: np.dtype("<f4"),
+    DType.FP64: np.dtype("<f8"),
+    DType.BYTES: np.dtype(object),
+}
+_DTYPES = {dtype: name for name, dtype in _NUMPY.items()}
+_BIG_ENDIAN = ">" if sys.byteorder == "little" else "="
+"""NumPy's character for this machine's byte order."""
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """Returns NumPy's type for `dtype`, little-endian."""
+    return _NUMPY[dtype]
+
+
+def dtype_of(array: Array) -> DType:
+    """Returns the protocol's type of an array.
+
+    Raises:
+        InvalidInputError: If there is none, as for complex numbers.
+    """
+    try:
+        return _DTYPES[array.dtype]
+    except KeyError:
+        raise InvalidInputError(f"arrays of {array.dtype} cannot be sent; expected one of {[d.value for d in DType]}") from None
+
+
+def as_array(value: Any, dtype: DType, what: str) -> Array:
+    """Converts a value from user code (array, tensor, list, number, text) to an array.
+
+    Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own, in little-endian byte order.
+
+    Raises:
+        InvalidInputError: If it cannot be converted; names `what`. Exceptions that NumPy does not raise, as those of a signal
+            handler, pass.
+    """
+    try:
+        return _as_array(value, dtype, what)
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
+
+
+def _as_array(value: Any, dtype: DType, what: str) -> Array:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _sendable(_dense_to_numpy(value, what), what)
+    if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise InvalidInputError(f"{what}: a masked array has masked elements, which have no value; use its filled()")
+        array: Array = np.asarray(value)
+        if array.dtype.kind in "SUOT":
+            return _as_bytes(array, what)
+        if array.dtype.byteorder == _BIG_ENDIAN:
+            array = array.astype(array.dtype.newbyteorder("<"))
+        return _sendable(array, what)
+    if torch is not None and isinstance(value, list | tuple):
+        items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        value = [_dense_to_numpy(item, what) if isinstance(item, torch.Tensor) else item for item in items]
+    if dtype is DType.BYTES:
+        return _as_bytes(np.asarray(value, dtype=object), what)
+    return _as_declared(value, dtype, what)
+
+
+def _sendable(array: Array, what: str) -> Array:
+    try:
+        dtype_of(array)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{what}: {error}") from None
+    return array
+
+
+def _as_declared(value: Any, dtype: DType, what: str) -> Array:
+    """Converts numbers, which may be nested in lists, to exactly `dtype`."""
+    target = _NUMPY[dtype]
+    array = np.asarray(value)
+    is_float = target.kind not in "biu"
+    if array.size == 0:
+        return array.astype(target)
+    kinds = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
+    if array.dtype.kind not in kinds and not (target.kind != "b" and are_numbers(array, with_floats=is_float)):
+        raise InvalidInputError(f"{what}: {value!r} holds {array.dtype} numbers or texts, expected {dtype}")
+    if target.kind in "iu":
+        limits = np.iinfo(target)
+        is_outside = bool(array.min() < limits.min or array.max() > limits.max)
+        converted = array if is_outside else array.astype(target)
+    else:
+        with np.errstate(all="ignore"):
+            array = array.astype(np.float64) if array.dtype == object else array
+            converted = array.astype(target)
+            is_outside = is_float and bool((np.isinf(converted) & np.isfinite(array)).any())
+    if is_outside:
+        raise InvalidInputError(f"{what}: it holds a number outside the range of {dtype}: {array.min()} to {array.max()}")
+    return converted
+
+
+def are_numbers(array: Array, *, with_floats: bool) -> bool:
+    """Returns whether an object array holds nothing but integers, and floats if `with_floats`: some are beyond 64 bits, then."""
+    kinds = (int, float) if with_floats else (int,)
+    return array.dtype == object and all(type(item) in kinds for item in array.reshape(-1).tolist())
+
+
+def _as_bytes(array: Array, what: str) -> Array:
+    """Returns texts (as UTF-8) and byte strings in an object array."""
+    result = np.empty(array.shape, dtype=object)
+    for at, item in np.ndenumerate(array):
+        if isinstance(item, np.ndarray) and item.ndim == 0:
+            item = item.item()
+        if isinstance(item, str):
+            item = item.encode()
+        if not isinstance(item, bytes):
+            raise InvalidInputError(f"{what}: an element is {type(item).__name__} {item!r}, expected bytes or str")
+        result[at] = bytes(item)
+    return result
+
+
+def _dense_to_numpy(tensor: Any, what: str) -> Array:
+    torch = sys.modules["torch"]
+    if tensor.is_quantized:
+        raise InvalidInputError(f"{what}: a quantized tensor cannot be sent; use its dequantize() or int_repr()")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise InvalidInputError(f"{what}: a tensor of layout {tensor.layout} cannot be sent; use its to_dense()")
+    if tensor.is_meta:
+        raise InvalidInputError(f"{what}: a tensor on the device 'meta' has no values")
+    return torch_to_numpy(tensor)
+
+
+def torch_to_numpy(tensor: Any) -> Array:
+    """Returns a torch tensor's values on the host; shares memory where possible."""
+    torch = sys.modules["torch"]
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def numpy_to_torch(array: Array) -> Any:
+    """Returns a torch tensor over the array's memory."""
+    torch = sys.modules["torch"]
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def apply_views(array: Array, views: Iterable[Index]) -> Array:
+    """Returns the array seen through the indices of a `TensorRef`. Copies nothing."""
+    for index in views:
+        # An index of ints alone would give a scalar; with an ellipsis NumPy keeps an array of rank 0.
+        array = array[index if Ellipsis in index else (*index, ...)]
+    return array
+
+
+def as_value(array: Any) -> Any:
+    """Returns what users see of an array: one of rank 0 becomes its number or bytes."""
+    return array[()] if getattr(array, "ndim", 1) == 0 else array
+
+
+def read_only(array: Any) -> Any:
+    """Makes the values read-only: what a workflow sees is also what its next calls get."""
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def address_of(array: Array) -> int:
+    """Returns where its first element lies in this process's memory."""
+    return int(array.__array_interface__["data"][0])
+
+
+def inline(array: Array) -> TensorRef:
+    """Returns a reference that carries the array itself."""
+    return TensorRef(dtype=dtype_of(array), shape=array.shape, num_bytes=array.nbytes, data=array)
+
+
+def same_array(a: Array, b: Array) -> bool:
+    """Returns whether two arrays are equal bit by bit (so NaN equals NaN)."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return bool(a.tolist() == b.tolist()) if a.dtype == object else a.tobytes() == b.tobytes()

@@ -1,0 +1,40 @@
+"""Whether a version may answer requests that were written for another."""
+
+import inspect
+from collections.abc import Sequence
+
+from dyorc.authoring.signature import Signature
+from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.workflow import Workflow
+
+
+def incompatibility(old: Workflow, new: Workflow) -> str:
+    """Returns why clients of one version cannot be answered by another; empty if they can. Further parameters with defaults, and
+    names of dimensions, do not matter."""
+    if old.is_streaming is not new.is_streaming:
+        return "one answers in parts, the other does not"
+    before, after = old.signature, new.signature
+    return (
+        _of_tensors("input", before.inputs, after.inputs)
+        or _of_tensors("output", before.outputs.tensors, after.outputs.tensors)
+        or _of_statics(before, after)
+    )
+
+
+def _of_tensors(kind: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> str:
+    old, new = [_said(spec) for spec in before], [_said(spec) for spec in after]
+    return "" if sorted(old) == sorted(new) else f"its {kind}s are {', '.join(new) or 'none'}, not {', '.join(old) or 'none'}"
+
+
+def _said(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec.dtype} {spec.wire_shape}"
+
+
+def _of_statics(before: Signature, after: Signature) -> str:
+    known = {static.name: static for static in after.statics}
+    for static in before.statics:
+        if static.name not in known or known[static.name].type is not static.type:
+            return f"it has no parameter {static.name!r} of type {static.type.__name__}"
+    names = {static.name for static in before.statics}
+    needed = [static.name for static in after.statics if static.name not in names and static.default is inspect.Parameter.empty]
+    return f"it needs a parameter {needed[0]!r}" if needed else ""

@@ -1,0 +1,287 @@
+"""The versions that this process has loaded: brings them in, shows them to gateways, and lets them go when nobody needs them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import structlog
+
+from dyorc.authoring.bundle_imports import BundleImporter
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.config import ProgramOverrides
+from dyorc.deployment.loading_versions import (
+    LoadedVersion,
+    codes_for,
+    fingerprints_of,
+    fingerprints_of_target,
+    load,
+    names_for,
+    rename_programs,
+)
+from dyorc.deployment.server_runtime import ServerRuntime
+from dyorc.deployment.state import DeploymentState, Version
+from dyorc.errors import DeployError, DyOrcError, ModuleImportError
+from dyorc.models.offers import ModelKey
+from dyorc.models.registry import ModelRegistry, ServedModel
+from dyorc.models.status import ProgramState
+from dyorc.system.switch_interval import switch_interval_at_most
+
+_log = structlog.get_logger("dyorc.deployment")
+
+_TURN_S = 0.0005
+"""Code is imported on a thread in turns with the event loop, which waits for one each time it wakes up; Python's own are 5 ms."""
+
+_LOOK_AGAIN_S = 0.5
+_FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
+
+DrainCheck: TypeAlias = Callable[[], Callable[[], bool]]
+"""Returns a function that says whether all requests have ended that were being read, or answered, at this moment."""
+
+
+@dataclass
+class ProgramOwnership:
+    """A program that has replicas, or is about to.
+
+    Attributes:
+        program: The one whose code they run.
+        users: The versions that call it, by this object or by a twin.
+        is_started: Whether its replicas were asked for.
+        is_ending: Whether they are being ended.
+    """
+
+    program: Program
+    users: set[ModelKey] = field(default_factory=set[ModelKey])
+    is_started: bool = False
+    is_ending: bool = False
+
+
+class LoadedVersions:
+    """Used on the event loop.
+
+    Args:
+        running: What runs programs here.
+        repertoire: What is on offer.
+        options: Those that the settings have for programs, by their own names.
+        quiet: See `Quiet`.
+
+    Attributes:
+        loaded: All versions that are loaded here, on offer or not.
+        has_left: Called when one of them has gone.
+    """
+
+    def __init__(
+        self, running: ServerRuntime, repertoire: ModelRegistry, options: Mapping[str, ProgramOverrides], quiet: DrainCheck
+    ) -> None:
+        self._running = running
+        self._orchestrator = running.orchestrator
+        self._repertoire = repertoire
+        self._overrides = {name: one.changes for name, one in options.items()}
+        self._quiet = quiet
+        self.loaded: dict[ModelKey, LoadedVersion] = {}
+        self._owned: dict[str, ProgramOwnership] = {}
+        self._used: set[str] = set()
+        self._shown: list[ServedModel] = []
+        self._leaving: dict[ModelKey, asyncio.Task[None]] = {}
+        self._left: list[LoadedVersion] = []
+        self._offered: set[ModelKey] = set()
+        self.has_left: Callable[[], object] = lambda: None
+
+    def begin(self, versions: Iterable[LoadedVersion], record: DeploymentState) -> None:
+        """Takes in what the server was started with."""
+        for loaded in versions:
+            self._take_in(loaded)
+        for owned in self._owned.values():
+            owned.is_started = True
+        self._used |= record.names()
+        self._offered |= self.loaded.keys()
+        self.show(record)
+        needed = {part.key for part in self._shown}
+        for name, owned in self._owned.items():
+            self._orchestrator.status.programs[name].is_awaited = not needed.isdisjoint(owned.users)
+
+    @property
+    def live(self) -> list[Version]:
+        """All versions that are loaded here, as they are noted."""
+        return [version.noted for version in self.loaded.values()]
+
+    async def close(self) -> None:
+        """Keeps everything loaded from now on."""
+        for task in self._leaving.values():
+            task.cancel()
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+
+    # Bringing in
+
+    async def draft(self, model: str, version: str, bundle: Bundle, *, shares: bool) -> Version:
+        """Loads code as a version that nobody knows of yet, and returns what is to be noted of it.
+
+        Args:
+            shares: Whether equal programs of other versions may be used.
+
+        Raises:
+            DeployError: If it cannot be loaded.
+        """
+        workflow, importer, prints = await asyncio.to_thread(self._load, bundle)
+        known = [loaded_version for loaded_version in self.loaded.values() if shares]
+        is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
+        names = names_for(prints, version, known, is_shared, self._used)
+        codes = codes_for(names, bundle, self.loaded.values())
+        drafted = Version(model=model, version=version, bundle=bundle, names=names, codes=codes)
+        self._take_in(rename_programs(workflow, drafted, prints, importer))
+        return drafted
+
+    async def bring_in(self, version: Version, timeout_s: float) -> None:
+        """Loads a version, unless it is loaded, and returns when its programs are as they should be.
+
+        Raises:
+            DeployError: If it cannot be loaded. The caller then drops it.
+        """
+        key = ModelKey(version.model, version.version)
+        while (leaving := self._leaving.get(key)) is not None:
+            if key in self.loaded:
+                leaving.cancel()
+            await asyncio.wait([leaving])
+        if key not in self.loaded:
+            workflow, importer, prints = await asyncio.to_thread(self._load, version.bundle)
+            self._take_in(rename_programs(workflow, version, prints, importer))
+        loaded = self.loaded[key]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._start(loaded)
+                await self._warm(loaded)
+        except TimeoutError:
+            waiting = self._unready(loaded)
+            raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {'; '.join(waiting)}") from None
+
+    def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
+        with switch_interval_at_most(_TURN_S):
+            try:
+                workflow, importer = load(bundle, self._overrides)
+            except DyOrcError as error:
+                raise refusal(error) from error
+            return workflow, importer, fingerprints_of_target(workflow, fingerprints_of(bundle, importer))
+
+    def _take_in(self, loaded: LoadedVersion) -> None:
+        self.loaded[loaded.key] = loaded
+        for program in loaded.programs.values():
+            self._owned.setdefault(program.name, ProgramOwnership(program)).users.add(loaded.key)
+            self._used.add(program.name)
+
+    async def _start(self, loaded: LoadedVersion) -> None:
+        """Serves its programs, and waits until their replicas have been requested."""
+        for program in loaded.programs.values():
+            owned = self._owned[program.name]
+            if owned.program is not program:
+                self._orchestrator.programs.add(program)
+            elif not owned.is_started:
+                owned.is_started = True
+                if not self._orchestrator.programs.add(program, is_awaited=False):
+                    await self._running.add(program, loaded.source(program))
+
+    async def _warm(self, loaded: LoadedVersion) -> None:
+        status = self._orchestrator.status
+        mine = [status.programs[name] for name in loaded.names.values()]
+        while not all(program.is_as_wanted for program in mine):
+            for program in mine:
+                if program.state is ProgramState.FAILING and not program.is_awaited:
+                    raise DeployError(f"program {program.name!r} cannot be loaded: {program.error}")
+            await status.wait_for_change(_LOOK_AGAIN_S)
+
+    def _unready(self, loaded: LoadedVersion) -> list[str]:
+        programs = self._orchestrator.status.programs
+        mine = [programs[name] for name in loaded.names.values() if name in programs]
+        return [f"program {program.name!r} is {program.state.value}" for program in mine if not program.is_as_wanted]
+
+    # Showing
+
+    def show(self, record: DeploymentState) -> None:
+        """Offers what is to be loaded, as far as it is, and lets everything else go. Nothing that was asked for is cut."""
+        lineups = [(model, line.now) for model, line in record.lines.items() if line.now is not None]
+        chosen = [(ModelKey(model, now.default), 0.0) for model, now in lineups]
+        chosen += [(ModelKey(model, version), share) for model, now in lineups for version, share in now.shares.items()]
+        in_order = [(self.loaded[key], share) for key, share in chosen if key in self.loaded]
+        parts = {part.key: part for loaded, share in reversed(in_order) for part in reversed(loaded.with_share(share))}
+        self._shown = list(reversed(parts.values()))
+        shown = {loaded.key for loaded, _ in in_order}
+        for loaded, _ in in_order:
+            for name in loaded.names.values():
+                self._orchestrator.status.programs[name].is_awaited = True
+        self._offered |= shown
+        self._offer(shown)
+        for key in self.loaded.keys() - shown:
+            self._let_go(key)
+
+    def _offer(self, shown: set[ModelKey]) -> None:
+        lingering = [part for key, loaded in self.loaded.items() if key not in shown for part in loaded.parts]
+        self._repertoire.change(self._shown, lingering)
+
+    # Letting go
+
+    def leaving(self, key: ModelKey) -> asyncio.Task[None] | None:
+        """Returns what ends when a version has left; None if it is not about to leave."""
+        return self._leaving.get(key)
+
+    async def discard(self, key: ModelKey) -> None:
+        """Drops a version that is not to be on offer. If it was, requests may still run it."""
+        if key in self._offered:
+            self._let_go(key)
+        elif key in self.loaded:
+            await self._drop(self.loaded.pop(key))
+
+    def _let_go(self, key: ModelKey) -> None:
+        if key in self.loaded and key not in self._leaving:
+            self._leaving[key] = asyncio.get_running_loop().create_task(self._leave(key))
+
+    async def _leave(self, key: ModelKey) -> None:
+        """Drops a version once its last request is answered."""
+        loaded = self.loaded[key]
+        try:
+            is_over, delay_s = self._quiet(), _FIRST_POLL_S
+            while not is_over() or any(self._orchestrator.runs(part.workflow) for part in loaded.parts):
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, _MAX_POLL_S)
+            del self.loaded[key]
+            self._offered.discard(key)
+            self._offer({part.key for part in self._shown})
+            await self._drop(loaded)
+            self.has_left()
+            _log.info("version_left", model=loaded.model, version=loaded.version)
+        finally:
+            del self._leaving[key]
+
+    async def _drop(self, loaded: LoadedVersion) -> None:
+        for program in loaded.programs.values():
+            owned = self._owned[program.name]
+            owned.users.discard(loaded.key)
+            if program is not owned.program:
+                self._orchestrator.programs.remove(program)
+            if not owned.users:
+                await self._end(owned)
+        for part in loaded.parts:
+            self._orchestrator.programs.forget(part.workflow)
+        self._left.append(loaded)
+        self._unload()
+
+    async def _end(self, owned: ProgramOwnership) -> None:
+        owned.is_ending = True
+        if owned.is_started:
+            await self._orchestrator.programs.empty(owned.program)
+            await self._running.remove(owned.program)
+            self._orchestrator.programs.remove(owned.program)
+        del self._owned[owned.program.name]
+
+    def _unload(self) -> None:
+        """Forgets the modules of versions that have left, unless a program of theirs serves others still."""
+        needed = {owned.program for owned in self._owned.values()}
+        for loaded in [loaded_version for loaded_version in self._left if not needed & set(loaded_version.programs.values())]:
+            loaded.unload()
+            self._left.remove(loaded)
+
+
+def refusal(error: DyOrcError) -> DeployError:
+    """Returns the error for the client that deploys: the text, and the user's lines."""
+    traceback = error.user_traceback if isinstance(error, ModuleImportError) else ""
+    return DeployError(f"{error}\n{traceback}".rstrip())

@@ -1,0 +1,199 @@
+"""Versions as they are loaded in this process: their modules, their workflow, their programs under names of their own."""
+
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, count
+from typing import Any
+
+from dyorc.authoring.bundle_imports import BundleImporter, new_package
+from dyorc.authoring.bundles import Bundle
+from dyorc.authoring.fingerprints import Fingerprints
+from dyorc.authoring.loading import programs_of
+from dyorc.authoring.overrides import override
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.deployment.state import Version
+from dyorc.models.offers import FIRST_VERSION, ModelKey
+from dyorc.models.registry import ServedModel
+from dyorc.replica.assignment import ProgramSource
+from dyorc.replica.user_code import import_outside_of_loop, start_folder
+
+
+@dataclass(eq=False)
+class LoadedVersion:
+    """A version whose code is imported here.
+
+    Attributes:
+        model: The name of its workflow or program.
+        version: Its version.
+        workflow: What a request runs.
+        programs: Its programs by their own names; each is called what it is called among all versions.
+        prints: What equal programs have in common, by their own names; None where that cannot be told.
+        importer: Holds its modules; None: they have their own names, since the server was started with it.
+        bundle: Its code.
+        codes: See `Version`.
+    """
+
+    model: str
+    version: str
+    workflow: Workflow
+    programs: Mapping[str, Program]
+    prints: Mapping[str, str | None]
+    importer: BundleImporter | None
+    bundle: Bundle
+    codes: Mapping[str, str]
+
+    @property
+    def key(self) -> ModelKey:
+        return ModelKey(self.model, self.version)
+
+    @property
+    def noted(self) -> Version:
+        """What is to be noted of it, by which another process loads it."""
+        return Version(model=self.model, version=self.version, bundle=self.bundle, names=self.names, codes=self.codes)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What its programs are called among all versions, by their own names."""
+        return {own: program.name for own, program in self.programs.items()}
+
+    @cached_property
+    def parts(self) -> list[ServedModel]:
+        """The models that come with it, first the one that it is a version of."""
+        programs = [
+            ServedModel(ModelKey(own, self.version), of_program(program), is_program=True)
+            for own, program in self.programs.items()
+        ]
+        if self.model in self.programs:
+            return sorted(programs, key=lambda part: part.key != self.key)
+        return [ServedModel(self.key, self.workflow), *programs]
+
+    def with_share(self, share: float) -> list[ServedModel]:
+        """Returns the same when it has a share of the requests."""
+        first, *others = self.parts
+        return [replace(first, share=share), *others]
+
+    def source(self, program: Program) -> ProgramSource:
+        """Returns where the replicas of one of its programs find it."""
+        own = next(own for own, one in self.programs.items() if one is program)
+        return ProgramSource(
+            folder=start_folder(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
+            served_as=program.name, code=self.codes[own],
+        )  # fmt: skip
+
+    def unload(self) -> None:
+        """Forgets its modules."""
+        if self.importer is not None:
+            self.importer.unload()
+
+
+def first_version(
+    workflow: Workflow | Program,
+    bundle: Bundle,
+    prints: Mapping[str, str | None],
+    names: Mapping[str, str],
+    known: Iterable[LoadedVersion],
+) -> LoadedVersion:
+    """Returns the first version of what was imported by its own name.
+
+    Args:
+        known: Versions whose programs may have its names.
+    """
+    codes = codes_for(names, bundle, known)
+    return rename_programs(
+        workflow, Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes), prints, None
+    )
+
+
+def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
+    """Imports code below a package of its own. Its programs get the options that the settings have for them.
+
+    Raises:
+        DefinitionError: If it cannot be imported, or cannot have such options.
+    """
+    importer = BundleImporter(bundle, new_package())
+    target = import_outside_of_loop(importer.load)
+    try:
+        for program in programs_of(target):
+            if (changes := overrides.get(program.name)) is not None:
+                override(program, changes)
+    except BaseException:
+        importer.unload()
+        raise
+    return target, importer
+
+
+def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerprints:
+    """Returns the fingerprints of imported code."""
+    if importer is None:
+        return Fingerprints(bundle, sys.modules.get, str)
+    return Fingerprints(bundle, importer.module, importer.own_name)
+
+
+def fingerprints_of_target(target: Workflow | Program, fingerprints: Fingerprints) -> dict[str, str | None]:
+    """Returns what programs that are equal to these have in common."""
+    return {program.name: fingerprints.of(program, program.name) for program in programs_of(target)}
+
+
+def rename_programs(
+    target: Workflow | Program, version: Version, prints: Mapping[str, str | None], importer: BundleImporter | None
+) -> LoadedVersion:
+    """Gives the programs of a version the names that they have among all versions."""
+    programs = {program.name: program for program in programs_of(target)}
+    for own, program in programs.items():
+        object.__setattr__(program, "name", version.names[own])  # the user's workflows hold the very objects
+    if isinstance(target, Program):
+        workflow = of_program(target)
+    else:
+        workflow = replace(target, name=label(version.model, version.version))
+    codes = {own: version.codes.get(own) or version.bundle.digest for own in programs}
+    return LoadedVersion(version.model, version.version, workflow, programs, prints, importer, version.bundle, codes)
+
+
+def label(model: str, version: str) -> str:
+    """Returns what a version of a workflow is called in figures and records."""
+    return model if version == FIRST_VERSION else f"{model}@{version}"
+
+
+def names_for(
+    prints: Mapping[str, str | None],
+    version: str,
+    known: Iterable[LoadedVersion],
+    is_shared: Collection[str],
+    used: Collection[str],
+) -> dict[str, str]:
+    """Names the programs of a new version: the name of an identical program, or an unused name.
+
+    Args:
+        prints: Of its programs, by their own names.
+        known: Versions whose programs may be used instead.
+        is_shared: Names of programs that may.
+        used: Names that programs have or had.
+    """
+    shared = {
+        (own, print_): one.programs[own].name
+        for one in known
+        for own, print_ in one.prints.items()
+        if print_ is not None and one.programs[own].name in is_shared
+    }
+    return {
+        own: shared.get((own, print_ or "")) or _first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()
+    }
+
+
+def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVersion]) -> dict[str, str]:
+    """Returns a digest for the code of the programs of a new version, so that a program that it shares stays the same.
+
+    Args:
+        names: What its programs are called, by their own names.
+        known: Versions whose programs may have these names.
+    """
+    codes = {one.programs[own].name: code for one in known for own, code in one.codes.items()}
+    return {own: codes.get(name, bundle.digest) for own, name in names.items()}
+
+
+def _first_free(names: Sequence[str], used: Collection[str]) -> str:
+    more = (f"{names[-1]}.{number}" for number in count(2))
+    return next(name for name in chain(names, more) if name not in used)

@@ -1,0 +1,147 @@
+"""Counts who still needs which block of memory.
+
+Stored tensors stay where they were made, in blocks that hold the outputs of a whole batch. A request pins the tensors it
+needs: one lease on the block per row. Each operand of a batch in flight has a lease too, because the batch may read it until it
+ends, even if its requests are cancelled; so has each fetch in progress. A block is freed at the end of the turn in which its last
+lease was released: within one turn, a row may be released before its neighbour is acquired.
+
+    unknown ── acquire_new ──> leased ── last release, end of turn ──> freed: its number is never used again
+                                 │
+                                 └── holder gone: forgotten, nobody is told
+
+A block that its holder does not have, or that could not be read from it, is *lost*: nobody may be sent there to read it.
+It is freed like the others, because its holder is alive and may have it after all.
+
+Tensors that travel inside messages have no leases and cost nothing here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from dyorc.core.tensor import BlockId, blocks_of
+from dyorc.engine.actions import ReleaseTensors
+from dyorc.engine.model.futures import Future
+
+Pinned: TypeAlias = dict[Future, Sequence[BlockId]]
+"""Futures whose tensors are pinned, each with the blocks its leases are on, one per row."""
+
+
+class BlockLeases:
+    """Counts the leases on each block.
+
+    Attributes:
+        holders: Processes in whose memory blocks may lie; parked replicas are among them, and "" is the orchestrator.
+        counts: Leases on each known block.
+        lost: Known blocks that nobody can read.
+        unleased: Blocks that have lost their last lease in this turn; some may have one again.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[BlockId, int] = {}
+        self.lost: set[BlockId] = set()
+        self.holders = {""}
+        self.unleased: dict[BlockId, None] = {}
+
+    # Leases
+
+    def acquire_new(self, blocks: Iterable[BlockId]) -> None:
+        """Acquires leases on tensors just made. Blocks of a holder that is gone are ignored."""
+        for block in blocks:
+            if block[0] in self.holders:
+                self.counts[block] = self.counts.get(block, 0) + 1
+
+    def acquire(self, blocks: Iterable[BlockId]) -> None:
+        """Acquires one lease on each block that is known."""
+        for block in blocks:
+            if block in self.counts:
+                self.counts[block] += 1
+
+    def release(self, blocks: Iterable[BlockId]) -> None:
+        """Releases one lease on each block."""
+        for block in blocks:
+            count = self.counts.get(block)
+            if count is not None:
+                self.counts[block] = count - 1
+                if count == 1:
+                    self.unleased[block] = None
+
+    def discard(self, blocks: Iterable[BlockId]) -> None:
+        """Has tensors freed that nobody wants."""
+        blocks = list(blocks)
+        self.acquire_new(blocks)
+        self.release(blocks)
+
+    def pin(self, pinned: Pinned, future: Future) -> None:
+        """Pins a future's stored tensors, unless they are pinned already."""
+        if future not in pinned and (blocks := blocks_of(future.tensors)):
+            pinned[future] = blocks
+            self.acquire(blocks)
+
+    def pin_new(self, pinned: Pinned, future: Future, blocks: list[BlockId]) -> None:
+        """Pins tensors just made for a future, in place of those it had before."""
+        self.unpin(pinned, future)
+        if blocks:
+            pinned[future] = blocks
+            self.acquire_new(blocks)
+
+    def unpin(self, pinned: Pinned, future: Future) -> None:
+        """Unpins a future's tensors, if they are pinned."""
+        blocks = pinned.pop(future, None)
+        if blocks is not None:
+            self.release(blocks)
+
+    def unpin_all(self, pinned: Pinned) -> None:
+        """Unpins everything."""
+        for blocks in pinned.values():
+            self.release(blocks)
+        pinned.clear()
+
+    # Losses
+
+    def is_there(self, block: BlockId) -> bool:
+        """Returns whether a block can be read."""
+        return block in self.counts and block not in self.lost
+
+    def are_there(self, blocks: Sequence[BlockId]) -> bool:
+        """Returns whether all blocks can be read."""
+        return all(block in self.counts and block not in self.lost for block in blocks)
+
+    def lose(self, blocks: Iterable[BlockId]) -> bool:
+        """Marks blocks as lost. Returns whether any was not lost before. Blocks of the orchestrator are never lost."""
+        known = {block for block in blocks if block[0] and self.is_there(block)}
+        self.lost |= known
+        return bool(known)
+
+    def holder_joined(self, holder: str) -> None:
+        """Adds a process. One that is known already keeps what it holds."""
+        self.holders.add(holder)
+
+    def holder_left(self, holder: str) -> bool:
+        """Removes a process that is gone, and its blocks. Returns whether it held any."""
+        if holder not in self.holders:
+            return False
+        self.holders.discard(holder)
+        gone = [block for block in self.counts if block[0] == holder]
+        for block in gone:
+            self._forget(block)
+        return bool(gone)
+
+    def _forget(self, block: BlockId) -> None:
+        del self.counts[block]
+        self.lost.discard(block)
+        self.unleased.pop(block, None)
+
+    # Releases
+
+    def flush(self) -> ReleaseTensors | None:
+        """Frees the blocks without leases at the end of a turn. Returns None if there are none."""
+        released = [block for block in self.unleased if not self.counts[block]]
+        self.unleased.clear()
+        for block in released:
+            self._forget(block)
+        return ReleaseTensors(released) if released else None
+
+    def expected(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
+        """Returns what the counts should be, given all leases. For the invariants."""
+        return Counter(block for blocks in leases for block in blocks if block in self.counts)

@@ -1,0 +1,129 @@
+"""What the tasks and the engine need of a scheduler, and of the shell.
+
+`dyorc.engine.scheduling.scheduler` is the one used in production. News of how calls ended travels the other way, in `Turn.ended`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId
+from dyorc.engine.events import (
+    BatchDone,
+    BatchFailed,
+    BatchUnsent,
+    LoadFailed,
+    ProgramAdded,
+    ProgramRemoved,
+    ReplicaJoined,
+    ReplicaLeaving,
+    ReplicaLeft,
+    ReplicasWanted,
+    SuspectsReported,
+    TensorsLost,
+    WorkflowRemoved,
+)
+from dyorc.engine.model.calls import Call
+from dyorc.engine.timers import Timer
+from dyorc.errors import CapacityError
+
+ReplicaEvent: TypeAlias = (
+    BatchDone | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed
+    | ReplicasWanted | SuspectsReported | ProgramAdded | ProgramRemoved | WorkflowRemoved
+)  # fmt: skip
+"""What can happen to replicas and their batches, and what is wanted of programs."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What a program has to do.
+
+    Attributes:
+        num_queued: Calls that are certain and wait.
+        num_running: Calls in batches that have been sent, guesses included.
+        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
+        waiting_bytes: Bytes of the tensors that the first of the waiting calls will read, by the node that holds them.
+    """
+
+    num_queued: int
+    num_running: int
+    line: tuple[float, float] | None
+    waiting_bytes: Mapping[str, int] = {}
+
+
+class Dispatcher(Protocol):
+    """What the tasks need of a scheduler."""
+
+    def submit(self, call: Call) -> None:
+        """Takes a call whose inputs are all there."""
+        ...
+
+    def commit(self, call: Call) -> None:
+        """Makes certain a submitted guess that has not run yet."""
+        ...
+
+    def withdraw(self, call: Call) -> None:
+        """Takes a call out of its queue, if it is in one. The caller sets its new state."""
+        ...
+
+    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        """Learns how long a task took, since decisions may wait for similar ones."""
+        ...
+
+
+class Scheduling(Dispatcher, Protocol):
+    """What the engine needs of a scheduler."""
+
+    def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
+        """Returns why a request that may call `programs` cannot be taken now; None if it can."""
+        ...
+
+    def take(self, event: ReplicaEvent) -> None:
+        """Handles what happened to a replica or a batch."""
+        ...
+
+    def fire(self, timer: Timer) -> None:
+        """Handles a timer of the scheduler's that is due."""
+        ...
+
+    def lose(self, blocks: Iterable[BlockId]) -> None:
+        """Marks blocks that cannot be read from their holders."""
+        ...
+
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """Forgets released blocks."""
+        ...
+
+    def drain(self) -> None:
+        """Forms batches for all programs that were touched."""
+        ...
+
+    def load(self, program: str) -> Load:
+        """Returns what a program has to do."""
+        ...
+
+    def coldness(self, program: str) -> str:
+        """Returns why calls of a program cannot run now, if that is because none of its replicas is ready; empty otherwise."""
+        ...
+
+    def report(self, program: str) -> dict[str, Any]:
+        """Returns a program's queue and costs, as plain values."""
+        ...
+
+
+class StepMonitor(Protocol):
+    """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
+
+    def begin(self, workflow: str) -> None:
+        """Notes that a step begins."""
+        ...
+
+    def end(self) -> None:
+        """Notes that the step has ended by itself."""
+        ...
+
+    def abort(self) -> str:
+        """Notes that the step was interrupted. Returns what to tell the user."""
+        ...

@@ -1,0 +1,139 @@
+"""Futures: the places where values appear, and who waits for them."""
+
+from collections.abc import Hashable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dyorc.authoring.ref import Ref
+from dyorc.core.arrays import apply_views, as_value, read_only, same_array
+from dyorc.core.tensor import Index, TensorRef
+from dyorc.errors import DyOrcError
+
+if TYPE_CHECKING:
+    from dyorc.engine.model.calls import Call
+    from dyorc.engine.model.journal import BranchPoint, StreamPart
+    from dyorc.engine.model.requests import Run, Task
+
+
+class FutureState(Enum):
+    PENDING = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+class Future:
+    """One value of a request, from the moment it is asked for.
+
+    Attributes:
+        producer: The call or task that fills it; None for an input.
+        tensors: Its tensors, once READY.
+        is_at_hand: Whether the workflow can look at their contents.
+        error: Why there is no value, once FAILED.
+        dependents: What is told when it settles.
+        hold: An object referred to by everybody who may still need the tensors.
+    """
+
+    __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "state", "tensors")
+
+    def __init__(self, producer: "Call | Task | None" = None) -> None:
+        self.producer = producer
+        self.state = FutureState.PENDING
+        self.tensors: tuple[TensorRef, ...] = ()
+        self._arrays: tuple[Any, ...] | None = None
+        self.is_at_hand = False
+        self.error: DyOrcError | None = None
+        self.dependents: list[Call | Waiter] = []
+        self.hold = object()
+
+    @classmethod
+    def ready(cls, *tensors: TensorRef) -> "Future":
+        """Returns a future that is filled from the start."""
+        future = cls()
+        future.fill(tensors)
+        return future
+
+    def fill(self, tensors: tuple[TensorRef, ...]) -> None:
+        """Sets the value. Tensors that carry their data can be read right away."""
+        self.state = FutureState.READY
+        self.tensors = tensors
+        for tensor in tensors:
+            if tensor.data is None:
+                return
+        self.is_at_hand = True
+
+    def refill(self, tensors: tuple[TensorRef, ...]) -> None:
+        """Replaces lost tensors by restored ones. What was read before stays as it was."""
+        if self.state is FutureState.READY:
+            self.fill(tensors)
+
+    def add_waiter(self, waiter: "Waiter") -> None:
+        """Adds somebody who needs it to settle."""
+        self.dependents.append(waiter)
+        waiter.num_awaited += 1
+
+    def show(self, arrays: tuple[Any, ...]) -> None:
+        """Sets the contents."""
+        self._arrays = tuple(read_only(array) for array in arrays)
+        self.is_at_hand = True
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The contents, for the workflow to read, once they are at hand."""
+        if self._arrays is None:
+            self._arrays = tuple([read_only(apply_views(tensor.data, tensor.views)) for tensor in self.tensors])
+        return self._arrays
+
+    def __repr__(self) -> str:
+        return f"<{self.state.name.lower()} result of {self.producer!r}>" if self.producer else "<input>"
+
+
+class Argument:
+    """One tensor argument of a call: a tensor of a future, seen through views.
+
+    Attributes:
+        hold: The future's, as long as the call has not ended.
+    """
+
+    __slots__ = ("field", "future", "hold", "views")
+
+    def __init__(self, future: Future, field: int, views: tuple[Index, ...] = ()) -> None:
+        self.future = future
+        self.hold: object | None = future.hold
+        self.field = field
+        self.views = views
+
+    def same_as(self, other: "Argument") -> bool:
+        """Returns whether it stands for the same tensor. Values written down in the workflow's code are compared as values."""
+        if self.future is other.future:
+            return self.field == other.field and self.views == other.views
+        mine, theirs = self.future, other.future
+        if mine.producer or theirs.producer or not (mine.tensors and theirs.tensors):
+            return False
+        a, b = mine.tensors[0].data, theirs.tensors[0].data
+        return a is not None and b is not None and same_array(a, b)
+
+    def resolve(self) -> TensorRef:
+        """Returns the tensor, once its future is ready.
+
+        Raises:
+            IndexError: If a view does not fit the tensor.
+        """
+        tensor = self.future.tensors[self.field]
+        for index in self.views:
+            tensor = tensor.view(index)
+        return tensor
+
+
+Outcome: TypeAlias = Hashable
+"""What a decision returns, as `dyorc.authoring.exact_values.exact` has it: equal to identical outcomes only."""
+
+Waiter: TypeAlias = "Run | BranchPoint | Task | StreamPart"
+"""What continues once its values are there; the engine counts how many each waiter still needs."""
+
+
+def read_ref(ref: Ref) -> Any:
+    """Returns the value of a ref whose future is at hand, as the workflow sees it."""
+    arrays = ref.future.arrays
+    if ref.field is None:
+        return ref.outputs.build([as_value(array) for array in arrays])
+    return as_value(apply_views(arrays[ref.field], ref.views) if ref.views else arrays[ref.field])

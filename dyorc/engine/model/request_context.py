@@ -1,0 +1,71 @@
+"""What the calls of a request have in common where they wait."""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from dyorc.core.terms import Terms
+from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import SpeculationBudget
+from dyorc.engine.request_trace import RequestTrace
+from dyorc.engine.statistics import ModelRecord
+
+
+class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A call's place in a queue: the smaller goes first.
+
+    Attributes:
+        improbability: Minus the probability, in thousandths, of a call that is a guess; 0 for all others.
+        due_ns: When its request is due, by its priority, deadline and arrival.
+        deadline_ns: Of its request.
+        arrival: The request's number, in the order in which requests arrived; 0 for guesses.
+    """
+
+    improbability: int
+    due_ns: int
+    deadline_ns: int
+    arrival: int
+
+    @classmethod
+    def of_request(cls, terms: Terms, now_ns: int, deadline_ns: int, arrival: int, max_overtaking_ns: int) -> "QueueOrder":
+        """Returns the place of a request that arrives now.
+
+        It is due at its deadline, but no later than a third of `max_overtaking_ns` after its arrival. Any priority moves that
+        forward by another third, so that it counts for more than a deadline, and priority n by an n-th of the last third. A
+        request is therefore due at most two thirds before and one third after its arrival: priorities age, since a
+        request that arrives more than `max_overtaking_ns` after another is due after it. The place never changes, so a heap can
+        hold it.
+        """
+        third_ns = max_overtaking_ns // 3
+        due_ns = min(deadline_ns, now_ns + third_ns)
+        if terms.priority:
+            due_ns -= third_ns + third_ns // terms.priority
+        return cls(0, due_ns, deadline_ns, arrival)
+
+
+class RequestContext(msgspec.Struct, eq=False, gc=False):
+    """What all calls of one request have in common where they wait: whose they are, how urgent, what they may waste.
+
+    Attributes:
+        order: Their place in every queue, among the calls of their tenant.
+        identity: Equal for requests with the same inputs; None if that is not known.
+        number: The request's.
+        tenant: Who sent the request.
+        weight: The tenant's part of every queue.
+        budget: What the request's workflow may waste on guesses.
+        record: Where the workflow's requests are counted.
+        round: Says whether the request guesses, and takes in how long it took.
+        story: What happens to the request, if it is recorded.
+        can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
+    """
+
+    order: QueueOrder
+    tenant: str
+    weight: float
+    budget: SpeculationBudget
+    record: ModelRecord
+    round: Round
+    number: int = 0
+    identity: Hashable = None
+    story: RequestTrace | None = None
+    can_be_dropped: bool = True

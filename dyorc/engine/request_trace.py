@@ -1,0 +1,381 @@
+"""The story of one request: why its batches had their sizes, what was guessed, what that saved or cost.
+
+Kept only for requests that are recorded, and filled by the engine as they go on: so it has to be cheap. The steps that people
+read are made of it when somebody asks. They are plain values, ready for JSON; times are in ms since the request arrived.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from dyorc.core.trace_context import TraceContext
+
+Step: TypeAlias = dict[str, Any]
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """Input tensors of a batch that came to its replica one way.
+
+    Attributes:
+        tier: The way: ``message``, ``shm``, ``zmq``, ``grpc``, or ``process`` if they were there already.
+        num_bytes: How many.
+        took_s: How long the replica waited for them.
+    """
+
+    tier: str
+    num_bytes: int
+    took_s: float = 0.0
+
+
+class BatchTrace(msgspec.Struct, eq=False, gc=False):
+    """A batch. All calls in it share this object. Times are the engine's, in nanoseconds; 0: not yet.
+
+    Attributes:
+        reason: Why it was formed (`FormReason`).
+        size: Its calls.
+        num_guesses: Those of them that were guesses when it was sent.
+        requests: The engine's numbers of the requests that its calls belong to, in the order of the calls.
+        sent_ns: When it was sent to its replica.
+        started_ns: When it became the first there.
+        ended_ns: When its results were back.
+        gather_s: Time for fetching and stacking its inputs.
+        infer_s: Time in the program's code.
+        publish_s: Time for splitting and storing its outputs.
+        moves: How its inputs came.
+        outcome: ``running``, ``done``, ``failed``, or ``lost`` with its replica or its inputs.
+        spans: Of those of its calls whose requests are traced. The batch's own span is below the first.
+    """
+
+    batch_id: int
+    program: str
+    replica_id: str
+    reason: str
+    size: int
+    num_guesses: int
+    requests: list[int]
+    sent_ns: int
+    started_ns: int = 0
+    ended_ns: int = 0
+    gather_s: float = 0.0
+    infer_s: float = 0.0
+    publish_s: float = 0.0
+    moves: Sequence[Move] = ()
+    outcome: str = "running"
+    spans: Sequence[TraceContext] = ()
+
+    @property
+    def span(self) -> TraceContext | None:
+        """Its own span; None if none of its requests is traced."""
+        return self.spans[0].child(f"batch {self.batch_id}") if self.spans else None
+
+
+class CallTrace(msgspec.Struct, eq=False, gc=False):
+    """A call of a request, from when its workflow asked for it. Times are the engine's, in nanoseconds; 0: not yet, or never.
+
+    Attributes:
+        call_id: Its number, unique in its engine.
+        sources: The numbers of the calls whose results it reads; none if it reads only the request's inputs. Those behind the
+            result of another workflow are known once it has ended.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
+        branch: The outcome of that decision under which it was asked for.
+        asked_ns: When the workflow asked for it.
+        queued_ns: When all its inputs were there.
+        ended_ns: When it was done, had failed, or was not needed any more.
+        is_guess: Whether it was a guess when it was asked for.
+        committed_ns: When the guess turned out to be right.
+        was_cold: Whether no replica of its program took batches when it was queued.
+        num_waiting: Certain calls of its program that were waiting for a replica when it was queued.
+        is_repeat: Whether it computes a result again that was lost.
+        bet: What was expected of running it as a guess; None if it was not run as one.
+        batches: Those it was in: more than one if it was tried again.
+        outcome: ``waiting``, ``done``, ``failed``, ``squashed`` (a wrong guess, even if it was done before), or ``withdrawn``
+            (nobody needed it any more).
+        error: Why it failed.
+        depth: How many workflows deep the one that asked was called; 0: it is the request's own.
+    """
+
+    call_id: int
+    program: str
+    asked_ns: int
+    sources: Sequence[int] = ()
+    decision: int = -1
+    branch: str = ""
+    queued_ns: int = 0
+    ended_ns: int = 0
+    is_guess: bool = False
+    committed_ns: int = 0
+    was_cold: bool = False
+    num_waiting: int = 0
+    is_repeat: bool = False
+    bet: Step | None = None
+    batches: list[BatchTrace] = []
+    outcome: str = "waiting"
+    error: str = ""
+    depth: int = 0
+
+
+def span_of_call(request: TraceContext, call: CallTrace) -> TraceContext:
+    """Returns the span of a call of a request that is traced.
+
+    Args:
+        request: The request's own span.
+    """
+    return request.child(f"call {call.call_id}")
+
+
+class DecisionTrace(msgspec.Struct, eq=False, gc=False):
+    """A decision of a request. Times are the engine's, in nanoseconds; 0: not yet.
+
+    Attributes:
+        site: Where it stands in the user's code.
+        sources: The numbers of the calls whose results it reads.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
+        branch: The outcome of that decision under which it was reached.
+        opened_ns: When a path of the workflow reached it.
+        decided_ns: When its value was there.
+        followed: The outcomes that were guessed meanwhile, with their probabilities.
+        followed_ns: When the first of them was.
+        outcome: The true one.
+        gains_ms: What each guess brought, in milliseconds; negative: what it cost others.
+        depth: That of its workflow, as for calls.
+    """
+
+    site: str
+    opened_ns: int
+    sources: Sequence[int] = ()
+    decision: int = -1
+    branch: str = ""
+    decided_ns: int = 0
+    followed: dict[str, float] = {}
+    outcome: str = ""
+    gains_ms: dict[str, float] = {}
+    depth: int = 0
+    followed_ns: int = 0
+
+
+class PartTrace(msgspec.Struct, eq=False, gc=False):
+    """A part of a streamed answer. Times are the engine's, in nanoseconds; 0: not yet."""
+
+    index: int
+    sent_ns: int
+    taken_ns: int = 0
+
+
+class TraceNote(msgspec.Struct, eq=False, gc=False):
+    """Something else that happened to a request.
+
+    Attributes:
+        event: ``lost`` or ``recomputed``: a result of the program. ``answered``: the request.
+    """
+
+    at_ns: int
+    event: str
+    program: str = ""
+
+
+class RequestTrace:
+    """What has happened to a request so far.
+
+    Args:
+        number: The request's.
+        started_ns: When it was handed over; steps count their time from here.
+        span: The request's own span, if it is traced.
+
+    Attributes:
+        number: The same.
+        span: The same.
+        started_ns: The same.
+        ended_ns: When it was answered or failed; 0: not yet.
+        is_answered: Whether it was answered.
+        calls: Its calls, in the order in which it asked for them.
+        decisions: Its decisions, in the order in which it reached them.
+        parts: The parts of its answer that were sent.
+        notes: What else happened.
+    """
+
+    __slots__ = ("_log", "calls", "decisions", "ended_ns", "is_answered", "notes", "number", "parts", "span", "started_ns")
+
+    def __init__(self, number: int, started_ns: int, span: TraceContext | None = None) -> None:
+        self.number = number
+        self.span = span
+        self.started_ns = started_ns
+        self.ended_ns = 0
+        self.is_answered = False
+        self.calls: list[CallTrace] = []
+        self.decisions: list[DecisionTrace] = []
+        self.parts: list[PartTrace] = []
+        self.notes: list[TraceNote] = []
+        self._log: list[CallTrace | DecisionTrace | PartTrace | TraceNote] = []
+        """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
+        followed and when it was taken."""
+
+    def restore(self, log: list[CallTrace | DecisionTrace | PartTrace | TraceNote]) -> None:
+        """Takes over what took a step, in order, of a story that another process has told."""
+        self._log = log
+
+    def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
+        """Notes that a call was sent in a batch."""
+        call.batches.append(batch)
+        self._log.append(call)
+
+    def ended(self, call: CallTrace, now_ns: int, error: str = "") -> None:
+        """Notes that a call is done, or has failed."""
+        call.ended_ns = now_ns
+        call.error = error
+        call.outcome = "failed" if error else "done"
+        if not call.is_repeat:
+            self._log.append(call)
+
+    def followed(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
+        """Notes which outcomes of an open decision are guessed, and their probabilities."""
+        if not decision.followed:
+            decision.followed_ns = now_ns
+            self._log.append(decision)
+        decision.followed.update(outcomes)
+
+    def decided(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
+        """Notes how an open decision turned out, and what each guess brought."""
+        decision.decided_ns = now_ns
+        decision.outcome = outcome
+        decision.gains_ms = gains_ms
+        self._log.append(decision)
+
+    def sent(self, part: PartTrace) -> None:
+        """Notes that the next part of the answer was sent."""
+        self.parts.append(part)
+        self._log.append(part)
+
+    def end(self, now_ns: int, *, is_answered: bool) -> None:
+        """Notes that the request was answered or has failed. What had an effect may go on."""
+        self.ended_ns = now_ns
+        self.is_answered = is_answered
+        if is_answered:
+            self._log.append(TraceNote(now_ns, "answered"))
+
+    def note(self, note: TraceNote) -> None:
+        """Notes something else."""
+        self.notes.append(note)
+        self._log.append(note)
+
+    def steps(self) -> list[Step]:
+        """Returns what has happened, in order."""
+        return TraceReader(self).news()
+
+    def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | TraceNote]":
+        """Returns what has taken a step since then, once for each step."""
+        return self._log[position:]
+
+
+class TraceReader:
+    """Tells a story step by step, while it may go on. Any thread, one at a time."""
+
+    def __init__(self, story: RequestTrace) -> None:
+        self._story = story
+        self._position = 0
+        self._num_seen: dict[int, int] = {}
+
+    def news(self) -> list[Step]:
+        """Returns the steps since the last time."""
+        story, seen = self._story, self._num_seen
+        entries = story.since(self._position)
+        self._position += len(entries)
+        steps: list[Step] = []
+        for entry in entries:
+            before = seen.get(id(entry), 0)
+            seen[id(entry)] = before + 1
+            at_ns, event, facts = _step(entry, before)
+            steps.append({"at_ms": self._ms(at_ns), "event": event, **facts})
+        return steps
+
+    def _ms(self, at_ns: int) -> float:
+        return round((at_ns - self._story.started_ns) / 1e6, 3)
+
+
+def _step(entry: CallTrace | DecisionTrace | PartTrace | TraceNote, before: int) -> tuple[int, str, Step]:
+    """Returns when an entry of the log happened, what, and its facts.
+
+    Args:
+        before: How many entries of the same object precede it.
+    """
+    match entry:
+        case CallTrace():
+            return _step_of_call(entry, before)
+        case DecisionTrace(site=site):
+            if entry.followed and not before:
+                return entry.followed_ns, "followed", {"decision": site, "outcomes": dict(entry.followed)}
+            guesses = [
+                {"outcome": outcome, "is_right": outcome == entry.outcome, "gain_ms": gain_ms}
+                for outcome, gain_ms in entry.gains_ms.items()
+            ]
+            return entry.decided_ns, "decided", {"decision": site, "outcome": entry.outcome, "guesses": guesses}
+        case PartTrace():
+            return entry.sent_ns, "part", {"index": entry.index}
+        case TraceNote():
+            return entry.at_ns, entry.event, {"program": entry.program} if entry.program else {}
+
+
+def _step_of_call(call: CallTrace, before: int) -> tuple[int, str, Step]:
+    facts: Step = {"call": call.call_id, "program": call.program}
+    if before < len(call.batches):
+        batch = call.batches[before]
+        facts |= {
+            "batch_size": batch.size,
+            "num_guesses": batch.num_guesses,
+            "reason": batch.reason,
+            "waited_ms": round((batch.sent_ns - call.queued_ns) / 1e6, 3),
+            "replica": batch.replica_id,
+        }
+        if call.bet is not None and not before:
+            facts["guess"] = call.bet
+        return batch.sent_ns, "dispatched", facts
+    if call.error:
+        return call.ended_ns, "failed", facts | {"error": call.error}
+    return call.ended_ns, "done", facts
+
+
+def as_text(steps: Sequence[Step]) -> str:
+    """Renders a story for people, one line per step."""
+    return "\n".join(f"{step['at_ms']:9.2f} ms  {_describe(step)}" for step in steps)
+
+
+def _describe(step: Step) -> str:
+    match step["event"]:
+        case "followed":
+            return f"decision at {step['decision']} is open; goes on under {step['outcomes']}"
+        case "dispatched":
+            return _describe_dispatch(step)
+        case "done":
+            return f"{step['program']} is done"
+        case "lost":
+            return f"the result of {step['program']} was lost with its replica; it is computed again"
+        case "recomputed":
+            return f"the result of {step['program']} has been computed again"
+        case "failed":
+            return f"{step['program']} failed: {step['error']}"
+        case "part":
+            return f"part {step['index']} of the answer is sent"
+        case "decided":
+            return _describe_decision(step)
+        case event:
+            return str(event)
+
+
+def _describe_dispatch(step: Step) -> str:
+    num_guesses, size = step["num_guesses"], step["batch_size"]
+    guesses = f", {num_guesses} of them guesses" if 0 < num_guesses < size else ""
+    text = f"{step['program']} starts in a batch of {size}{guesses}: {step['reason']}"
+    if bet := step.get("guess"):
+        text += f"; a guess: p = {bet['probability']}, saves {bet['saves_ms']:.1f} ms if right, "
+        text += f"costs others {bet['costs_others_ms']:.1f} ms if wrong"
+        text += f" and {bet['slows_others_ms']:.1f} ms in any case"
+    return text
+
+
+def _describe_decision(step: Step) -> str:
+    text = f"decision at {step['decision']}: {step['outcome']}"
+    for guess in step["guesses"]:
+        text += f"; the guess {guess['outcome']} was {'right' if guess['is_right'] else 'wrong'}"
+        if guess["gain_ms"]:
+            text += f", {'saved' if guess['gain_ms'] > 0 else 'cost others'} {abs(guess['gain_ms']):.1f} ms"
+    return text

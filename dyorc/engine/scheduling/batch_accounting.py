@@ -1,0 +1,82 @@
+"""What is written down about a batch: in its requests' stories, in the statistics, and in what is learned of its program."""
+
+from dyorc.engine.events import BatchDone
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.request_trace import BatchTrace, span_of_call
+from dyorc.engine.scheduling.replicas import Batch
+from dyorc.engine.statistics import BatchTimes
+
+_NS_PER_S = 1_000_000_000
+
+
+def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
+    """Begins the trace of a batch, for those of its calls whose requests are recorded."""
+    calls = batch.calls
+    num_guesses = sum([call.bet is not None for call in calls])
+    requests = [call.context.number for call in calls]
+    trace = batch.trace = BatchTrace(
+        batch.batch_id, batch.replica.pool.program.name, batch.replica.replica_id, batch.reason.value, len(calls), num_guesses,
+        requests, now_ns,
+    )  # fmt: skip
+    for call in recorded:
+        story, of_call = call.context.story, call.trace
+        if story is not None and of_call is not None:
+            if call.bet is not None:
+                of_call.bet = call.bet.describe()
+            story.dispatched(of_call, trace)
+            if story.span is not None:
+                trace.spans = (*trace.spans, span_of_call(story.span, of_call))
+
+
+def trace_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
+    """Ends the trace of a batch, if it has one."""
+    trace = batch.trace
+    if trace is None:
+        return
+    trace.ended_ns = now_ns
+    trace.outcome = outcome
+    if done is not None:
+        trace.gather_s, trace.publish_s, trace.moves = done.gather_s, done.publish_s, done.moves
+        trace.infer_s = done.execute_s if done.infer_s is None else done.infer_s
+
+
+def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
+    """Learns from the time a batch took."""
+    pool, size = batch.replica.pool, len(batch.calls)
+    if batch.expected_ns is not None:
+        pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
+    processor, expected_s = batch.replica.processor, pool.latency.predict(size)
+    if processor is not None and expected_s:
+        processor.learn(batch, expected_s, execute_s, now_ns)
+    pool.least_latency.observe(size, execute_s)
+    pool.latency.observe(size, execute_s)
+    pool.last_done_ns = now_ns
+    pool.returns.ended(batch.calls, now_ns)
+    batch.replica.latency.observe(size, execute_s)
+    if batch.started_ns == batch.dispatched_ns:
+        pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)
+    sample = batch.calls[size // 2]
+    if sample.bet is None:
+        pool.sojourn_ns.add(now_ns - sample.submitted_ns)
+
+
+def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
+    """Counts a batch that ran: for its program, and for the workflows whose calls were in it."""
+    size = len(batch.calls)
+    started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
+    infer_s = event.execute_s if event.infer_s is None else event.infer_s
+    times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
+    waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
+    own = batch.replica.pool.record
+    own.batch_done(times, waits_ns, batch.reason.name, now_ns)
+    for move in event.moves:
+        own.moved(move.tier, move.num_bytes, move.took_s)
+    certain = [
+        call.context.record
+        for call in batch.calls
+        if call.state is CallState.RUNNING and not call.is_guess and call.restores is None
+    ]
+    queue_ns = sum(waits_ns) if certain else 0
+    for record in set(certain):
+        number = certain.count(record)
+        record.calls_done(times, queue_ns * number // size, number)

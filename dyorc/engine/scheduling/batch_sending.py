@@ -1,0 +1,122 @@
+"""Sends batches to replicas: what each batch is told, what it takes, and when its result is expected."""
+
+from collections.abc import Mapping
+
+from dyorc.engine.actions import DispatchBatch, FormReason
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.scheduling.batch_accounting import trace_sent
+from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
+from dyorc.engine.scheduling.retrying import RetryPolicy
+from dyorc.engine.timers import TimerKind
+
+NS_PER_S = 1_000_000_000
+
+
+class BatchSender:
+    """Used by the scheduler.
+
+    Args:
+        pools: Programs by name.
+        batches: In flight; gets those that are sent.
+        retrying: Knows how long the results of a batch may wait for room.
+    """
+
+    def __init__(
+        self, shared: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+    ) -> None:
+        self._config = shared.config
+        self._turn = shared.turn
+        self._timers = shared.timers
+        self._leases = shared.leases
+        self._speculator = shared.speculator
+        self._batch_ids = shared.host.batch_ids
+        self._caution = shared.host.caution
+        self._pools = pools
+        self._batches = batches
+        self._retrying = retrying
+
+    def send(self, pool: ReplicaPool, formed: FormedBatch) -> None:
+        """Sends calls as one batch."""
+        replica, calls = formed.replica, formed.calls
+        duration_s = replica.latency.predict(len(calls))
+        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns, self._expect(replica, duration_s))
+        self._account(batch, duration_s or 0.0)
+        self._batches[batch.batch_id] = batch
+        replica.batches[batch.batch_id] = batch
+        if len(replica.batches) == 1:
+            if replica.processor is not None:
+                replica.processor.enter(replica, self._turn.now_ns)
+            self.start(batch)
+        pool.set_busy(replica, self.prefetch_ns(replica))
+        if self._config.hold:
+            foresee(self._pools, batch, self._batches)
+        operands = [call.operands for call in calls]
+        blocks = [block for call in calls for block in call.blocks]
+        if blocks:
+            batch.blocks = blocks
+            self._leases.acquire(blocks)
+        inputs = [call.context.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
+        share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
+        options = pool.program.options
+        requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
+        dispatch = DispatchBatch(
+            replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,
+        )  # fmt: skip
+        self._turn.actions.append(dispatch)
+
+    def _expect(self, replica: Replica, duration_s: float | None) -> int | None:
+        """Returns when a batch sent now will be back."""
+        if duration_s is None:
+            return None
+        now_ns = self._turn.now_ns
+        free_ns = replica.expected_free_ns
+        if free_ns is None:
+            return now_ns + int(replica.pool.link_ns.value + duration_s * NS_PER_S)
+        return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
+
+    def _account(self, batch: Batch, duration_s: float) -> None:
+        """Notes for each call of a batch that it runs, until when, and how much device time it takes."""
+        now_ns = self._turn.now_ns
+        pool, processor = batch.replica.pool, batch.replica.processor
+        share_s = duration_s / len(batch.calls)
+        if recorded := [call for call in batch.calls if call.trace is not None]:
+            trace_sent(batch, recorded, now_ns)
+        if batch.expected_ns is not None:
+            pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
+        expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
+        demand = 0.0
+        for call in batch.calls:
+            call.dispatch()
+            call.expected_ns = expected_ns
+            demand += 1 if call.bet is None else call.bet.probability
+        if share_s:
+            self._speculator.use([call for call in batch.calls if call.bet is None], share_s)
+        pool.demand.add(demand, now_ns)
+        if processor is not None:
+            processor.use(demand, demand * share_s, now_ns)
+
+    def start(self, batch: Batch) -> None:
+        """Makes a batch the first of its replica."""
+        batch.started_ns = now_ns = self._turn.now_ns
+        if (processor := batch.replica.processor) is not None:
+            batch.busy_ns = processor.busy_ns(now_ns)
+        if batch.trace is not None:
+            batch.trace.started_ns = now_ns
+        timeout_s = batch.replica.pool.program.options.execution_timeout_s
+        batch.timeout = self._timers.set(now_ns + int(timeout_s * NS_PER_S), TimerKind.EXECUTION, batch.batch_id)
+
+    def prefetch_ns(self, replica: Replica) -> int:
+        """Returns when to send the next batch so that it arrives as the running one ends: one link time before its result
+        comes."""
+        running = replica.running
+        if running is None or running.started_ns is None:
+            return NEVER_NS
+        if running.expected_ns is None:
+            return NEVER_NS - 1  # unknown: only a full batch goes ahead
+        ahead_ns = replica.pool.link_ns.value
+        if (early := 1 - self._config.prefetch_ratio) > 0:
+            ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
+        return running.expected_ns - int(ahead_ns)

@@ -1,0 +1,324 @@
+"""One program's queue and replicas: which of them gets the next batch, and when."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from dyorc.authoring.program import Program
+from dyorc.config import EngineConfig
+from dyorc.engine.events import ReplicasWanted
+from dyorc.engine.interfaces import Load
+from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.scheduling.lanes import Lanes
+from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate, queueing_delay_s
+from dyorc.engine.scheduling.loop_ratio import LoopRatio
+from dyorc.engine.scheduling.queues import CallQueue
+from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
+from dyorc.engine.scheduling.suspects import Suspects
+from dyorc.engine.statistics import ModelRecord
+from dyorc.engine.timers import Timer
+from dyorc.errors import DyOrcError
+
+_STALE_NS = 1_000_000_000
+"""After this long without a batch, what is known of a program's speed is no reason to refuse work."""
+
+_NUM_LOOKED_AT = 64
+
+
+class ReplicaTarget:
+    """What the engine was told to expect of a program's replicas.
+
+    Attributes:
+        num_warm: How many replicas should take batches; None leaves that to those that join.
+        lead_ns: How long it takes until one is ready; 0 if unknown.
+        awaited_ns: Since when one is on its way: since one was wanted, or since the last one left.
+        misplaced: Replicas that are parked before others.
+        is_off: Whether there are to be none, by order of a person.
+    """
+
+    __slots__ = ("awaited_ns", "is_off", "lead_ns", "misplaced", "num_warm")
+
+    def __init__(self) -> None:
+        self.num_warm: int | None = None
+        self.lead_ns = 0
+        self.awaited_ns = 0
+        self.misplaced: tuple[str, ...] = ()
+        self.is_off = False
+
+    def set(self, event: ReplicasWanted, now_ns: int) -> None:
+        """Takes in how many replicas are wanted."""
+        if event.num_warm and not self.num_warm:
+            self.awaited_ns = now_ns
+        self.num_warm = event.num_warm
+        self.lead_ns = int(event.lead_s * 1e9)
+        self.misplaced = event.misplaced
+        self.is_off = event.is_order and not event.num_warm
+
+    def ready_ns(self, now_ns: int) -> int:
+        """Returns when a replica takes batches at the earliest, if none does now; `now_ns` if unknown."""
+        if not self.num_warm:  # somebody has to ask for one first
+            return now_ns + self.lead_ns
+        return max(now_ns, self.awaited_ns + self.lead_ns)
+
+
+class ReplicaPool:
+    """A program with its queue and its replicas.
+
+    Attributes:
+        record: Where its calls are counted.
+        queue: Calls that are certain.
+        suspects: Calls that may have ended a replica, until they may run.
+        guesses: Calls that may turn out not to be needed.
+        target: How many replicas there should be.
+        replicas: Those that are ready and take batches, by id.
+        draining: Surplus ones, which take no more batches and run what they have.
+        num_replicas_on: How many replicas take batches, by node.
+        idle: Replicas that hold nothing, by node; the longest idle first.
+        link_ns: What a batch takes beyond the program's own time.
+        lateness_ns: How much later than expected batches come back; early ones count as punctual.
+        last_done_ns: When a batch last came back.
+        sojourn_ns: How long a call takes once its inputs are there.
+        returns: How many calls follow those that end.
+        demand: Calls that run, guesses counted by their probability.
+        foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
+        last_free_ns: When the last of the busy replicas is expected to be free.
+        held_until_ns: Until when an idle replica waits for them.
+        held_since_ns: Since when it does.
+        num_when_held: Calls that were ready then.
+        load_error: Why no replica can load the program, while that is so.
+        num_starved: Batches that failed for want of memory since the last one that ran (`starving`).
+    """
+
+    def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
+        self.program = program
+        self.record = record
+        self.queue = CallQueue(self.slot_price)
+        self.suspects = Suspects(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
+        self.guesses = Lanes(CallState.GUESSED, Call.guess)
+        self.latency = LatencyModel()
+        self.least_latency = LeastLatency(self.latency)
+        self.last_done_ns = 0
+        self.link_ns = Average()
+        self.lateness_ns = Average()
+        self.sojourn_ns = Average()
+        self.returns = LoopRatio()
+        self.demand = Rate()
+        self.foreseen: list[tuple[int, int, float]] = []
+        self.last_free_ns = 0
+        self.held_until_ns = self.held_since_ns = 0
+        self.num_when_held = 0
+        self.target = ReplicaTarget()
+        self.replicas: dict[str, Replica] = {}
+        self.draining: dict[str, Replica] = {}
+        self.num_replicas_on: dict[str, int] = {}
+        self.idle: dict[str, dict[str, Replica]] = {}
+        self.num_idle = 0
+        self.num_load_failures = 0
+        self.num_starved = 0
+        self.load_error: DyOrcError | None = None
+        self.timer: Timer | None = None
+        self._max_in_flight = config.max_in_flight_batches
+        self._prefetchable: list[tuple[int, str]] = []
+
+    def add(self, replica: Replica) -> None:
+        """Adds a replica that is ready; it holds nothing."""
+        self._enter(replica)
+        self.set_idle(replica)
+
+    def _enter(self, replica: Replica) -> None:
+        self.replicas[replica.replica_id] = replica
+        self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
+
+    def drain(self, replica: Replica) -> None:
+        """Gives a replica no more batches."""
+        self.remove(replica)
+        self.draining[replica.replica_id] = replica
+
+    def resume(self, replica: Replica, prefetch_ns: int) -> None:
+        """Gives a draining replica batches again, the next one at `prefetch_ns`; it still runs one."""
+        del self.draining[replica.replica_id]
+        self._enter(replica)
+        self.set_busy(replica, prefetch_ns)
+
+    def remove(self, replica: Replica) -> None:
+        """Removes a replica that is gone, or takes no more batches."""
+        if self.draining.pop(replica.replica_id, None) is not None:
+            return
+        del self.replicas[replica.replica_id]
+        self.num_replicas_on[replica.node] -= 1
+        if not self.num_replicas_on[replica.node]:
+            del self.num_replicas_on[replica.node]
+        if not self.replicas:
+            self.forgive()  # a failure beside a replica that worked does not predict the next attempt
+        self._leave_idle(replica)
+        replica.prefetch_ns = NEVER_NS
+
+    def forgive(self) -> None:
+        """Forgets failed loads: the next attempt is the first."""
+        self.num_load_failures = 0
+        self.load_error = None
+
+    def set_idle(self, replica: Replica) -> None:
+        """Notes that the replica holds nothing now."""
+        self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
+        self.num_idle += 1
+        replica.prefetch_ns = NEVER_NS
+
+    def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
+        """Notes that the replica holds at least one batch; it may be sent another at `prefetch_ns`."""
+        self._leave_idle(replica)
+        if len(replica.batches) < self._max_in_flight:
+            replica.prefetch_ns = prefetch_ns
+            heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
+            if len(self._prefetchable) > 2 * len(self.replicas) + 64:
+                # Outdated entries leave when they reach the top; a program with spare replicas never looks there.
+                self._prefetchable = [(r.prefetch_ns, r.replica_id) for r in self.replicas.values() if r.prefetch_ns != NEVER_NS]
+                heapq.heapify(self._prefetchable)
+        else:
+            replica.prefetch_ns = NEVER_NS
+
+    def _leave_idle(self, replica: Replica) -> None:
+        here = self.idle.get(replica.node)
+        if here is not None and here.pop(replica.replica_id, None) is not None:
+            self.num_idle -= 1
+            if not here:
+                del self.idle[replica.node]
+
+    def release_suspect(self, now_ns: int) -> None:
+        """Lets the next suspect call run, if one waits, none runs, and the time has come. Cost: looks at all replicas."""
+        if not self.has_suspect_at_work:
+            self.suspects.release(len(self.replicas), self.num_idle, now_ns)
+
+    @property
+    def has_suspect_at_work(self) -> bool:
+        """Whether a suspect call runs, or is about to. Cost: looks at all replicas."""
+        holders = (*self.replicas.values(), *self.draining.values())
+        batches = [batch for replica in holders for batch in replica.batches.values()]
+        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in batches)
+
+    def soonest_prefetch(self) -> Replica | None:
+        """Returns the busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""
+        while self._prefetchable:
+            prefetch_ns, replica_id = self._prefetchable[0]
+            replica = self.replicas.get(replica_id)
+            if replica is not None and replica.prefetch_ns == prefetch_ns:
+                return replica
+            heapq.heappop(self._prefetchable)
+        return None
+
+    def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
+        """Returns when a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if none can sooner."""
+        replica = self.soonest_prefetch()
+        if replica is not None and replica is but:
+            first = heapq.heappop(self._prefetchable)
+            replica = self.soonest_prefetch()
+            heapq.heappush(self._prefetchable, first)
+        return otherwise_ns if replica is None else min(replica.prefetch_ns, otherwise_ns)
+
+    def earliest_end_ns(self, replica: Replica | None, size: int, now_ns: int) -> int:
+        """Returns when a batch of `size` calls, formed now, will be back at the earliest; 0 if too little is known to refuse
+        work.
+
+        The link varies more than programs do, and its average follows the slowest; rely on half of it.
+
+        Args:
+            replica: The one that takes the batch; None if it is idle.
+        """
+        batch_s = self.least_latency.predict(size)
+        if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
+            return 0
+        if replica is None or replica.expected_free_ns is None:
+            return now_ns + int(self.link_ns.value / 2 + batch_s * 1e9)
+        wait_ns = max(0, replica.expected_free_ns - now_ns)
+        return now_ns + int(self.least_latency.pace * wait_ns + batch_s * 1e9)
+
+    def load(self) -> Load:
+        """Returns what there is to do. Cost: looks at all replicas."""
+        holders = (*self.replicas.values(), *self.draining.values())
+        num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
+        return Load(self.queue.size + len(self.suspects), num_running, self.latency.line, self.waiting_bytes())
+
+    def report(self) -> dict[str, Any]:
+        """Returns the queues and costs, as plain values; costs are None before the first batch."""
+        line = self.latency.line
+        return {
+            "num_queued": self.queue.size,
+            "num_guesses_queued": self.guesses.size,
+            "num_suspects": len(self.suspects),
+            "batch_base_ms": None if line is None else round(line[0] * 1e3, 4),
+            "batch_item_ms": None if line is None else round(line[1] * 1e3, 4),
+        }
+
+    def take_all(self) -> list[Call]:
+        """Removes and returns all calls that have not been sent. The caller sets their new state."""
+        return [*self.queue.take_all(), *self.suspects.take_out(_any), *self.guesses.take_out(_any)]
+
+    def slot_price(self, size: int) -> float:
+        """Returns a call's share of the time of a batch of `size`, T(n)/n, relative to a full batch; 1 if unknown."""
+        full = self.program.options.max_batch_size
+        line = self.latency.line
+        if line is None or not (full_s := line[0] + line[1] * full):
+            return 1.0
+        return (line[0] / size + line[1]) / (full_s / full)
+
+    def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
+        """Returns how many seconds longer others are expected to wait, in all, if an idle replica runs a batch of guesses this
+        long.
+
+        The batch delays either other calls of the program or other programs that share its cores. In any case it has to be sent
+        and received instead of something that is needed, which takes about as long as a batch is on its way.
+
+        Args:
+            rate: Calls per second.
+        """
+        link_s = max(0.0, self.link_ns.value / 1e9)
+        price_s = queueing_delay_s(batch_s, rate, len(self.replicas), self.num_idle)
+        if replica.processor is not None:
+            price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
+        return price_s + link_s
+
+    def with_core(self) -> Replica | None:
+        """Returns an idle replica with a free core; None if there is none, and notes that guesses wait for cores."""
+        firsts = [next(iter(here.values())) for here in self.idle.values()]
+        found = next((replica for replica in firsts if replica.has_core), None)
+        if found is None:
+            for replica in firsts:
+                if replica.processor is not None and self.program.name not in replica.processor.waiting:
+                    replica.processor.waiting.append(self.program.name)
+        return found
+
+    def drain_s(self) -> float:
+        """Estimates how long the queue will take, in seconds, at least 0.1."""
+        size = self.program.options.max_batch_size
+        batch_s = self.latency.predict(size) or 1.0
+        return max(0.1, round(batch_s * self.queue.size / size / max(1, len(self.replicas)), 3))
+
+    def waiting_bytes(self) -> Counter[str]:
+        """Returns how many bytes of inputs of waiting calls each node holds; of many calls, only the first are looked at."""
+        return _bytes_by_node(islice(self.queue, _NUM_LOOKED_AT))
+
+    def place(self, calls: Sequence[Call]) -> Replica:
+        """Returns the idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
+
+        Cost: proportional to the inputs, not to the replicas.
+        """
+        nodes = self.idle
+        if len(nodes) == 1:
+            return next(iter(next(iter(nodes.values())).values()))
+        num_bytes = _bytes_by_node(calls)
+        return next(iter(nodes[max(nodes, key=num_bytes.__getitem__)].values()))
+
+
+def _any(call: Call) -> bool:
+    return True
+
+
+def _bytes_by_node(calls: Iterable[Call]) -> Counter[str]:
+    """Returns how many bytes of the inputs of calls each node holds."""
+    found = Counter[str]()
+    for call in calls:
+        for tensor in call.operands:
+            found[tensor.node] += tensor.num_bytes
+    return found

@@ -1,0 +1,481 @@
+"""A path: one run of a task's coroutine against its journal.
+
+The path steps the user's coroutine itself with ``send()``; no event loop takes part. Calls in the journal are answered from it,
+others are added. The path stops only where it needs a value that is not there; at a decision it may go on all the same, under a
+guessed outcome.
+"""
+
+import contextlib
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, MappingProxyType
+from typing import Any, Protocol
+
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.decisions import Decision, DecisionSite, Gather
+from dyorc.authoring.exact_values import Exact, plain, same_statics
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import as_array, inline
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
+from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
+from dyorc.engine.model.requests import Task
+from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
+from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
+from dyorc.engine.turn import Turn
+from dyorc.errors import (
+    DyOrcError,
+    ForeignAwaitError,
+    InvalidInputError,
+    NondeterministicWorkflowError,
+    WorkflowError,
+    text_of,
+    type_name,
+)
+
+_MAX_TURNS = 16
+"""Visits of a decision's site that a guess tells apart."""
+_NO_LOOP = "no running event loop"
+"""What asyncio says when it is used without a loop, as under `dyorc.run`."""
+
+
+_WAITS = (Blocked, Undecided, StreamFull)
+
+
+class Guide(Protocol):
+    """Asked by a path when it reaches something new."""
+
+    def make_entry(
+        self, path: "ExecutionPath", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    ) -> Entry:
+        """Returns the entry for a new call or task. May refuse by raising `WorkflowError`."""
+        ...
+
+    def make_part(self, path: "ExecutionPath", arguments: tuple[Argument, ...]) -> StreamPart | None:
+        """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
+        ...
+
+    def reached(self, point: BranchPoint) -> None:
+        """Writes down that a decision was reached."""
+        ...
+
+    def taken(self, point: BranchPoint) -> None:
+        """Writes down that it was taken at once."""
+        ...
+
+    def guess(self, path: "ExecutionPath", point: BranchPoint) -> tuple[Outcome] | None:
+        """Returns the outcome to assume at an open decision, in a tuple, since it may be None; None to wait."""
+        ...
+
+
+class ExecutionPath:
+    """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
+
+    Args:
+        task: Whose coroutine is run, from the start of its journal, which all its paths share.
+        assumed: Outcomes to assume for open decisions.
+
+    Attributes:
+        segment: Where in the journal it stands.
+        assumed: The open decisions that it has passed, first to last, or will pass, and the outcomes it assumes.
+        issued: New calls and tasks; the engine takes them from here.
+        opened: New decisions that wait for their values; likewise.
+        undecided: The decision that it waits for.
+        num_awaited: Futures that it waits for.
+        end: How it ended, while that still rests on guesses.
+        num_parts: Parts that it has yielded.
+        awaits_room: Whether it waits until some of them are taken.
+    """
+
+    __slots__ = (
+        "_coroutine", "_cursor", "_guide", "_recent", "_refusal", "_visits", "_wanted", "_workflow", "assumed",
+        "awaits_room", "end", "is_closed", "issued", "num_awaited", "num_parts", "opened", "segment", "undecided",
+    )  # fmt: skip
+
+    _guide: Guide
+
+    def __init__(self, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
+        self._workflow = task.callee
+        self._cursor = 0
+        self._wanted: Any = None
+        self._refusal: WorkflowError | None = None
+        self._visits: dict[DecisionSite, int] = {}
+        self._recent: tuple[Outcome, ...] = ()
+        self.segment = task.journal
+        self.assumed: dict[BranchPoint, Outcome] = dict(assumed)
+        self.issued: list[Entry] = []
+        self.opened: list[BranchPoint] = []
+        self.undecided: BranchPoint | None = None
+        self.num_awaited = 0
+        self.end: End | None = None
+        self.is_closed = False
+        self.num_parts = 0
+        self.awaits_room = False
+        self._coroutine: Coroutine[Any, Any, Any] | Generating = _open(task)
+
+    def run(self, guide: Guide) -> Stop:
+        """Runs as far as the values allow.
+
+        Args:
+            guide: Asked when the run reaches something new.
+        """
+        self._guide = guide
+        token = current_recorder.set(self)
+        try:
+            return self._run()
+        finally:
+            current_recorder.reset(token)
+            if self._refusal is not None:
+                _forget_frames(self._refusal)
+
+    def close(self) -> None:
+        """Ends a run that nobody needs."""
+        self.is_closed = True
+        self._close_coroutine()
+
+    def _close_coroutine(self) -> None:
+        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors interest nobody.
+
+        One that awaits something while it is closed stays suspended. Left so, Python would run the rest when it collects the
+        coroutine, perhaps amid another run, which would then record the calls of this one.
+        """
+        coroutine: Any = self._coroutine
+        for _ in range(MAX_REFUSALS):
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+            if coroutine.cr_frame is None:
+                return
+
+    def _run(self) -> Stop:
+        try:
+            if self._wanted is None:
+                self._wanted = self._coroutine.send(None)
+            while True:
+                if self._refusal is not None:
+                    raise self._refusal
+                reply = self._reply(self._wanted)
+                if isinstance(reply, _WAITS):
+                    return reply
+                if isinstance(reply, DyOrcError):
+                    task = self.segment.task
+                    if task.request.has_effects:
+                        task.request.raised.append((reply, task))
+                    try:
+                        self._wanted = self._coroutine.throw(reply.with_traceback(None))
+                    finally:
+                        _forget_frames(reply)
+                else:
+                    self._wanted = self._coroutine.send(reply[0])
+        except StopIteration as stop:
+            return self._returned(stop.value) if self._refusal is None else Raised(self._refusal)
+        except DyOrcError as error:
+            self._close_coroutine()
+            _forget_frames(error)
+            return Raised(self._refusal or error)
+        except StepInterrupted:
+            raise
+        except BaseException as error:  # no error of user code may end the engine
+            if self._refusal is not None:
+                return Raised(self._refusal)
+            wrapped = self._wrap(error)
+            self._close_coroutine()
+            wrapped.__cause__ = error
+            _forget_frames(error)
+            return Raised(wrapped)
+
+    def _reply(self, wanted: Any) -> Blocked | Undecided | StreamFull | DyOrcError | tuple[Any]:
+        """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
+        match wanted:
+            case Decision():
+                return self._decide(wanted)
+            case Ref():
+                return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
+            case Gather(refs=refs):
+                return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
+            case Yielded(value=value):
+                return self._yield(value)
+            case _:
+                what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
+                raise self._foreign(f"awaits {what}", self._current_line())
+
+    @staticmethod
+    def _values(refs: Sequence[Ref]) -> Blocked | None:
+        """Returns what has to happen before the values of `refs` can be read."""
+        pending = [ref.future for ref in refs if ref.future.state is FutureState.PENDING]
+        if pending:
+            return Blocked(pending)
+        unfetched = [ref.future for ref in refs if ref.future.state is FutureState.READY and not ref.future.is_at_hand]
+        return Blocked((), unfetched) if unfetched else None
+
+    @staticmethod
+    def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
+        return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
+
+    def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
+        point = self._branch_point(decision)
+        if not point.is_resolved:
+            if not point.is_open:
+                self._arrive(point)
+            if point.is_open:
+                guess = (self.assumed[point],) if point in self.assumed else self._guide.guess(self, point)
+                if guess is None:
+                    self.undecided = point
+                    return Undecided(point)
+                self.assumed[point] = guess[0]
+                self._enter(point, guess[0])
+                return (plain(guess[0]),)
+        self.undecided = None
+        self._enter(point, point.outcome)
+        return point.error or (plain(point.outcome),)
+
+    def _arrive(self, point: BranchPoint) -> None:
+        """Takes a decision that no path has reached before, or leaves it open if its value is not at hand."""
+        future = point.decision.ref.future
+        is_recorded = self.segment.task.request.context.story is not None
+        if is_recorded:
+            self._guide.reached(point)
+        if future.is_at_hand or future.state is FutureState.FAILED:
+            point.take()
+            if is_recorded:
+                self._guide.taken(point)
+            return
+        if getattr(point.decision.function, "__closure__", True):  # else it reads no variables
+            point.decision.freeze()
+        site = point.decision.site
+        point.is_open = True
+        point.context = (site, min(self._visits.get(site, 0), _MAX_TURNS), self._recent)
+        self.opened.append(point)
+
+    def _enter(self, point: BranchPoint, outcome: Outcome) -> None:
+        """Goes on under an outcome."""
+        self.segment = point.branch(outcome)
+        self._cursor = 0
+        site = point.decision.site
+        self._visits[site] = self._visits.get(site, 0) + 1
+        if type(outcome) is Exact and not outcome.is_immutable:
+            outcome = type(plain(outcome)).__name__  # no other request has this very object
+        self._recent = (*self._recent[-1:], outcome)
+
+    def _yield(self, value: Any) -> StreamFull | tuple[Any]:
+        """Adds a part and goes on behind it: nothing waits for its tensors."""
+        arguments = self._as_result(value, "yielded")
+        part = self.segment.end
+        is_at_end = self._cursor == len(self.segment.entries)
+        if is_at_end and part is None:
+            part = self._guide.make_part(self, arguments)
+            if part is None:
+                self.awaits_room = True
+                return StreamFull()
+            self.segment.end = part
+        elif not is_at_end or not isinstance(part, StreamPart) or not part.same_as(arguments):
+            raise self.nondeterministic(f"part {self.num_parts} of its answer")
+        self.segment = part.following
+        self._cursor = 0
+        self.num_parts += 1
+        return (None,)
+
+    def _branch_point(self, decision: Decision) -> BranchPoint:
+        """Returns the journal's point for a decision."""
+        end = self.segment.end
+        if self._cursor == len(self.segment.entries):
+            if end is None:
+                end = self.segment.end = BranchPoint(decision, self.segment)
+                return end
+            if isinstance(end, BranchPoint) and end.same_as(decision):
+                return end
+        raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
+
+    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+        """Records a call: from the journal if it is known there, else as a new entry."""
+        signature = callee.signature
+        arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
+        entries = self.segment.entries
+        if self._cursor < len(entries):
+            entry = entries[self._cursor]
+            if not _is_same(entry, callee, arguments, statics):
+                raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
+        elif self.segment.end is not None:
+            raise self._refuse(self.nondeterministic(f"a call of {callee.name!r}"))
+        else:
+            try:
+                entry = self._guide.make_entry(self, callee, arguments, statics)
+            except WorkflowError as error:
+                raise self._refuse(type(error)(f"{error} ({self._current_line()})")) from None
+            entries.append(entry)
+            self.issued.append(entry)
+        self._cursor += 1
+        return Ref(entry.future, signature.outputs)
+
+    def mistake(self, error: InvalidInputError) -> WorkflowError:
+        """Returns the workflow's own error for a call that it makes with arguments that do not fit. Its code may catch it."""
+        return WorkflowError(f"workflow {self._workflow.name!r}: {error} ({self._current_line()})")
+
+    def _refuse(self, error: WorkflowError) -> WorkflowError:
+        """Remembers an error that ends the run even if user code catches it: the journal knows nothing of that call."""
+        self._refusal = self._refusal or error
+        return error
+
+    def _as_result(self, value: Any, verb: str) -> tuple[Argument, ...]:
+        """Converts what the coroutine returned or yielded to one argument per declared output.
+
+        Raises:
+            WorkflowError: If it is grouped differently, or contains something other than tensors.
+        """
+        workflow = self._workflow
+        outputs = workflow.signature.outputs
+        try:
+            if isinstance(value, Ref) and value.field is None and value.outputs.names == outputs.names:
+                parts = tuple(Ref(value.future, value.outputs, at) for at in range(len(outputs.tensors)))
+            else:
+                parts = outputs.flatten(value, f"workflow {workflow.name!r}", verb)
+            goes_on = verb == "yielded"
+            return tuple([_argument(workflow, spec, part, goes_on) for spec, part in zip(outputs.tensors, parts, strict=True)])
+        except WorkflowError:
+            raise
+        except Exception as error:
+            raise WorkflowError(f"workflow {workflow.name!r} {verb} something that is not a result: {text_of(error)}") from None
+
+    def _returned(self, value: Any) -> Stop:
+        try:
+            result = () if self._workflow.is_streaming else self._as_result(value, "returned")
+        except WorkflowError as error:
+            _forget_frames(error)
+            return Raised(error)
+        end = self.segment.end
+        if end is None and self._cursor == len(self.segment.entries):
+            self.segment.end = result
+        elif (
+            not isinstance(end, tuple)
+            or self._cursor < len(self.segment.entries)
+            or not all(a.same_as(b) for a, b in zip(end, result, strict=True))
+        ):
+            return Raised(self.nondeterministic("its result"))
+        return Returned(result)
+
+    def nondeterministic(self, now: str) -> NondeterministicWorkflowError:
+        """Returns the error of a run that reached something other than what its journal says."""
+        segment = self.segment
+        if self._cursor < len(segment.entries):
+            before = f"a call of {segment.entries[self._cursor].callee.name!r}"
+        elif isinstance(segment.end, BranchPoint):
+            before = f"a decision by dyorc.{segment.end.decision.kind.value}"
+        elif isinstance(segment.end, StreamPart):
+            before = f"another part {segment.end.index}"
+        else:
+            before = "its end" if self._workflow.is_streaming else "another result"
+        return NondeterministicWorkflowError(
+            f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
+            f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
+            f"into programs"
+        )
+
+    def _wrap(self, error: BaseException) -> WorkflowError:
+        """Wraps an exception of user code as the workflow's error."""
+        where = self._line_of(error)
+        if issubclass(type(error), RuntimeError) and text_of(error) == _NO_LOOP:
+            return self._foreign("needs an event loop, as asyncio.sleep does", where)
+        return WorkflowError(f"workflow {self._workflow.name!r} raised {type_name(error)}: {text_of(error)} ({where})")
+
+    def _foreign(self, does: str, where: str) -> ForeignAwaitError:
+        return ForeignAwaitError(
+            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose and "
+            f"dyorc.gather, and everything else belongs in a program"
+        )
+
+    def _line_of(self, error: BaseException) -> str:
+        """Returns the last line of the user's file that an exception passed through, else where the coroutine stands."""
+        code = self._workflow.function.__code__
+        line = last_line(error, code)
+        return str(DecisionSite(code, line)) if line else self._current_line()
+
+    def _current_line(self) -> str:
+        """Returns where the coroutine stands, as deep as the user's file goes."""
+        deepest: Any = self._coroutine
+        file = self._workflow.function.__code__.co_filename
+        if deepest.cr_running:
+            return _running_line(file, deepest.cr_code)
+        while isinstance(deepest.cr_await, CoroutineType) and deepest.cr_await.cr_code.co_filename == file:
+            deepest = deepest.cr_await
+        frame = deepest.cr_frame
+        line = frame.f_lineno if frame is not None else deepest.cr_code.co_firstlineno
+        return str(DecisionSite(deepest.cr_code, line))
+
+
+def _running_line(file: str, code: CodeType) -> str:
+    """Returns the innermost line of a file on this thread's stack; the first of `code` if there is none, as on another thread.
+
+    Of a coroutine that is running, `cr_await` must not be read: CPython 3.11 looks for it on the stack of a frame that changes.
+    """
+    frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] (the nearest frame of Python, if this is compiled)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return str(DecisionSite(code, code.co_firstlineno) if frame is None else DecisionSite(frame.f_code, frame.f_lineno))
+
+
+_TRACEBACK, _CAUSE, _CONTEXT = (BaseException.__dict__[name] for name in ("__traceback__", "__cause__", "__context__"))
+"""Attributes of exceptions as Python has them: a class of the user's is not asked, which might raise."""
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Cuts a cycle that only the garbage collector would find: frames hold a run's values, which may hold the error."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            _TRACEBACK.__set__(found, None)
+            pending += (_CAUSE.__get__(found), _CONTEXT.__get__(found))
+
+
+def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:
+    """Starts a run of a task: its first, or another under given outcomes of open decisions."""
+    path = ExecutionPath(task, assumed)
+    task.paths.append(path)
+    turn.runnable.append(path)
+
+
+def _open(task: Task) -> "Coroutine[Any, Any, Any] | Generating":
+    """Returns the coroutine of a run, at its start."""
+    opened = _call(task.callee, task.inputs(), task.statics)
+    return Generating(opened) if isinstance(opened, AsyncGeneratorType) else opened
+
+
+def _call(workflow: Workflow, inputs: Sequence[Ref], statics: Sequence[StaticValue]) -> Any:
+    num_by_name = workflow.function.__code__.co_kwonlyargcount
+    if not statics and not num_by_name:
+        return workflow.function(*inputs)
+    tensors, values = iter(inputs), iter(statics)
+    arguments = {p.name: next(tensors if isinstance(p, TensorSpec) else values) for p in workflow.signature.parameters}
+    named = {name: arguments.pop(name) for name in list(arguments)[len(arguments) - num_by_name :]}
+    return workflow.function(*arguments.values(), **named)
+
+
+def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on: bool) -> Argument:
+    """Returns a call's argument: a Ref as it is, anything else as a tensor that travels with the call.
+
+    Args:
+        goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
+    """
+    if not isinstance(value, Ref):
+        array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
+        if goes_on and array.flags.writeable and (array is value or array.base is not None):
+            array = array.copy()  # what `await` returns is read-only
+        return Argument(Future.ready(inline(array)), 0)
+    if value.field is None:
+        raise WorkflowError(
+            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "
+            f"pick one, like ref[{value.outputs.names[0]!r}]"
+        )
+    return Argument(value.future, value.field, value.views)
+
+
+def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:
+    return (
+        entry.callee is callee
+        and same_statics(entry.statics, statics)
+        and all(a.same_as(b) for a, b in zip(entry.arguments, arguments, strict=True))
+    )

@@ -1,0 +1,230 @@
+"""The parts of streaming requests: sent in order, once they rest on no guess and their tensors are there.
+
+A streaming workflow yields; each yield stands in its journal like a call. The *front* of a stream is where its next part will
+stand: it moves on along decisions that were taken and never passes an open one, so no guess is ever sent.
+
+    yielded on a guess ── commit ──> certain ── earlier parts sent, tensors ready ──> sent ── PartTaken ──> taken
+            └── squash: vanishes         └── tensors failed: request ends               └── lost: made again, sent again
+
+Back-pressure: a run that yields part i waits while i is `max_untaken_parts` or more ahead of the parts taken. All parts before
+it are on their way out, so the consumer resumes it, and nothing is polled.
+
+The end of the workflow, or its error, waits until every part before it was taken: so tensors lost before they were read can be
+made again, and a consumer sees all parts that came before an error.
+"""
+
+from collections.abc import Sequence
+
+from dyorc.core.tensor import BlockId, blocks_of
+from dyorc.engine.actions import AnswerPart
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.events import PartTaken
+from dyorc.engine.model.futures import Argument, FutureState
+from dyorc.engine.model.journal import StreamPart
+from dyorc.engine.model.requests import Request, Stream, Task
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.execution_paths import ExecutionPath
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.trace_events import trace_part
+from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
+
+
+class PartSender:
+    """Sends the parts of all requests."""
+
+    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: Endings) -> None:
+        self._config = shared.config
+        self._turn = shared.turn
+        self._leases = shared.leases
+        self._needs = needs
+        self._release = release
+        self._endings = endings
+
+    # From the workflow
+
+    def make(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
+        """Returns a part that is new to a journal; None if the run has to wait until others were taken.
+
+        Raises:
+            WorkflowLimitError: If there are already as many as a request may make calls.
+        """
+        segment, index = path.segment, path.num_parts
+        stream = segment.task.request.stream
+        if index >= self._config.max_calls_per_request:
+            raise WorkflowLimitError(f"the request yielded more than {self._config.max_calls_per_request} parts")
+        if stream is None or not self._has_room(stream, index):
+            return None
+        part = StreamPart(segment, index, arguments)
+        if segment.is_certain:
+            self._turn.runnable.append(part)
+        return part
+
+    def _has_room(self, stream: Stream, index: int) -> bool:
+        return index - stream.num_taken < self._config.max_untaken_parts
+
+    def end(self, request: Request, error: DyOrcError | None) -> None:
+        """Notes that the workflow has ended, with or without an error; its last parts may still have to be sent."""
+        stream, root = request.stream, request.root
+        if stream is None or stream.is_ended or root is None:
+            return
+        stream.is_ended = True
+        stream.error = error
+        self._endings.returned(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
+        self.pump(request)
+
+    # To the consumer
+
+    def wake(self, part: StreamPart) -> None:
+        """Sends what can be sent, now that a part is new, was taken, or has what it waited for."""
+        request = part.segment.task.request
+        if part.is_lost and not part.num_awaited and request.stream is not None:
+            self._send(request, part)
+        self.pump(request)
+
+    def pump(self, request: Request) -> None:
+        """Sends what can be sent, and ends the request if that was all."""
+        stream, root = request.stream, request.root
+        if stream is None or root is None or not root.is_live:
+            return
+        while stream.front is not None:
+            part = stream.front.end
+            if not isinstance(part, StreamPart):
+                following = stream.front.next_taken()
+                if following is None:
+                    break
+                stream.front = following
+            elif self._is_ready(part) and self._send(request, part):
+                stream.untaken[part.index] = part
+                stream.front = part.following
+            else:
+                return
+        if stream.is_ended and not stream.untaken:
+            self._finish(root, stream.error)
+
+    def _finish(self, root: Task, error: DyOrcError | None) -> None:
+        """Ends the workflow's task: the last part was taken."""
+        if error is not None:
+            self._endings.failed(root, error)
+        else:
+            self._endings.settled(root, ())
+
+    def _is_ready(self, part: StreamPart) -> bool:
+        """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
+        if part.num_awaited:
+            return False
+        for argument in part.arguments:
+            if argument.future.state is FutureState.PENDING:
+                argument.future.add_waiter(part)
+        if part.num_awaited:
+            return False
+        error = next((argument.future.error for argument in part.arguments if argument.future.error is not None), None)
+        error = error or _misfit(part)
+        if error is not None:
+            self.fail(part, error)
+        return error is None
+
+    def _send(self, request: Request, part: StreamPart) -> bool:
+        """Sends a part, unless its lost tensors have to be made again first."""
+        if request.has_stored and self._needs.await_part(part):
+            return False
+        part.is_lost = False
+        part.num_sent += 1
+        if part.num_sent == 1 and (story := request.context.story) is not None:
+            trace_part(story, part.index, self._turn.now_ns)
+        tensors = tuple([argument.resolve() for argument in part.arguments])
+        if request.has_stored:
+            self._release_blocks(part)
+            part.blocks = blocks_of(tensors)
+            self._leases.acquire(part.blocks)
+        self._turn.actions.append(AnswerPart(request.request_id, part.index, tensors))
+        return True
+
+    def _release_blocks(self, part: StreamPart) -> None:
+        """Releases the tensors of a part: nobody will read them any more."""
+        self._leases.release(part.blocks)
+        part.blocks = ()
+
+    def fail(self, part: StreamPart, error: DyOrcError) -> None:
+        """Gives up a part that cannot be computed: the request needs nothing more, and fails once earlier parts were taken."""
+        request = part.segment.task.request
+        stream, root = request.stream, request.root
+        if stream is None or root is None or not root.is_live:
+            return
+        for index in [index for index in stream.untaken if index >= part.index]:
+            self._release_blocks(stream.untaken.pop(index))
+        stream.front = None
+        stream.is_ended = True
+        stream.error = error
+        part.is_lost = False
+        self._endings.stop(root)
+        self._endings.returned(root, ())
+        if request.restoring:
+            self._turn.swept[request] = None
+        self._turn.runnable.append(part)
+
+    # From the consumer
+
+    def taken(self, request: Request, event: PartTaken) -> None:
+        """Goes on after a part was read; has it made again if it could not be read."""
+        stream, root = request.stream, request.root
+        part = None if stream is None else stream.untaken.get(event.index)
+        if stream is None or root is None or part is None:
+            return
+        if event.lost:
+            self._lose(request, stream, part, event.lost)
+            return
+        self._release_blocks(part)
+        del stream.untaken[event.index]
+        stream.num_taken += 1
+        if (story := request.context.story) is not None:
+            story.parts[part.index].taken_ns = self._turn.now_ns
+        if part.is_lost:
+            part.is_lost = False
+            self._turn.swept[request] = None
+        for argument in part.arguments:
+            argument.hold = None
+        if request.has_stored:
+            self._release.touch(request)
+        self._resume(stream, root)
+        self._turn.runnable.append(part)
+
+    def _lose(self, request: Request, stream: Stream, part: StreamPart, lost: Sequence[BlockId]) -> None:
+        """Has a part that could not be read made again, together with other lost ones that wait to be taken: one by one, they
+        would need the same values again and again, since those are released when a part is taken.
+        """
+        if part.is_lost or (part.blocks and not any(block in part.blocks for block in lost)):
+            return  # this was an earlier copy of it
+        if part.num_sent >= self._config.max_attempts:
+            self.fail(part, ReplicaLostError(f"{part!r} of the answer was lost {part.num_sent} times before it was read"))
+            return
+        others = [other for other in stream.untaken.values() if not other.is_lost and not self._leases.are_there(other.blocks)]
+        for each in dict.fromkeys((part, *others)):
+            each.is_lost = True
+            self._send(request, each)
+
+    def _resume(self, stream: Stream, root: Task) -> None:
+        """Resumes the paths that waited for room."""
+        for path in root.paths:
+            if path.awaits_room and self._has_room(stream, path.num_parts):
+                path.awaits_room = False
+                self._turn.runnable.append(path)
+
+    def forget(self, request: Request) -> None:
+        """Drops what a request that has ended sent and nobody took."""
+        stream, request.stream = request.stream, None
+        for part in stream.untaken.values() if stream is not None else ():
+            self._release_blocks(part)
+
+
+def _misfit(part: StreamPart) -> WorkflowError | None:
+    """Returns what is wrong with the tensors of a part."""
+    workflow = part.segment.task.callee
+    sizes: dict[str, tuple[int, str]] = {}
+    try:
+        for spec, argument in zip(workflow.signature.outputs.tensors, part.arguments, strict=True):
+            tensor = argument.resolve()
+            spec.check(tensor.dtype, tensor.shape, sizes, f"workflow {workflow.name!r} yielded as {part!r}")
+    except Exception as error:  # a view or a shape that does not fit fails this request alone
+        return WorkflowError(f"{error}")
+    return None

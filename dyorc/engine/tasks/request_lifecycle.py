@@ -1,0 +1,226 @@
+"""Requests from their arrival to their answer."""
+
+from collections.abc import Iterator
+
+from dyorc.core.tensor import blocks_of
+from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.events import AnswerTaken, RequestArrived
+from dyorc.engine.model.calls import Call
+from dyorc.engine.model.futures import Argument, Future
+from dyorc.engine.model.journal import Entry
+from dyorc.engine.model.request_context import QueueOrder, RequestContext
+from dyorc.engine.model.requests import Request, Stream, Task, TaskState
+from dyorc.engine.model.walks import dismantle, is_effect, live_effects
+from dyorc.engine.tasks.execution_paths import open_path
+from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.part_sending import PartSender
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.timers import Timer, TimerKind
+from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
+
+
+class RequestLifecycle:
+    """Takes requests in, answers them, and forgets them once all their work is done.
+
+    Attributes:
+        requests: In flight, by id.
+        deadlines: The timers of unanswered requests.
+    """
+
+    def __init__(
+        self, shared: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, withdrawals: Withdrawals
+    ) -> None:
+        self._shared = shared
+        self._turn = shared.turn
+        self._leases = shared.leases
+        self._statistics = shared.host.statistics
+        self._host = shared.host
+        self._needs = needs
+        self._parts = parts
+        self._recovery = recovery
+        self._withdrawals = withdrawals
+        self.requests: dict[int, Request] = {}
+        self.deadlines: dict[int, Timer] = {}
+        self._num_arrived = 0
+        self._max_overtaking_ns = int(shared.config.max_overtaking_s * 1e9)
+
+    def workflows_in_flight(self) -> Iterator[str]:
+        """Yields the workflow's name of every request that has not been answered."""
+        for request_id in self.deadlines:
+            yield self.requests[request_id].context.record.name
+
+    def start(self, event: RequestArrived, deadline_ns: int) -> None:
+        """Takes a request in. Nothing runs yet."""
+        self._num_arrived += 1
+        workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
+        order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
+        speculator = self._shared.speculator
+        budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
+        context = RequestContext(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
+        request = Request(event.request_id, context, now_ns)
+        request.context.identity, request.context.number = event.identity, event.request_id
+        request.context.story = event.story
+        request.waits_for_effects = workflow.wait_for_effects or terms.waits_for_effects
+        arguments = tuple([Argument(Future.ready(tensor), 0) for tensor in event.inputs])
+        for tensor, argument in zip(event.inputs, arguments, strict=True):
+            if tensor.block:
+                request.has_stored = True
+                self._leases.pin_new(request.pinned, argument.future, blocks_of((tensor,)))
+        request.root = Task(request, workflow, arguments, event.statics)
+        if workflow.is_streaming:
+            request.stream = Stream(request.root.journal)
+        self.requests[event.request_id] = request
+        if (observer := self._host.observer) is not None:
+            observer.arrived(event.request_id, workflow.name, now_ns)
+        self.deadlines[event.request_id] = self._shared.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
+        request.root.started_ns = now_ns
+        open_path(self._turn, request.root)
+
+    def cancel(self, request_id: int, error: DyOrcError) -> None:
+        """Fails a request from outside. Calls that were not dispatched do not run."""
+        request = self.requests.get(request_id)
+        if request is None or request.is_answered or request.root is None:
+            return
+        self._withdrawals.abandon(request.root)
+        self._answer(request, FailRequest(request_id, error))
+
+    def root_ended(self, request: Request) -> None:
+        """Answers or fails a request whose workflow has settled, unless its answer has to wait for effects."""
+        if request.root is None or request.is_answered:
+            return
+        error = request.root.future.error
+        if error is None and request.waits_for_effects:
+            if request.num_effects:
+                return
+            if failures := request.unheeded_failures():
+                error = failures[0][1]
+                request.failed_effects = [entry for entry, _ in failures[1:]]
+        if error is not None:
+            self._answer(request, FailRequest(request.request_id, error))
+        else:
+            self._give_answer(request)
+
+    def effect_ended(self, request: Request, entry: Entry) -> None:
+        """Answers a request that waits for effects, or lets go of it, if the call or task that has settled below its root was the
+        last with an effect."""
+        if not is_effect(entry):
+            return
+        request.num_effects -= 1
+        if entry.future.error is not None:
+            request.failed_effects.append(entry)
+        root = request.root
+        if request.waits_for_effects and root is not None and root.state is TaskState.SETTLED and not request.num_effects:
+            self.root_ended(request)
+        self._forget_if_done(request)
+
+    def restored(self, request: Request, error: DyOrcError | None) -> None:
+        """Answers a request whose lost tensors have been restored, or fails it if they cannot be."""
+        if error is None:
+            self._give_answer(request)
+        else:
+            self._answer(request, FailRequest(request.request_id, error))
+
+    def taken(self, event: AnswerTaken) -> None:
+        """Notes that the tensors of an answer were read; if they were lost before, answers again."""
+        request = self.requests.get(event.request_id)
+        if request is None or not request.is_untaken:
+            return
+        if not event.lost:
+            request.is_untaken = False
+            self._forget_if_done(request)
+        elif request.num_answers < self._shared.config.max_attempts:
+            self._give_answer(request)
+        else:
+            error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
+            self._answer(request, FailRequest(request.request_id, error))
+
+    def pending_effects(self) -> dict[str, int]:
+        """Returns how many effects of answered requests have not happened yet, by workflow."""
+        pending: dict[str, int] = {}
+        for request in self.requests.values():
+            if request.is_answered and request.num_effects and request.root is not None:
+                name = request.context.record.name
+                calls = sum([isinstance(entry, Call) for entry in live_effects(request.root)])
+                pending[name] = pending.get(name, 0) + max(1, calls)  # a workflow may not have come to its calls
+        return pending
+
+    def count_lost(self) -> None:
+        """Counts unanswered requests as failed, and effects that have not happened as lost, because the engine is given up."""
+        for name, number in self.pending_effects().items():
+            self._statistics.of_workflow(name).effects_failed(EffectLostError.code, number)
+        for request in self.requests.values():
+            if (observer := self._host.observer) is not None:
+                observer.ended(request.request_id, self._turn.now_ns)
+            if not request.is_answered:
+                name, now_ns = request.context.record.name, self._turn.now_ns
+                self._statistics.ended_without_result(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
+
+    def _give_answer(self, request: Request) -> None:
+        """Answers, unless lost tensors of the answer have to be restored first."""
+        root = request.root
+        if root is None or (request.has_stored and self._needs.await_future(request, root.future, request)):
+            return
+        tensors = root.future.tensors
+        request.is_untaken = request.has_stored and bool(blocks_of(tensors))
+        request.num_answers += 1
+        self._answer(request, AnswerRequest(request.request_id, tensors))
+
+    def _answer(self, request: Request, action: AnswerRequest | FailRequest) -> None:
+        request.end()
+        if request.stream is not None:
+            self._parts.forget(request)
+        error = action.error if isinstance(action, FailRequest) else None
+        if error is not None:
+            request.is_untaken = False
+        if (story := request.context.story) is not None:
+            story.end(self._turn.now_ns, is_answered=error is None)
+        timer = self.deadlines.pop(request.request_id, None)
+        if timer is not None:  # otherwise this repeats the answer
+            self._shared.timers.cancel(timer)
+            self._count(request, error)
+        self._turn.actions.append(action)
+        self._forget_if_done(request)
+
+    def _count(self, request: Request, error: DyOrcError | None) -> None:
+        record, now_ns = request.context.record, self._turn.now_ns
+        took_ns = now_ns - request.arrived_ns
+        request.context.round.ended(took_ns)
+        if error is None:
+            record.answered(took_ns, now_ns)
+        elif isinstance(error, DeadlineError | RequestCancelledError):
+            self._statistics.ended_without_result(record.name, error.code, took_ns, now_ns)
+        else:
+            record.failed(error.code, took_ns, now_ns)
+
+    def _forget_if_done(self, request: Request) -> None:
+        is_done = request.is_answered and not request.num_effects and not request.is_untaken
+        if not is_done or self.requests.pop(request.request_id, None) is None:
+            return
+        if (observer := self._host.observer) is not None:
+            observer.ended(request.request_id, self._turn.now_ns)
+        root = request.root
+        if request.failed_effects:
+            self._report_failures(request)
+        if request.has_effects and root is not None:
+            self._withdrawals.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
+        if request.restoring:
+            self._recovery.forget(request)
+        self._turn.swept.pop(request, None)
+        if request.pinned:
+            self._leases.unpin_all(request.pinned)
+        if root is not None:
+            request.root = None
+            root.future.producer = None
+            dismantle(root.journal)
+            root.forget_runs()
+        request.failed_effects = []
+        request.raised = []  # its tasks refer to the request: only the garbage collector would find them
+
+    def _report_failures(self, request: Request) -> None:
+        """Says which effects have failed without anybody being told."""
+        record = request.context.record
+        for entry, error in request.unheeded_failures():
+            record.effects_failed(error.code, 1)
+            self._turn.actions.append(EffectFailed(request.request_id, record.name, entry.callee.name, error))

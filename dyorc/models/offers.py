@@ -1,0 +1,189 @@
+"""What is on offer: models as plain values, which travel to gateways that have none of the user's code.
+
+The process that runs workflows offers them (`dyorc.models.registry`); the gateway's catalog shows them.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Self, TypeAlias
+
+import msgspec
+
+from dyorc.authoring.batching import Padding
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import OutputKind, OutputSpec, Signature, StaticSpec, StaticValue
+from dyorc.authoring.spec import Dim, Framework, TensorSpec
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import DType
+
+FIRST_VERSION = "1"
+
+_TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+
+
+class ModelKey(NamedTuple):
+    """Which model is meant."""
+
+    name: str
+    version: str = FIRST_VERSION
+
+
+class TensorOffer(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """A `TensorSpec`. Each dimension is its size, its name, or None for any size."""
+
+    name: str
+    dtype: DType
+    dims: tuple[int | str | None, ...]
+    framework: Framework
+    variadic_at: int | None = None
+    is_finite: bool = False
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> Self:
+        """Returns a spec as plain values."""
+        dims = tuple(dim.name if dim.size is None else dim.size for dim in spec.dims)
+        return cls(spec.name, spec.dtype, dims, spec.framework, spec.variadic_at, spec.is_finite)
+
+    def spec(self) -> TensorSpec:
+        """Returns the spec that this was made of."""
+        dims = tuple(Dim(size=dim) if isinstance(dim, int) else Dim(name=dim) for dim in self.dims)
+        return TensorSpec(self.name, self.dtype, dims, self.framework, self.variadic_at, self.is_finite)
+
+
+class StaticOffer(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A `StaticSpec`. A default of None says that there is none."""
+
+    name: str
+    kind: Literal["bool", "int", "float", "str"]
+    default: StaticValue | None = None
+
+    @classmethod
+    def of(cls, spec: StaticSpec) -> Self:
+        """Returns a spec as plain values."""
+        found = spec.described()
+        return cls(found["name"], found["type"], found["default"])
+
+    def spec(self) -> StaticSpec:
+        """Returns the spec that this was made of."""
+        default = inspect.Parameter.empty if self.default is None else self.default
+        return StaticSpec(self.name, _TYPES[self.kind], default)
+
+
+ParameterOffer: TypeAlias = TensorOffer | StaticOffer
+
+
+class SignatureOffer(msgspec.Struct, frozen=True, array_like=True):
+    """A `Signature`, but for the user's class that groups its outputs."""
+
+    owner: str
+    parameters: tuple[ParameterOffer, ...]
+    grouping: OutputKind
+    outputs: tuple[TensorOffer, ...]
+
+    @classmethod
+    def of(cls, signature: Signature) -> Self:
+        """Returns a signature as plain values."""
+        parameters: list[ParameterOffer] = [
+            TensorOffer.of(one) if isinstance(one, TensorSpec) else StaticOffer.of(one) for one in signature.parameters
+        ]
+        outputs = tuple(TensorOffer.of(one) for one in signature.outputs.tensors)
+        return cls(signature.owner, tuple(parameters), signature.outputs.kind, outputs)
+
+    def signature(self) -> Signature:
+        """Returns the signature that this was made of; named outputs are grouped as a dict."""
+        outputs = OutputSpec(self.grouping, tuple(one.spec() for one in self.outputs))
+        return Signature(self.owner, tuple(one.spec() for one in self.parameters), outputs)
+
+
+class ProgramOffer(msgspec.Struct, frozen=True):
+    """What is said of a program that a model may call.
+
+    Attributes:
+        has_effect: Whether it must not be run twice for one call: it is neither pure nor idempotent.
+        num_replicas: At the start.
+        buckets: `Padding.buckets`.
+    """
+
+    name: str
+    has_effect: bool = False
+    max_batch_size: int = 1
+    max_queued_calls: int = 1
+    execution_timeout_s: float = 60.0
+    num_replicas: int = 1
+    is_on_gpu: bool = False
+    buckets: Mapping[str, tuple[int, ...]] = {}
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        """Returns what is said of a program."""
+        options = program.options
+        return cls(
+            name=program.name,
+            has_effect=not options.is_repeatable,
+            max_batch_size=options.max_batch_size,
+            max_queued_calls=options.max_queued_calls,
+            execution_timeout_s=options.execution_timeout_s,
+            num_replicas=options.bounds.num_at_start,
+            is_on_gpu=bool(options.num_gpus),
+            buckets={} if options.pad is None else options.pad.buckets,
+        )
+
+    @property
+    def padding(self) -> Padding | None:
+        """How it is padded, as far as that limits sizes."""
+        return Padding(dict(self.buckets)) if self.buckets else None
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A model.
+
+    Attributes:
+        is_program: Whether it is a single program, the only one in `programs`.
+        tally: The name under which its requests are counted.
+        share: The part of the requests which name no version that goes to it, if it is not the first offer of its name.
+        programs: Those that a request may call.
+    """
+
+    name: str
+    version: str
+    signature: SignatureOffer
+    programs: tuple[ProgramOffer, ...]
+    is_streaming: bool = False
+    is_program: bool = False
+    share: float = 0.0
+    tally: str = ""
+
+    @classmethod
+    def of(cls, key: ModelKey, workflow: Workflow, *, is_program: bool = False, share: float = 0.0) -> Self:
+        """Returns a workflow as it is offered."""
+        programs = tuple(map(ProgramOffer.of, workflow.programs))
+        return cls(*key, SignatureOffer.of(workflow.signature), programs, workflow.is_streaming, is_program, share, workflow.name)
+
+    @property
+    def key(self) -> ModelKey:
+        return ModelKey(self.name, self.version)
+
+
+class Offers:
+    """What is on offer now. For the event loop's thread.
+
+    Attributes:
+        all: The offers. Of several versions of a model, the first is what those get who name none.
+        unheard: Groups that have not been reached yet; they may have models that this process does not know.
+    """
+
+    def __init__(self, offers: Sequence[Offer] = (), unheard: Sequence[str] = ()) -> None:
+        self.all = tuple(offers)
+        self.unheard = tuple(unheard)
+        self._watchers: list[Callable[[], None]] = []
+
+    def change(self, offers: Sequence[Offer], unheard: Sequence[str] = ()) -> None:
+        """From now on, this is on offer instead."""
+        self.all = tuple(offers)
+        self.unheard = tuple(unheard)
+        for changed in self._watchers:
+            changed()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Has a function called after each change."""
+        self._watchers.append(changed)

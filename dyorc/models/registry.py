@@ -1,0 +1,90 @@
+"""What an orchestrator runs: the user's workflows by model, and the programs that they need."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.workflow import Workflow, of_program
+from dyorc.errors import DefinitionError
+from dyorc.models.offers import ModelKey, Offer, Offers
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A version of a model. For `share`, see `Offer`."""
+
+    key: ModelKey
+    workflow: Workflow
+    is_program: bool = False
+    share: float = 0.0
+
+    def offer(self) -> Offer:
+        """Returns it as it is offered."""
+        return Offer.of(self.key, self.workflow, is_program=self.is_program, share=self.share)
+
+
+class ModelRegistry:
+    """Workflows and their programs; each is a model. For the event loop's thread.
+
+    Attributes:
+        workflows: What a request for a model runs.
+        programs: What has to be deployed at the start.
+        twins: Programs for which others of the same name stand at the start.
+        offers: What gateways know of it.
+    """
+
+    def __init__(self, workflows: Mapping[str, Workflow], programs: Mapping[str, Program]) -> None:
+        parts = [ServedModel(ModelKey(name), workflow) for name, workflow in workflows.items()]
+        parts += [ServedModel(ModelKey(name), of_program(program), is_program=True) for name, program in programs.items()]
+        self.programs = tuple(programs.values())
+        self.twins: tuple[Program, ...] = ()
+        self.workflows: dict[ModelKey, Workflow] = {}
+        self.offers = Offers()
+        self.change(parts)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> Self:
+        """Collects versions of workflows. Programs of the same name are the same; the first is used for all.
+
+        Args:
+            lingering: See `change`.
+        """
+        found = cls({}, {})
+        programs = list(dict.fromkeys(program for part in (*parts, *lingering) for program in part.workflow.programs))
+        owners: dict[str, Program] = {}
+        for program in programs:
+            owners.setdefault(program.name, program)
+        found.programs = tuple(owners.values())
+        found.twins = tuple(program for program in programs if owners[program.name] is not program)
+        found.change(parts, lingering)
+        return found
+
+    def change(self, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> None:
+        """From now on, these are on offer. Of several versions of a model, the first is the default.
+
+        Args:
+            lingering: No longer on offer, but still run for earlier requests.
+        """
+        self.workflows.clear()
+        self.workflows.update((part.key, part.workflow) for part in (*lingering, *parts))
+        self.offers.change([part.offer() for part in parts])
+
+    @classmethod
+    def of(cls, targets: Iterable[Workflow | Program]) -> Self:
+        """Collects workflows and programs.
+
+        Raises:
+            DefinitionError: If two of them have the same name.
+        """
+        workflows: dict[str, Workflow] = {}
+        programs: dict[str, Program] = {}
+        for target in targets:
+            if isinstance(target, Workflow) and workflows.setdefault(target.name, target) is not target:
+                raise DefinitionError(f"two workflows are named {target.name!r}; rename one with @dyorc.workflow(name=...)")
+            for program in (target,) if isinstance(target, Program) else target.programs:
+                if programs.setdefault(program.name, program) is not program:
+                    raise DefinitionError(f"two programs are named {program.name!r}; rename one with .with_options(name=...)")
+        if clash := sorted(workflows.keys() & programs.keys()):
+            raise DefinitionError(f"a workflow and a program are both named {clash[0]!r}, and both are models; rename one")
+        return cls(workflows, programs)

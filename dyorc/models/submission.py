@@ -1,0 +1,30 @@
+"""What is asked of whatever runs workflows. The gateway makes it, the orchestrator takes it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.core.arrays import Array
+from dyorc.core.terms import Terms
+from dyorc.models.offers import ModelKey
+from dyorc.telemetry.record import Origin, RequestRecorder
+from dyorc.transport.body import ArenaBody
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A model to run on inputs that have been checked.
+
+    Attributes:
+        origin: Where it comes from; None: nothing is written down about it. Its story can be read there.
+        recorder: Gets its record when it has ended, if its origin is known.
+        body: Memory in which inputs lie already, if any do. The submitter drops it.
+    """
+
+    model: ModelKey
+    inputs: Sequence[Array]
+    statics: tuple[StaticValue, ...] = ()
+    terms: Terms = Terms()
+    origin: Origin | None = None
+    body: ArenaBody | None = None
+    recorder: RequestRecorder | None = None

@@ -1,7 +1,0 @@
-"""Joint optimisation: operations are fused and tied together, placed and scheduled, and each machine's way out is divided among
-those that it sends to. Every operation runs whole, on one device.
-"""
-
-from dyorc.offline.planners.joint.plan import joint
-
-__all__ = ["joint"]

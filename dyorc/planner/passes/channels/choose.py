@@ -1,0 +1,41 @@
+"""Gives each edge of a plan the channel that costs least."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import inf
+
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.passes.channels.slots import with_slots
+from dyorc.planner.plan import ChannelKind, Edge, Plan, Transfer
+from dyorc.planner.runtime.lanes import message_bytes_of
+
+
+def with_channels(plan: Plan, cluster: Cluster, kinds: Collection[ChannelKind] = tuple(ChannelKind)) -> Plan:
+    """Returns the plan with a channel for each two ranks of each transfer. It computes the same.
+
+    Args:
+        plan: Any plan; collectives stay as they are.
+        cluster: Says which ranks share a machine, and what a message costs.
+        kinds: Those to choose from. Where none of them leads, the plan's messages go by gloo.
+    """
+    steps = tuple(
+        replace(step, edges=_edges(plan, cluster, step, kinds)) if isinstance(step, Transfer) else step for step in plan.steps
+    )
+    return with_slots(replace(plan, steps=steps))
+
+
+def _edges(plan: Plan, cluster: Cluster, step: Transfer, kinds: Collection[ChannelKind]) -> tuple[Edge, ...]:
+    edges: list[Edge] = []
+    for (source, target), num_bytes in message_bytes_of(plan, step).items():
+        costs = {kind: cluster.message_s(source, target, num_bytes, kind) for kind in kinds if _fits(plan, step, kind)}
+        kind = min(costs, key=lambda kind: costs[kind], default=ChannelKind.GLOO)
+        if costs.get(kind, inf) < inf and kind is not ChannelKind.GLOO:
+            edges.append(Edge(source=source, target=target, kind=kind))
+    return tuple(edges)
+
+
+def _fits(plan: Plan, step: Transfer, kind: ChannelKind) -> bool:
+    """Memory that is set aside once is for messages whose size the plan knows: not for what grows with the samples that come."""
+    if kind is not ChannelKind.STATIC or plan.inference is None:
+        return True
+    return not plan.inference.batch_dims.get(plan.tensors[step.target].value)

@@ -1,0 +1,175 @@
+"""Runs a plan for all ranks in one process: what its steps mean, in one place, for any kind of numbers.
+
+The algebra says what numbers are: torch's tensors (to test plans and planners without processes), elements of a finite field,
+or formulas (to prove plans). The runtime, which has one process for each rank, moves bytes by real collectives instead, and is
+tested against this.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from dyorc.errors import PlanError
+from dyorc.planner.plan.algebra import Algebra, Array, Piece, piece_at, piece_in
+from dyorc.planner.plan.layout import Region, extents, overlap, starts, within
+from dyorc.planner.plan.overlapped import run_overlapped
+from dyorc.planner.plan.plan import Plan
+from dyorc.planner.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
+from dyorc.planner.program import Partial, Replicate, Shard
+from dyorc.planner.program.graph import located
+
+
+def pieces_of(plan: Plan, tensor: str, value: Array, algebra: Algebra[Array]) -> dict[Piece, Array]:
+    """Cuts a whole value into the pieces of a placed tensor, as a plan's sources lie when its ranks begin."""
+    mesh, layout = plan.mesh_of(tensor), plan.tensors[tensor].layout
+    pieces: dict[Piece, Array] = {}
+    for coordinate in mesh.coordinates:
+        cut = value[tuple(slice(a, b) for a, b in plan.region(tensor, coordinate))]  # type: ignore[index]
+        is_zero = any(isinstance(p, Partial) and index for p, index in zip(layout, coordinate, strict=True))
+        piece = algebra.zeros(extents(plan.region(tensor, coordinate)), value) if is_zero else cut
+        pieces.setdefault(piece_at(plan, tensor, coordinate), piece)
+    return pieces
+
+
+def whole_of(plan: Plan, tensor: str, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> Array:
+    """Puts the pieces of a placed tensor together; of replicas, the first is taken."""
+    value = plan.values[plan.tensors[tensor].value]
+    whole = tuple((0, extent) for extent in value.shape)
+    return _gathered(plan, tensor, whole, None, pieces, algebra)
+
+
+def interpret(
+    plan: Plan,
+    sources: Mapping[str, Array],
+    algebra: Algebra[Array],
+    observe: Callable[[int, Step, Mapping[Piece, Array]], None] | None = None,
+) -> dict[str, Array]:
+    """Runs a plan for all its ranks.
+
+    Args:
+        plan: What to run.
+        sources: For each source of the program, the whole value.
+        algebra: The kind of numbers.
+        observe: Called after each step with its number, the step, and all pieces so far.
+
+    Returns:
+        For each result, the whole value.
+
+    Raises:
+        PlanError: A step reads a piece that no step has made.
+    """
+    pieces: dict[Piece, Array] = {}
+    for value, tensors in plan.sources.items():
+        for tensor in tensors:
+            pieces |= pieces_of(plan, tensor, sources[value], algebra)
+    kernels = {kernel.first: kernel for kernel in plan.kernels if kernel.overlap is not None}
+    first = 0
+    for number, step in enumerate(plan.steps):
+        if (kernel := kernels.get(number)) is not None and kernel.overlap is not None:
+            pieces |= run_overlapped(plan, kernel, pieces, algebra)
+            first = number + kernel.overlap.num_steps + 1
+        if number >= first:
+            pieces |= run_step(plan, step, pieces, algebra)
+        if observe:
+            observe(number, step, pieces)
+    return {value: whole_of(plan, tensor, pieces, algebra) for value, tensor in plan.results.items()}
+
+
+def run_step(plan: Plan, step: Step, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> dict[Piece, Array]:
+    """Runs one step on all ranks, and returns the pieces that it makes."""
+    match step:
+        case Apply():
+            return _apply(plan, step, pieces, algebra)
+        case Collective():
+            return _collective(plan, step, pieces, algebra)
+        case Transfer():
+            return _transfer(plan, step, pieces, algebra)
+
+
+def _apply(plan: Plan, step: Apply, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> dict[Piece, Array]:
+    mesh, made = plan.meshes[step.mesh], dict[Piece, Array]()
+    for rank in mesh.ranks:
+        inputs = {name: piece_in(pieces, Piece(name, rank, plan.part_of(name, step.part))) for name in step.inputs}
+        coordinate = mesh.coordinate_of(rank, step.part)
+        first = next(output for output in step.outputs if output)
+        region = plan.region(first, coordinate)
+        arguments = located(step.arguments, starts(region))
+        results = algebra.compute(step.op, arguments, step.keywords, inputs, extents(region))
+        for output, result in zip(step.outputs, results, strict=True):
+            if output:
+                made[Piece(output, rank, plan.part_of(output, step.part))] = result
+    return made
+
+
+def _collective(plan: Plan, step: Collective, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> dict[Piece, Array]:
+    mesh, made = plan.mesh_of(step.source), dict[Piece, Array]()
+    axis, time = mesh.axis_index(step.axis), mesh.time_axis
+    before, after = plan.tensors[step.source].layout[axis], plan.tensors[step.target].layout[axis]
+    for line in mesh.lines(axis):
+        if time is not None and time != axis and step.part is not None and line[0][time] != step.part:
+            continue
+        sources = [piece_in(pieces, piece_at(plan, step.source, coordinate)) for coordinate in line]
+        for index, coordinate in enumerate(line):
+            match step.kind:
+                case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE_SCATTER:
+                    piece = _sum(sources, algebra)
+                case CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
+                    assert isinstance(before, Shard)
+                    piece = algebra.concatenate(sources, before.dim)
+                case CollectiveKind.SLICE | CollectiveKind.MASK:
+                    piece = sources[index]
+            if step.kind is CollectiveKind.MASK and index:
+                piece = algebra.zeros(plan.piece_shape(step.target, coordinate), piece)
+            elif isinstance(after, Shard):
+                piece = _cut(piece, after, index)
+            made.setdefault(piece_at(plan, step.target, coordinate), piece)
+    return made
+
+
+def _transfer(plan: Plan, step: Transfer, pieces: Mapping[Piece, Array], algebra: Algebra[Array]) -> dict[Piece, Array]:
+    mesh, layout, made = plan.mesh_of(step.target), plan.tensors[step.target].layout, dict[Piece, Array]()
+    time = mesh.time_axis if step.part is not None else None  # one part's term of a sum over time stays that part's term
+    for coordinate in mesh.coordinates:
+        name = piece_at(plan, step.target, coordinate)
+        if name in made or (step.part is not None and name.part != step.part):
+            continue
+        region = plan.region(step.target, coordinate)
+        if any(isinstance(p, Partial) and coordinate[axis] and axis != time for axis, p in enumerate(layout)):
+            made[name] = algebra.zeros(extents(region), next(iter(pieces.values())))
+        else:
+            made[name] = _gathered(plan, step.source, region, step.part, pieces, algebra)
+    return made
+
+
+def _gathered(
+    plan: Plan, tensor: str, region: Region, part: int | None, pieces: Mapping[Piece, Array], algebra: Algebra[Array]
+) -> Array:
+    """Puts a region of a value together from the pieces of a placed tensor: copies of parts, and sums of partial sums."""
+    mesh, layout = plan.mesh_of(tensor), plan.tensors[tensor].layout
+    gathered: Array | None = None
+    for coordinate in mesh.coordinates:
+        is_copy = any(isinstance(p, Replicate) and index for p, index in zip(layout, coordinate, strict=True))
+        if is_copy or (part is not None and mesh.time_axis is not None and coordinate[mesh.time_axis] != part):
+            continue
+        piece = piece_in(pieces, piece_at(plan, tensor, coordinate))
+        gathered = algebra.zeros(extents(region), piece) if gathered is None else gathered
+        outer = plan.region(tensor, coordinate)
+        if (common := overlap(region, outer)) is not None:
+            index = within(common, region)
+            here, there = (..., *index), (..., *within(common, outer))  # with an ellipsis, a scalar's part is an array, too
+            gathered = algebra.put(gathered, index, algebra.add(gathered[here], piece[there]))  # type: ignore[index]
+    if gathered is None:
+        raise PlanError(f"{tensor} has no pieces")
+    return gathered
+
+
+def _sum(arrays: Sequence[Array], algebra: Algebra[Array]) -> Array:
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = algebra.add(total, array)
+    return total
+
+
+def _cut(piece: Array, placement: Shard, index: int) -> Array:
+    assert placement.sizes is not None
+    start = sum(placement.sizes[:index])
+    cut = (slice(None),) * placement.dim + (slice(start, start + placement.sizes[index]),)
+    return piece[cut]  # type: ignore[index]

@@ -1,0 +1,248 @@
+"""HAP (EuroSys'24): the distributed program and the shares of the ranks, found in turns.
+
+Given shares, the frontier search finds the program that takes least time; given the program, a linear program finds the shares.
+Either is repeated until neither helps. The search begins with what other plans chose: it first recombines their strategies, and
+then keeps the states of what it found while it goes through everything. The best pair, by the simulator, is kept from the first
+moment: before anything is found it is plain data parallel, so that a search can be interrupted whenever one likes.
+
+The paper's costs add up, as if nothing ran at the same time. Where it does, communication of gradients and parameters mostly
+hides behind computation: so programs are searched with a lower weight for it as well, and the simulator decides.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from dyorc.errors import PlanError
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Plan, Provenance, SearchEnd
+from dyorc.planner.planners import Progress
+from dyorc.planner.planners.assignment import assignments_of, ratios_of, replicated_assignment
+from dyorc.planner.planners.ending import check_deadline, end_of
+from dyorc.planner.planners.hap.a_star import solve_by_a_star
+from dyorc.planner.planners.hap.emit import DistributedProgram, distributed_program, plan_of
+from dyorc.planner.planners.hap.frontier import Frontier, Solution
+from dyorc.planner.planners.hap.moves import moves_of
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace
+from dyorc.planner.planners.hap.ratios import best_ratios, terms_of
+from dyorc.planner.planners.hap.seeds import numbers_of
+from dyorc.planner.planners.pricing import BY_HAND, BestPlan, by_hand
+from dyorc.planner.program import TensorProgram
+
+Search: TypeAlias = Literal["frontier", "known", "a_star"]
+_KEPT_BYTE_S = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8)
+"""What keeping a byte costs: nothing, unless no plan fits otherwise."""
+_BESIDE_WEIGHTS = (0.25, 0.02)
+"""What communication beside computation counts, besides all of it. To minimize the larger of two sums, minimize weighted ones."""
+_NUM_WIDE = 1
+"""In how many rounds everything is searched; in later ones, only what any plan so far has chosen."""
+_FIRST = ("dp_proportional", *(name for name in BY_HAND if name != "dp_proportional"))
+_MADE_BY = {"dp_proportional": "data parallel"}
+
+
+def hap(
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    known: Iterable[Plan] | None = None,
+    ratios: Sequence[float] | None = None,
+    adapt_ratios: bool = True,
+    whole_parameters: bool = False,
+    overlap: bool = True,
+    search: Search = "frontier",
+    max_states: int = 64,
+    max_rounds: int = 6,
+    deadline_s: float | None = None,
+    progress: Progress = lambda done_ratio, cost_s: None,
+) -> Plan:
+    """Plans a program along one mesh axis of all ranks.
+
+    Args:
+        program: What to plan.
+        cluster: Where it runs.
+        known: Plans that compete, and whose choices the search begins with; those that people would write if None. Only data
+            parallel competes if the parameters have to be whole or the shares stay.
+        ratios: The shares to begin with; in proportion to the ranks' speeds if None.
+        adapt_ratios: Whether the shares are changed at all.
+        whole_parameters: Whether every rank keeps all parameters, as in data parallel.
+        overlap: Whether ranks compute while they communicate. False is the paper's HAP.
+        search: How programs are searched: by frontier search; by frontier search of what `known` chose alone, which is quick; or
+            by A*, which takes long for more than small graphs.
+        max_states: How many states the frontier search keeps at one place.
+        max_rounds: How often program and shares take turns at most.
+        deadline_s: After how many seconds the search ends with the best that it has.
+        progress: Hears of each better plan.
+
+    Raises:
+        PlanError: No plan was found that fits into the memory of the ranks.
+        KeyboardInterrupt: Ctrl-C, or the deadline, before there was one.
+    """
+    started = time.monotonic()
+    planning = _Planning(program, cluster, progress, None if deadline_s is None else started + deadline_s, overlap)
+    ended = SearchEnd.FINISHED
+    try:
+        is_free = adapt_ratios and not whole_parameters
+        planning.begin_with(known if known is not None else by_hand(program, cluster, _FIRST), is_free)
+        planning.begin(search, max_states, whole_parameters)
+        planning.take_turns(tuple(ratios or cluster.flops_ratios), adapt_ratios, max_rounds)
+    except KeyboardInterrupt as stop:
+        if not planning.has_plan:
+            raise
+        ended = end_of(stop)
+    return planning.best_plan(time.monotonic() - started, ended)
+
+
+class _Turn(NamedTuple):
+    """A program that was found, and the problem that it solves."""
+
+    problem: SynthesisProblem
+    distributed: DistributedProgram
+    solution: Solution
+
+
+class _Made(NamedTuple):
+    """How the best plan was made."""
+
+    by: str
+    solution: Solution | None
+    ratios: tuple[float, ...]
+
+
+class _Planning:
+    """Keeps the best plan while program and shares take turns."""
+
+    def __init__(
+        self, program: TensorProgram, cluster: Cluster, progress: Progress, deadline_s: float | None, overlap: bool
+    ) -> None:
+        self._program = program
+        self._cluster = cluster
+        self._progress = progress
+        self._deadline_s = deadline_s
+        self._weights = _BESIDE_WEIGHTS if overlap else ()
+        self._best = BestPlan(program, cluster, overlap=overlap)
+        self._made: _Made | None = None
+        self._plans: list[Plan] = []
+        self._tried: set[tuple[tuple[int, ...], tuple[float, ...]]] = set()
+        self._kept_byte_s = 0.0
+        self._done_ratio = 0.0
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan that fits."""
+        return self._best.price is not None and self._best.price.does_fit
+
+    def begin_with(self, known: Iterable[Plan], is_free: bool) -> None:
+        """Offers known plans; if something is not free, only data parallel."""
+        for plan in known:
+            self._plans.append(plan)
+            if is_free or plan.provenance.planner == "dp_proportional":
+                self.try_plan(plan, _MADE_BY.get(plan.provenance.planner, plan.provenance.planner))
+
+    def begin(self, search: Search, max_states: int, whole_parameters: bool) -> None:
+        self._search = search
+        self._frontier = Frontier(max_states)
+        self._space = SynthesisSpace.of(self._program, whole_parameters)
+        self._seeds = [
+            replicated_assignment(self._program, self._space.strategies),
+            *assignments_of(self._plans, self._space.strategies),
+        ]
+        self._check()
+
+    def take_turns(self, ratios: tuple[float, ...], adapt_ratios: bool, max_rounds: int) -> None:
+        """Program, shares, program, shares, until neither changes; with smaller and smaller parameters until a plan fits."""
+        for kept_byte_s in _KEPT_BYTE_S:
+            self._kept_byte_s = kept_byte_s
+            self._take_turns(ratios, adapt_ratios, max_rounds)
+            if self._best.price and self._best.price.does_fit:
+                return
+
+    def _take_turns(self, ratios: tuple[float, ...], adapt_ratios: bool, max_rounds: int) -> None:
+        seen: set[tuple[float, ...]] = set()
+        solutions: list[Solution] = []
+        even = (1.0 / self._cluster.num_ranks,) * self._cluster.num_ranks
+        while len(seen) < max_rounds and _rounded(ratios) not in seen:
+            seen.add(_rounded(ratios))
+            self._done_ratio = len(seen) / (max_rounds + 1)
+            is_wide = self._search != "known" and len(seen) <= _NUM_WIDE
+            turn = self._program_for(ratios) if is_wide else self._recombine(ratios, 1.0, *solutions)
+            solutions.append(turn.solution)
+            plan = self._try(turn, ratios)
+            for weight in self._weights:
+                beside = self._recombine(ratios, weight, *solutions)
+                for shares in (ratios, even) if adapt_ratios else (ratios,):
+                    self._try_once(beside, shares)
+            if not adapt_ratios:
+                return
+            better = best_ratios(terms_of(plan, turn.distributed, self._space.costs, self._cluster), self._cluster)
+            if better is None:
+                return
+            ratios = better.ratios
+            self._try_once(turn, ratios)
+
+    def _program_for(self, ratios: tuple[float, ...]) -> _Turn:
+        """Searches everything."""
+        problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s).problem()
+        moves = moves_of(problem)
+        if self._search == "a_star":
+            return self._turn(problem, solve_by_a_star(moves, self._check))
+        known, among = None, self._among(problem)
+        if among:
+            known = self._frontier.solve(moves, self._check, among=among)
+        return self._turn(problem, self._frontier.solve(moves, self._check, known=known))
+
+    def _recombine(self, ratios: tuple[float, ...], weight: float, *known: Solution) -> _Turn:
+        """Searches only what is known, with another weight for communication beside computation."""
+        problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s, weight).problem()
+        return self._turn(problem, self._frontier.solve(moves_of(problem), self._check, among=self._among(problem, *known)))
+
+    def _among(self, problem: SynthesisProblem, *more: Solution) -> list[tuple[int, ...]]:
+        """For each choice, what any of the known plans chose."""
+        known = [numbers for seed in self._seeds if (numbers := numbers_of(self._space, problem, seed))]
+        columns = zip(*known, *(solution.numbers for solution in more), strict=True)
+        return [tuple(sorted(set(numbers))) for numbers in columns]
+
+    def _turn(self, problem: SynthesisProblem, solution: Solution) -> _Turn:
+        return _Turn(problem, distributed_program(self._space, problem, solution.numbers), solution)
+
+    def _try_once(self, turn: _Turn, ratios: tuple[float, ...]) -> None:
+        if (turn.solution.numbers, _rounded(ratios)) not in self._tried:
+            self._try(turn, ratios)
+
+    def _try(self, turn: _Turn, ratios: tuple[float, ...]) -> Plan:
+        self._tried.add((turn.solution.numbers, _rounded(ratios)))
+        pricing = Pricing(self._space, self._cluster, ratios, self._kept_byte_s)
+        plan = plan_of(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
+        self.try_plan(plan, "A*" if self._search == "a_star" else "frontier search", turn.solution, ratios)
+        return plan
+
+    def try_plan(
+        self, plan: Plan, made_by: str, solution: Solution | None = None, ratios: tuple[float, ...] | None = None
+    ) -> None:
+        """Keeps a plan if it is better."""
+        new = self._best.offer(plan)
+        if new is self._best.price:
+            self._made = _Made(made_by, solution, ratios or ratios_of(plan) or self._cluster.flops_ratios)
+            if new.does_fit:
+                self._progress(self._done_ratio, self._best.cost_s)
+        self._check()
+
+    def _check(self) -> None:
+        check_deadline(self._deadline_s)
+
+    def best_plan(self, search_s: float, ended: SearchEnd) -> Plan:
+        best, made = self._best.price, self._made
+        if best is None or made is None or not best.does_fit:
+            raise PlanError(f"no plan of {self._program.name} was found that fits into the memory of {self._cluster.name}")
+        total = sum(made.ratios)
+        notes = {"ratios": ", ".join(f"{ratio / total:.4f}" for ratio in made.ratios), "found by": made.by}
+        if made.solution:
+            notes["is the optimum without overlap"] = "yes" if made.solution.is_optimal else "unknown: states were left out"
+            notes["most states"] = str(made.solution.num_states)
+        cost_s = best.simulation.total_s
+        provenance = Provenance(planner="hap", cost_s=cost_s, search_s=search_s, ended=ended, notes=notes)
+        return replace(best.plan, provenance=provenance)
+
+
+def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(ratio, 6) for ratio in ratios)

@@ -1,0 +1,183 @@
+"""The planner: reduces the graph, places it with a proof, and refines that on the graph as it was; then divides the ways out, and
+does the last two in turns until nothing is gained.
+
+Whatever it finds is simulated, with and without limits; the quickest plan that fits the memory is returned. So limits never make
+a plan slower than the same search without them.
+"""
+
+from dataclasses import replace
+from time import perf_counter
+
+from dyorc.errors import PlanError
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Network, Plan, Provenance, SearchEnd
+from dyorc.planner.planners import Progress
+from dyorc.planner.planners.ending import end_of
+from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents
+from dyorc.planner.planners.joint.exact import ProvedPlacement, solve
+from dyorc.planner.planners.joint.heuristics import PlacedSchedule, PlacementProblem, anneal, best_of_simple
+from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement, sizes_text
+from dyorc.planner.planners.joint.routes import network_of
+from dyorc.planner.planners.joint.schedule import LinkModel, Rates
+from dyorc.planner.planners.joint.work import WorkGraph, work_of
+from dyorc.planner.program import TensorProgram, axes_of
+from dyorc.planner.simulate import simulate
+
+_MAX_TURNS = 4
+_SHARES = 8
+_MAX_HOMES_AT_ONCE = 8
+"""Up to so many homes, placement and shares are also decided at once."""
+
+
+def joint(
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    max_items: int = 48,
+    max_work: float = 4.0,
+    anneal_steps: int = 400,
+    limits: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plans whole operations on single devices, and how machines divide their ways out.
+
+    Ctrl-C ends the search with the best plan so far; before there is one, it is passed on.
+
+    Args:
+        program: What is distributed.
+        cluster: Where it runs.
+        max_items: How many items the compact graph may have.
+        max_work: How long each search for a proof may take, in the solver's own seconds, which do not depend on the machine.
+        anneal_steps: How many moves annealing tries before.
+        limits: Whether to divide the ways out.
+        seed: Of all random numbers.
+        progress: Hears how far the search is.
+
+    Raises:
+        PlanError: No placement has the memory that it needs.
+    """
+    search = _Search(program, cluster, seed, progress)
+    before = work_of(program, cluster)
+    return search.plan(before, reduce_work(program, cluster, max_items, before), (anneal_steps, max_work), limits=limits)
+
+
+class _Search:
+    def __init__(self, program: TensorProgram, cluster: Cluster, seed: int, progress: Progress | None) -> None:
+        self._program = program
+        self._cluster = cluster
+        self._seed = seed
+        self._progress = progress
+        self._axes = axes_of(program)
+        self._begun_s = perf_counter()
+        self._best: Plan | None = None
+        self._best_s = float("inf")
+        self._done = 0.0
+        self._ended = SearchEnd.FINISHED
+        self._notes: dict[str, str] = {}
+
+    def plan(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
+        self._notes |= sizes_text(reduction)
+        try:
+            self._find(before, reduction, effort, limits=limits)
+        except KeyboardInterrupt as stop:
+            if self._best is None:
+                raise
+            self._ended = end_of(stop)
+        if self._best is None:
+            raise PlanError(f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories")
+        made = Provenance(
+            planner="joint",
+            seed=self._seed,
+            cost_s=self._best_s,
+            search_s=perf_counter() - self._begun_s,
+            ended=self._ended,
+            notes=self._notes,
+        )
+        return replace(self._best, provenance=made)
+
+    def _find(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> None:
+        placing, whole = (
+            PlacementProblem(reduction.work, LinkModel(self._cluster)),
+            PlacementProblem(before, LinkModel(self._cluster)),
+        )
+        first = best_of_simple(placing)
+        self._confirm(placing, first, None)
+        solved = self._prove(placing, first, effort)
+        self._confirm(placing, solved.placed, None)
+        if solved.ended is not SearchEnd.FINISHED:
+            return
+        begin = min(
+            [whole.evaluate(refine_placement(reduction, before, solved.placed.placement)), best_of_simple(whole)],
+            key=lambda placed: (not whole.fits(placed.placement), placed.total_s),
+        )
+        placed = self._anneal(whole, begin, effort[0], 0.6)
+        self._confirm(whole, placed, None)
+        if limits and len(self._cluster.machines) > 2:
+            self._take_turns(before, placed, effort[0])
+            if reduction.work.num_homes <= _MAX_HOMES_AT_ONCE:
+                self._at_once(reduction, solved.placed, effort)
+
+    def _prove(self, placing: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
+        """The best placement of the compact graph that the search finds, and how far from the optimum it may be."""
+        solved = solve(placing, self._anneal(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
+        self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
+        self._notes["gap"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
+        self._ended = solved.ended
+        self._done = 0.4
+        self._tell(self._done)
+        return solved
+
+    def _anneal(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
+        first_ratio = self._done
+
+        def heard(done_ratio: float, _: PlacedSchedule) -> None:
+            self._tell(first_ratio + (until - first_ratio) * done_ratio)
+
+        placed = anneal(placing, begin, num_steps, self._seed, heard)
+        self._done = until
+        return placed
+
+    def _take_turns(self, work: WorkGraph, placed: PlacedSchedule, num_steps: int) -> None:
+        """Divides for a placement, places for a division, until a turn gains nothing."""
+        capacities, best_s = Capacities(self._cluster), float("inf")
+        for turn in range(_MAX_TURNS):
+            division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(self._cluster)), capacities)
+            placing = PlacementProblem(work, LinkModel(self._cluster, division.rates))
+            self._confirm(placing, placing.evaluate(placed.placement), division.rates)
+            if division.total_s >= best_s * (1 - 1e-4):
+                break
+            placed = self._anneal(placing, placing.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
+            best_s = division.total_s
+            self._confirm(placing, placed, division.rates)
+            self._notes["turns"] = str(turn + 1)
+
+    def _at_once(self, reduction: Reduction, placed: PlacedSchedule, effort: tuple[int, float]) -> None:
+        """Decides placement and shares together: the optimum, where it ends in time."""
+        wires = LinkModel(self._cluster, Capacities(self._cluster).even())
+        placing = PlacementProblem(reduction.work, wires)
+        solved = solve(placing, placing.evaluate(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
+        self._notes["gap with shares"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
+        self._ended = solved.ended
+        self._confirm(placing, solved.placed, solved.rates)
+
+    def _confirm(self, placing: PlacementProblem, placed: PlacedSchedule, rates: Rates | None) -> None:
+        """Simulates a placement, with limits of both kinds if rates are given, and keeps it if it is the best."""
+        plan = realise(self._program, self._cluster, placing.work, placed, self._axes)
+        networks: list[Network | None] = [None]
+        if rates is not None:
+            networks = [network_of(rates, self._cluster, is_strict=is_strict) for is_strict in (True, False)]
+        for network in networks:
+            candidate = replace(plan, network=network)
+            simulation = simulate(candidate, self._program, self._cluster)
+            fits = all(
+                peak <= device.memory_bytes for peak, device in zip(simulation.peak_bytes, self._cluster.devices, strict=True)
+            )
+            if fits and simulation.total_s < self._best_s:
+                self._best, self._best_s = candidate, simulation.total_s
+        self._tell(self._done)
+
+    def _tell(self, done_ratio: float) -> None:
+        if self._progress:
+            self._progress(done_ratio, self._best_s if self._best else None)

@@ -1,0 +1,94 @@
+"""Coshard: the operations of a layer are cut as if for several devices, and the parts run on the same device one after another.
+
+With recomputation, only the part that is at work holds the layer's intermediate results, so that the peak of memory is lower, and
+nothing more is communicated: only the blocks that are cut have an axis of time.
+
+Source: the plan is SuperScaler's (arXiv 2301.08984, section 3). Here the blocks are the model's layers, cut along the batch.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Plan
+from dyorc.planner.planners.baselines.pipeline import stages_of
+from dyorc.planner.planners.superscaler.recipe import Cut, Recipe, WorkUnit
+from dyorc.planner.planners.superscaler.units import convex, in_order
+from dyorc.planner.program import Node, TensorProgram
+from dyorc.planner.program.graph import Phase
+
+_NUMBERED = re.compile(r"(.*?\.)?\d+\.")
+
+
+def coshard(
+    program: TensorProgram, cluster: Cluster, *, parts: int = 2, layers: int | None = None, recompute: bool = True
+) -> Plan:
+    """Data parallel, with each layer's work cut into parts that run one after another.
+
+    Args:
+        program: What to plan.
+        cluster: Where it runs.
+        parts: Into how many parts each rank's share of a layer is cut; 1 only recomputes.
+        layers: How many layers the model has; None counts them by the names of its parameters.
+        recompute: Whether the backward pass computes a layer's intermediate results again instead of keeping them.
+
+    Raises:
+        PlanError: The batch cannot be cut so, or the model has fewer layers.
+    """
+    recipe, ranks = Recipe(program), range(len(cluster.devices))
+    batch = recipe.axis(program.inputs[0], 0)
+    blocks = _Blocks(recipe, batch, layers)
+    if parts > 1:
+        recipe.transform(blocks.nodes(), batch, parts, Cut.IN_TIME)
+    recipe.transform(program.nodes, batch, len(ranks))
+    recipe.assign(program.nodes, ranks)
+    recipe.order(_units(recipe, blocks, parts, recompute))
+    return recipe.materialise("coshard", cluster, {"parts": str(parts), "recompute": "yes" if recompute else "no"})
+
+
+class _Blocks:
+    """The nodes of each layer that can be cut along the batch, forward and backward by themselves."""
+
+    def __init__(self, recipe: Recipe, batch: int, layers: int | None) -> None:
+        num_layers = layers or _num_layers(recipe.program)
+        stages = stages_of(recipe.choices, num_layers, num_layers)
+        self.units: dict[tuple[int, Phase], list[Node]] = {}
+        last = recipe.program.producers[recipe.program.loss]
+        for node in recipe.program.nodes:
+            is_cut = recipe.can_cut(node, batch) and node.name != last.name and node.phase is not Phase.UPDATE
+            if is_cut and len(stages.of_node[node.name]) == 1:
+                self.units.setdefault((stages.of_node[node.name][0], node.phase), []).append(node)
+        kept = convex(recipe.program, self.units.values())
+        self.units = {key: unit for key, unit in zip(self.units, kept, strict=True) if unit}
+
+    def nodes(self) -> Iterator[Node]:
+        for unit in self.units.values():
+            yield from unit
+
+    def again(self, backward: Sequence[Node]) -> list[Node]:
+        """What of the forward pass a layer's backward pass needs, and what that needs in the same layer."""
+        layer = next(number for (number, _), unit in self.units.items() if unit is backward)
+        needed = {name for node in backward for name in node.inputs}
+        nodes: list[Node] = []
+        for node in reversed(self.units.get((layer, Phase.FORWARD), [])):
+            if not needed.isdisjoint(node.outputs):
+                nodes.append(node)
+                needed.update(node.inputs)
+        return nodes[::-1]
+
+
+def _num_layers(program: TensorProgram) -> int:
+    """How many modules with a number in their name hold parameters."""
+    matches = (_NUMBERED.match(name) for name in program.parameters)
+    return len({match[0] for match in matches if match}) or 1
+
+
+def _units(recipe: Recipe, blocks: _Blocks, parts: int, recompute: bool) -> Iterator[WorkUnit]:
+    for nodes in in_order(recipe.program, blocks.units.values()):
+        if not any(nodes is unit for unit in blocks.units.values()):
+            yield WorkUnit(work=[(node, 0) for node in nodes])
+            continue
+        again = blocks.again(nodes) if recompute and nodes[0].phase is Phase.BACKWARD else []
+        for part in range(parts):
+            work = [(node, part) for node in (*again, *nodes)]
+            yield WorkUnit(work=work, forgotten=[o for node in again for o in node.outputs if o] if part == 0 else ())

@@ -1,0 +1,153 @@
+"""The planner: groups, searches, and confirms by the simulator what the estimate finds best."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from dyorc.errors import PlanError
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Plan, Provenance, SearchEnd
+from dyorc.planner.planners import Progress
+from dyorc.planner.planners.ending import end_of
+from dyorc.planner.planners.tag.actions import Action, SearchContext
+from dyorc.planner.planners.tag.duplicate import duplication_of, solve
+from dyorc.planner.planners.tag.estimate import Estimator, has_memory
+from dyorc.planner.planners.tag.prior import NetworkPrior, load_network, one_thread
+from dyorc.planner.planners.tag.realise import realise
+from dyorc.planner.planners.tag.search import TreeSearch
+from dyorc.planner.planners.tag.start import SearchBaseline
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.simulate import simulate
+
+_NUM_CONFIRMED = 8
+"""How many of the best estimates are simulated in the end."""
+_BETTER = 0.99
+"""What an estimate must be of the best one, to be simulated at once."""
+
+
+def tag(
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    playouts: int = 200,
+    max_groups: int = 40,
+    seed: int = 0,
+    guided: bool = True,
+    duplicate: bool = True,
+    max_search_s: float = 60.0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plans groups of operations on groups of devices.
+
+    Without the weights of its network it searches all the same, with no action more promising than others; the plan's notes say
+    so. Ctrl-C and the limit of seconds end the search with the best plan so far; before there is one, Ctrl-C is passed on.
+
+    Args:
+        program: What is distributed.
+        cluster: Where it runs.
+        playouts: How many deployments the search tries.
+        max_groups: How many op groups there may be.
+        seed: Of the search.
+        guided: Whether the network says which actions are promising.
+        duplicate: Whether operations may compute the whole batch on each device if that saves a sum of gradients.
+        max_search_s: How long it may search. Within it, the same seed finds the same plan.
+        progress: Hears how far the search is.
+
+    Raises:
+        PlanError: No deployment has the memory that it needs.
+    """
+    estimator = Estimator(SearchContext(program, cluster, max_groups))
+    network = load_network() if guided else None
+    prior = NetworkPrior(estimator, network) if network else None
+    with one_thread():
+        return _Planner(estimator, seed, prior, may_duplicate=duplicate).plan(playouts, max_search_s, progress)
+
+
+class _Planner:
+    def __init__(self, estimator: Estimator, seed: int, prior: NetworkPrior | None, *, may_duplicate: bool) -> None:
+        self._scene = estimator.scene
+        self._estimator = estimator
+        self._seed = seed
+        self._prior = prior
+        self._may_duplicate = may_duplicate
+        self._num_duplicated = 0
+        self._begun_s = perf_counter()
+        self._best: Plan | None = None
+        self._best_s = float("inf")
+        self._best_actions: tuple[Action, ...] = ()
+        self._estimates: dict[tuple[Action, ...], float] = {}
+        self._simulated: set[tuple[Action, ...]] = set()
+
+    def plan(self, playouts: int, max_search_s: float, progress: Progress | None) -> Plan:
+        ended, num_done = SearchEnd.FINISHED, 0
+        try:
+            for num_done in self._search(playouts):
+                if progress:
+                    progress(num_done / playouts, self._best_s if self._best else None)
+                if perf_counter() - self._begun_s > max_search_s:
+                    break
+            else:
+                for actions in self._most_promising():
+                    self._confirm(actions)
+            self._duplicate()
+        except KeyboardInterrupt as stop:
+            if self._best is None:
+                raise
+            ended = end_of(stop)
+        if self._best is None:
+            raise PlanError(
+                f"{self._scene.program.name} has no deployment on {self._scene.cluster.name} that memory suffices for"
+            )
+        counts = {"groups": len(self._scene.groups), "playouts": num_done, "duplicated": self._num_duplicated}
+        notes = {name: str(count) for name, count in counts.items()} | {"prior": "network" if self._prior else "uniform"}
+        made = Provenance(
+            planner="tag",
+            seed=self._seed,
+            cost_s=self._best_s,
+            search_s=perf_counter() - self._begun_s,
+            ended=ended,
+            notes=notes,
+        )
+        return replace(self._best, provenance=made)
+
+    def _search(self, playouts: int) -> Iterator[int]:
+        """Yields how many playouts are done. Whatever the estimate finds better than before is simulated at once."""
+        for known in (self._scene.data_parallel, self._scene.spread):
+            self._confirm(known)
+        start = SearchBaseline(self._estimator)
+        best_s = start.best_s
+        search = TreeSearch(start.game(), self._seed, self._prior)
+        for number, (actions, found_s) in zip(range(1, playouts + 1), search.playouts(), strict=False):
+            self._estimates[actions] = found_s
+            if found_s < best_s * _BETTER:
+                best_s = found_s
+                self._confirm(actions)
+            yield number
+
+    def _most_promising(self) -> Sequence[tuple[Action, ...]]:
+        return sorted(self._estimates, key=lambda actions: self._estimates[actions])[:_NUM_CONFIRMED]
+
+    def _confirm(self, actions: tuple[Action, ...]) -> None:
+        """Simulates a deployment, and keeps it if it is the best."""
+        if actions in self._simulated:
+            return
+        self._simulated.add(actions)
+        if self._is_better(realise(self._scene, actions)):
+            self._best_actions = actions
+
+    def _duplicate(self) -> None:
+        """Duplicates operations of the best deployment and of data parallelism, and keeps what the simulator finds better."""
+        if self._best is None or not self._may_duplicate:
+            return
+        for actions in dict.fromkeys((self._best_actions, self._scene.data_parallel)):
+            duplicated = solve(duplication_of(self._scene, actions))
+            if duplicated and self._is_better(realise(self._scene, actions, duplicated=duplicated)):
+                self._num_duplicated = len(duplicated)
+
+    def _is_better(self, plan: Plan) -> bool:
+        """Simulates a plan, and keeps it if it is the best."""
+        simulation = simulate(plan, self._scene.program, self._scene.cluster)
+        if not has_memory(self._scene, simulation) or simulation.total_s >= self._best_s:
+            return False
+        self._best, self._best_s = plan, simulation.total_s
+        return True

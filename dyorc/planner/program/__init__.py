@@ -1,0 +1,42 @@
+"""Tensor programs: one graph of a whole training step on one device, or of a model that answers."""
+
+from dyorc.planner.program.axes import Axes, axes_of
+from dyorc.planner.program.capture import capture, capture_inference, recapture_inference
+from dyorc.planner.program.evaluate import evaluate
+from dyorc.planner.program.example import Example
+from dyorc.planner.program.flat_module import eager
+from dyorc.planner.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind
+from dyorc.planner.program.layers import layered, repeated
+from dyorc.planner.program.sources import sources_of, state_of
+from dyorc.planner.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
+from dyorc.planner.program.update import with_update
+
+__all__ = [
+    "PARTIAL",
+    "REPLICATE",
+    "Argument",
+    "Axes",
+    "Example",
+    "Node",
+    "Partial",
+    "Placement",
+    "Ref",
+    "Replicate",
+    "Shard",
+    "Strategy",
+    "TensorProgram",
+    "Value",
+    "ValueKind",
+    "axes_of",
+    "capture",
+    "capture_inference",
+    "eager",
+    "evaluate",
+    "layered",
+    "recapture_inference",
+    "repeated",
+    "sources_of",
+    "state_of",
+    "strategies_of",
+    "with_update",
+]

@@ -1,0 +1,77 @@
+"""Links that are slower than the machine's own, for tests and experiments: when a message of a rank to another may leave.
+
+A bucket is pure: the caller says what time it is, and waits. The same messages at the same times always leave at the same times.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from dyorc.planner.runtime.crowd import Pause, sleep_for
+
+Thing = TypeVar("Thing")
+
+
+class Shaper(Protocol):
+    """Decides in which order, and when, a rank's messages may leave."""
+
+    def leaving(self, sends: Sequence[tuple[int, int, Thing]]) -> Iterator[Thing]:
+        """Yields things when they may leave: each comes with the rank that it goes to, and its bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkShape:
+    """How slow a link is.
+
+    Attributes:
+        bytes_per_s: What passes in a second, in the long run.
+        latency_s: What each message waits besides.
+        burst_bytes: What passes at once after a pause.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+    burst_bytes: int = 0
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """Computes when messages leave over one link, in one direction."""
+
+    shape: LinkShape
+    _free_s: float = field(default=float("-inf"))  # when all earlier messages have passed, were there no burst
+
+    def departure_s(self, num_bytes: int, now_s: float) -> float:
+        """Returns when a message that is ready now has passed, and counts it."""
+        burst_s = self.shape.burst_bytes / self.shape.bytes_per_s
+        self._free_s = max(self._free_s, now_s - burst_s) + num_bytes / self.shape.bytes_per_s
+        return max(now_s, self._free_s) + self.shape.latency_s
+
+
+class Buckets:
+    """One rank's links, each with a bucket of its own.
+
+    Args:
+        rank: Which one.
+        shapes: Of links by source and target; other links are as fast as the machine.
+        pause: Waits until so many seconds of sending are done.
+    """
+
+    def __init__(self, rank: int, shapes: Mapping[tuple[int, int], LinkShape], pause: Pause = sleep_for) -> None:
+        self._buckets = {target: TokenBucket(shape) for (source, target), shape in shapes.items() if source == rank}
+        self._clock: Callable[[], float] = time.monotonic
+        self._pause = pause
+
+    def leaving(self, sends: Sequence[tuple[int, int, Thing]]) -> Iterator[Thing]:
+        """Yields things when their buckets let them leave, the first first."""
+        now_s = self._clock()
+        departures = [
+            (bucket.departure_s(num_bytes, now_s) if (bucket := self._buckets.get(rank)) else now_s, thing)
+            for rank, num_bytes, thing in sends
+        ]
+        for departure_s, thing in sorted(departures, key=lambda entry: entry[0]):
+            if (wait_s := departure_s - self._clock()) > 0:
+                self._pause(wait_s)
+            yield thing

@@ -1,0 +1,95 @@
+"""Operations that look up elements, as products with one-hot rows."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dyorc.planner.verify.meanings.call import Call, Meaning, UnknownOperationError
+from dyorc.planner.verify.meanings.elementwise import negated
+from dyorc.planner.verify.meanings.planes import swapped
+from dyorc.planner.verify.numbers import Array, Numbers
+
+
+def _embedding(numbers: Numbers, call: Call) -> Array:
+    table, indices = call.array("weight"), call.array("indices")
+    rows = numbers.matmul(numbers.one_hot(indices.reshape([1, -1]), table.shape[0]), table[None])
+    return rows.reshape([*indices.shape, table.shape[1]])
+
+
+def _embedding_backward(numbers: Numbers, call: Call) -> Array:
+    gradient, indices = call.array("grad_output"), call.array("indices")
+    if call.plain("scale_grad_by_freq"):
+        weights = numbers.rows(call.tag, [indices.reshape([-1])], indices.size)  # by how often each index occurs
+        gradient = numbers.multiply(gradient, weights.reshape(indices.shape)[..., None])
+    if call.integer("padding_idx", -1) >= 0:
+        gradient = numbers.multiply(
+            gradient, numbers.function(("is no padding", call.plain("padding_idx")), [indices])[..., None]
+        )
+    hot = numbers.one_hot(indices.reshape([-1]), call.integer("num_weights"))
+    return numbers.matmul(swapped(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
+
+
+def _gather(numbers: Numbers, call: Call) -> Array:
+    shape = call.array("index").shape
+    table, indices = np.atleast_1d(call.array("self")), np.atleast_1d(call.array("index"))
+    if indices.ndim != table.ndim:
+        raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
+    dim = call.integer("dim") % table.ndim
+    cut = tuple(slice(None) if d == dim else slice(extent) for d, extent in enumerate(indices.shape))
+    rows, columns = np.moveaxis(table[cut], dim, -1), np.moveaxis(indices, dim, -1)
+    hot = numbers.one_hot(columns, table.shape[dim])
+    return np.moveaxis(numbers.matmul(hot, rows[..., None])[..., 0], -1, dim).reshape(shape)
+
+
+def _scatter(numbers: Numbers, call: Call) -> Array:
+    table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
+    if indices.ndim != table.ndim and table.ndim:
+        raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
+    dim %= max(table.ndim, 1)
+    source = call.operand("src" if call.has("src") else "value", numbers)
+    if table.ndim == 0:
+        parts = [array.reshape([1]) for array in (table, indices, source)]
+        return _scattered(numbers, call, *parts).reshape([])
+    read = tuple(slice(extent) for extent in indices.shape)
+    source = source[read] if call.has("src") else np.broadcast_to(source, indices.shape)
+    written = tuple(slice(None) if d == dim else part for d, part in enumerate(read))
+    parts = [np.moveaxis(array, dim, -1) for array in (table[written], indices, source)]
+    result = table.astype(object) if table.dtype == object else numbers.add(table, numbers.scalar(0)).copy()
+    result[written] = np.moveaxis(_scattered(numbers, call, *parts), -1, dim)
+    return result
+
+
+def _scattered(numbers: Numbers, call: Call, rows: Array, indices: Array, new: Array) -> Array:
+    """Writes along the last dimension: sums and what overwrites exactly, other reductions as unknown functions of rows."""
+    is_sum = call.op == "scatter_add" or call.plain("reduce") in ("add", "sum")
+    if is_sum and rows.dtype == np.bool_:
+        raise UnknownOperationError(f"{call.op} that adds truths")
+    if call.plain("include_self") is False or (call.plain("reduce") is not None and not is_sum):
+        return numbers.rows(call.tag, [rows, indices, new], rows.shape[-1])
+    hot = numbers.one_hot(indices, rows.shape[-1])
+    for number in range(indices.shape[-1]):
+        rows = _written(numbers, rows, hot[..., number, :], new[..., number, None], is_sum)
+    return rows
+
+
+def _written(numbers: Numbers, rows: Array, here: Array, element: Array, is_sum: bool) -> Array:
+    stays = rows if is_sum else numbers.multiply(rows, numbers.add(numbers.scalar(1), negated(numbers, here)))
+    return numbers.add(stays, numbers.multiply(here, element))
+
+
+def _index_select(numbers: Numbers, call: Call) -> Array:
+    table, indices = np.atleast_1d(call.array("self")), call.array("index")
+    dim = call.integer("dim") % table.ndim
+    rows = np.moveaxis(table, dim, -1)
+    hot = swapped(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))
+    selected = numbers.matmul(rows.reshape([-1, rows.shape[-1]]), hot).reshape([*rows.shape[:-1], indices.size])
+    return np.moveaxis(selected, -1, dim).reshape(call.shape)
+
+
+MEANINGS: Mapping[str, Meaning] = {
+    "embedding": _embedding,
+    "embedding_dense_backward": _embedding_backward,
+    "gather": _gather,
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _scatter),
+    "index_select": _index_select,
+}

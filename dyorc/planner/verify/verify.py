@@ -1,0 +1,60 @@
+"""Verifies plans: a plan that is proved computes, on any inputs, what its program computes on one device."""
+
+import time
+from collections.abc import Collection
+
+from dyorc.planner.plan import Plan
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.verify.cases import CasesOf
+from dyorc.planner.verify.proof import ProofTier
+from dyorc.planner.verify.randomized import FieldTier, can_run_whole
+from dyorc.planner.verify.reading import Reading
+from dyorc.planner.verify.report import Finding, Report, Tier, TierRun
+from dyorc.planner.verify.structure import STOPPING, check_structure
+
+ALL_TIERS = (Tier.STRUCTURE, Tier.FIELD, Tier.PROOF)
+
+
+def verify(program: TensorProgram, plan: Plan, *, tiers: Collection[Tier] = ALL_TIERS) -> Report:
+    """Checks that a plan computes what its program computes.
+
+    Args:
+        program: What the plan distributes.
+        plan: What to check.
+        tiers: Which checks to run; a proof needs structure and proof, and the finite field is an independent test of both.
+
+    Returns:
+        What was found; `report.is_proved` says whether the plan is right.
+    """
+    findings: list[Finding] = []
+    runs: list[TierRun] = []
+    start = time.perf_counter()
+    reading = Reading(program, plan)
+    if Tier.STRUCTURE in tiers:
+        findings += check_structure(reading)
+        runs.append(_run(Tier.STRUCTURE, start, plan, len(plan.steps)))
+    if any(finding.kind in STOPPING for finding in findings):
+        return Report(program=program.name, findings=tuple(findings), runs=tuple(runs))
+    cases = CasesOf(reading)
+    if Tier.FIELD in tiers:
+        start, tier = time.perf_counter(), FieldTier()
+        findings += tier.check_steps(cases, plan)
+        reason = can_run_whole(program, plan)
+        findings += [] if reason else tier.check_whole(program, plan)
+        runs.append(_run(Tier.FIELD, start, plan, tier.num_distinct, notes=(reason,) if reason else ()))
+    if Tier.PROOF in tiers:
+        start, proof = time.perf_counter(), ProofTier()
+        findings += proof.check_steps(cases, plan)
+        runs.append(_run(Tier.PROOF, start, plan, proof.num_distinct, proof.num_solver))
+    return Report(program=program.name, findings=tuple(findings), runs=tuple(runs))
+
+
+def _run(tier: Tier, start: float, plan: Plan, num_distinct: int, num_solver: int = 0, notes: tuple[str, ...] = ()) -> TierRun:
+    return TierRun(
+        tier=tier,
+        seconds=time.perf_counter() - start,
+        num_steps=len(plan.steps),
+        num_distinct=num_distinct,
+        num_solver=num_solver,
+        notes=notes,
+    )

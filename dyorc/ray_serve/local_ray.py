@@ -1,0 +1,136 @@
+# pyright: basic
+# Ray ships no complete types.
+"""Starts a Ray of our own on this machine and keeps replicas on it."""
+
+import asyncio
+import math
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from dyorc.authoring.program import Program
+from dyorc.config import Settings
+from dyorc.ray_serve.forked_replicas import ForkedReplicas
+from dyorc.ray_serve.head_start import HeadStart
+from dyorc.ray_serve.libraries import UserImports
+from dyorc.ray_serve.plans import ReplicaSpecs, libraries_of_plans
+from dyorc.ray_serve.processes import end_children_with, end_replica_process
+from dyorc.ray_serve.serve_replicas import ServeReplicas
+from dyorc.ray_serve.starting import start_with_retry
+from dyorc.replica.assignment import ProgramSource, Uplink
+from dyorc.telemetry import logs
+from dyorc.telemetry.tracing.destination import Destination
+from dyorc.transport.arena_file import sweep
+
+_log = structlog.get_logger("dyorc.ray_serve")
+
+_VERSIONS_AT_ONCE = 3
+"""So many versions of each program find room: Ray's processors are a way of counting here, and reserve nothing."""
+
+NODE = "local"
+"""This machine's name for its replicas: there is no other."""
+
+
+class LocalRay:
+    """A Ray of our own on this machine, for as long as this is entered. Leaves no process, file or shared memory behind.
+
+    Args:
+        start: Entered before anything imported Ray, and left after this.
+        imports: What the user's modules import.
+        programs: Each program with the place where its replicas find it.
+        spans: Where spans of the programs' code go; None if nothing is traced.
+    """
+
+    def __init__(
+        self,
+        start: HeadStart,
+        imports: UserImports,
+        programs: Mapping[Program, ProgramSource],
+        settings: Settings,
+        spans: Destination | None = None,
+    ) -> None:
+        deployment = settings.deployment
+        self._home = start.home
+        start.preload((*imports.libraries, *libraries_of_plans(programs)))
+        self._deployment = deployment
+        self._arena_folder = settings.transport.arena_folder
+        self.network = None
+        self._plans = ReplicaSpecs(programs, deployment, start.place, NODE, settings.link.kill_after_s)
+        self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
+        uplink = Uplink(
+            address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs, spans=spans
+        )
+        self.replicas = ServeReplicas(self._plans, deployment, uplink, None if imports.has_ray else self._forked)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.replicas.stop_asking()
+        try:
+            await asyncio.to_thread(self._shut_down)
+        finally:
+            await self._forked.close()
+            sweep(self._arena_folder)  # arenas of replicas that were killed
+
+    async def deploy(self, address: str) -> None:
+        """Starts all replicas, then Ray, and hands the replicas over to Serve. They dial in to `address` as they come up.
+
+        Raises:
+            LaunchError: If Ray cannot be started, or Serve refuses the replicas.
+        """
+        await self.replicas.prepare_all(address)
+        # Two steps: if the server is stopped meanwhile, it waits for one of them only.
+        await start_with_retry("Ray", self._start, self._take_back)
+        await start_with_retry("Ray Serve", self._start_serve, lambda: None)
+        await self.replicas.deploy()
+        _log.info("replicas_handed_over", programs=len(self._plans.programs))
+
+    @property
+    def link_address(self) -> str:
+        """Where the orchestrator should listen: a socket in a folder that only this user can enter."""
+        return f"unix://{self._home.folder}/link"
+
+    @property
+    def node(self) -> str:
+        """Name of this machine, as its replicas know it."""
+        return NODE
+
+    def _start(self) -> None:
+        import ray
+
+        logs.adopt_ray()
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(_VERSIONS_AT_ONCE * self._plans.num_cpus_at_most)),
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=self._deployment.object_store_bytes,
+            _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the one around it stays ours
+        )
+
+    def _start_serve(self) -> None:
+        from ray import serve
+
+        logs.adopt_ray()  # again: importing Serve has changed it
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+
+    def _take_back(self) -> None:
+        """Removes what a failed attempt to start Ray has left: if Ray itself gave up, it ended nothing it had started."""
+        self._shut_down()
+        end_children_with(self._home.folder)
+
+    def _shut_down(self) -> None:
+        import ray
+
+        # This Ray is ours alone: ending it also ends Serve and the replicas, faster than Serve's own shutdown.
+        if ray.is_initialized():
+            ray.shutdown()
+
+    def end_replica(self, pid: int) -> None:
+        """Kills a replica's process, if it still runs; its Serve replica has another forked."""
+        end_replica_process(pid)

@@ -1,0 +1,161 @@
+"""Runs what users' modules do when they are imported, in a process that is ours. Any thread.
+
+The modules may change what belongs to the whole process. Their settings hold for their programs; what our own code needs is
+put back: the running loop, handlers of signals, how warnings and our lines of the log are treated. What is a context variable
+(NumPy's handling of errors, `decimal`'s precision) holds for programs only, each of which runs in a copy of the import's context.
+"""
+
+import asyncio
+import contextlib
+import decimal
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any, TypeVar
+
+import structlog
+
+from dyorc.telemetry import logs
+
+_log = structlog.get_logger("dyorc.replica.user_code")
+
+T = TypeVar("T")
+
+_OURS = r"(dyorc|asyncio|uvloop|starlette|grpc|pydantic|msgspec|structlog|redis|zmq|ray)(\.|$)"
+"""Modules whose warnings never become errors: they run on the event loop."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_DEFAULTS = (None, signal.SIG_DFL, signal.default_int_handler)
+_context: list[Context] = []
+"""That of the last import, with what users' modules have set in it."""
+
+_device: list[Any] = []
+"""Where torch makes tensors, if a user's module has said so."""
+_folder: list[str] = []
+"""Where this process was before a user's module went elsewhere."""
+
+
+def import_outside_of_loop(function: Callable[[], T]) -> T:
+    """Returns the result of a function that imports users' modules; they may run loops of their own."""
+    context = own_context()
+    try:
+        return import_on_own_thread(lambda: context.run(function))
+    finally:
+        _context[:] = [context]
+
+
+def import_on_own_thread(function: Callable[[], T]) -> T:
+    """Does the same on the thread that is to run the programs: what the modules set in its context holds there."""
+    with _with_our_signals():
+        try:
+            with _outside_of_loop(), _with_our_settings():
+                return function()
+        finally:
+            keep_ours()
+
+
+def own_context() -> Context:
+    """Returns a context for users' code, with what their modules have set when they were imported."""
+    context = _context[0].copy() if _context else Context()
+    context.run(lambda: decimal.setcontext(decimal.getcontext().copy()))
+    return context
+
+
+def start_folder() -> str:
+    """Returns the folder in which the server was started, where modules are found."""
+    return _folder[0] if _folder else os.getcwd()
+
+
+def settle_thread() -> None:
+    """Has this thread, which is to load a program, make tensors where users' modules want them: torch keeps that by thread."""
+    if _device:
+        sys.modules["torch"].set_default_device(_device[0])
+
+
+def has_thread_settings() -> bool:
+    """Returns whether users' code has made settings that hold on this thread only."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return torch.get_default_device().type != "cpu" or torch.is_autocast_enabled() or not torch.is_grad_enabled()
+
+
+def keep_ours() -> None:
+    """Puts back what our own code needs, after users' code has run that may have changed it."""
+    _shield_from_warnings()
+    logs.keep()
+
+
+@contextlib.contextmanager
+def _outside_of_loop() -> Generator[None]:
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+
+
+@contextlib.contextmanager
+def _with_our_settings() -> Generator[None]:
+    stderr, limit, folder = sys.stderr, sys.getrecursionlimit(), os.getcwd()
+    try:
+        yield
+    finally:
+        _take_over_device()
+        if sys.stderr is not stderr and stderr is not None:
+            logs.write_to(stderr)
+        sys.setrecursionlimit(max(limit, sys.getrecursionlimit()))
+        if os.getcwd() != folder and not _folder:
+            _folder.append(folder)
+
+
+def _take_over_device() -> None:
+    """Keeps the device that a user's module has chosen for the programs, and not for this thread, which is ours."""
+    torch = sys.modules.get("torch")
+    if torch is not None and (device := torch.get_default_device()).type != "cpu":
+        _device[:] = [device]
+        torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def _with_our_signals() -> Generator[None]:
+    """Keeps the handlers that we have set, and by what a loop is woken."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    descriptor = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        if descriptor != -1:
+            signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+        for number, handler in handlers.items():
+            if handler not in _DEFAULTS:
+                put_back(number, handler)
+
+
+def put_back(number: signal.Signals, handler: Any) -> bool:
+    """Puts our handler of a signal back, and says so. Returns whether there was another. Only in the main thread."""
+    other = signal.getsignal(number)
+    if other is handler:
+        return False
+    signal.signal(number, handler)
+    _log.warning("signal_handler_put_back", signal=number.name, handler=repr(other), hint="the server stops by its own")
+    return True
+
+
+def _shield_from_warnings() -> None:
+    """Has warnings about our own code shown, whatever is to become of others."""
+    before = warnings.filters[0] if warnings.filters else None
+    if any(entry[0] == "error" for entry in warnings.filters) and (before is None or _pattern_of(before) != _OURS):
+        warnings.filterwarnings("default", module=_OURS)
+
+
+def _pattern_of(entry: Any) -> str | None:
+    return getattr(entry[3], "pattern", None)

@@ -1,0 +1,44 @@
+"""A process's place among others that serve the same on the same ports."""
+
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dyorc.config import GatewayConfig
+from dyorc.gateway.service import InferenceService
+from dyorc.gateway.siblings import Siblings
+from dyorc.system.ports import bind
+
+if TYPE_CHECKING:
+    from dyorc.cells.notes import CrashNotes
+
+_LOOK_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerContext:
+    """A process among others that serve the same on the same ports.
+
+    Attributes:
+        siblings: The others.
+        num_cells: How many there are in all.
+        remembered: What they want this one to know.
+        notes: Where it is noted what runs, for others to read if this process crashes.
+        listener: A socket on which others have listened before, in place of one that shares the port.
+        listens_when_ready: Whether no request should come before the programs are ready, since others serve meanwhile.
+    """
+
+    siblings: Siblings
+    num_cells: int = 1
+    remembered: Any = None
+    notes: "CrashNotes | None" = None
+    listener: socket.socket | None = None
+    listens_when_ready: bool = False
+
+    async def join(self, service: InferenceService, config: GatewayConfig) -> socket.socket:
+        """Learns what the other processes know, and returns where to listen."""
+        service.whole.restore(self.remembered or {})
+        status = service.backend.status
+        while self.listens_when_ready and not status.is_ready and not status.is_failing:
+            await status.wait_for_change(_LOOK_AGAIN_S)
+        return self.listener or bind(config.host, config.port, is_shared=True)

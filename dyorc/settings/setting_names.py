@@ -1,0 +1,99 @@
+"""What the settings are called, and what is known of each: for files, for the environment and for people."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dyorc.config import ProgramOverrides, Settings
+from dyorc.system.toml_lines import Path
+
+PROGRAMS = "programs"
+_NUM_SUGGESTIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, or a section of them."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it consists of others."""
+        return isinstance(self.field.default, BaseModel)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its value must not be shown."""
+        return bool(_extra(self.field).get("writeOnly"))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file or folder."""
+        return _extra(self.field).get("format") == "path"
+
+
+def settings_of(section: type[BaseModel] = Settings, above: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """Yields all settings and sections, each section before what it consists of."""
+    for name, field in section.model_fields.items():
+        one = Setting((*above, name), field)
+        yield one
+        if one.is_section:
+            yield from settings_of(type(field.default), one.path)
+
+
+SETTINGS = {one.path: one for one in settings_of()}
+
+
+def value_of(settings: Settings, path: Path) -> Any:
+    """Returns the value of a setting."""
+    found: Any = settings
+    for key in path:
+        found = getattr(found, str(key))
+    return found
+
+
+def dotted(path: Path) -> str:
+    """Returns a path as people write it: ``gateway.port``."""
+    return ".".join(map(str, path))
+
+
+def is_secret(path: Path) -> bool:
+    """Returns whether the value at a path must not be shown: it is a secret, or contains one, or nobody knows what it is."""
+    names = tuple(map(str, path))
+    if names[:1] == (PROGRAMS,):
+        return False
+    found = [one for place, one in SETTINGS.items() if place[: len(names)] == names or place == names[: len(place)]]
+    return not found or any(one.is_secret for one in found)
+
+
+def suggestion(path: Path) -> str:
+    """Returns what was probably meant by an unknown key, in parentheses with a space before them; or nothing."""
+    *above, name = map(str, path)
+    siblings = _siblings(tuple(above))
+    found = [dotted(place) for place in SETTINGS if place[-1] == name]
+    if not found and (close := get_close_matches(name, siblings, n=1)):
+        found = [dotted((*above, *close))]
+    if not found:
+        found = [dotted(place) for place in SETTINGS if place[-1] in get_close_matches(name, _all_names(), n=1)]
+    return f" (did you mean {' or '.join(found[:_NUM_SUGGESTIONS])}?)" if found else ""
+
+
+def _siblings(above: tuple[str, ...]) -> Sequence[str]:
+    if above[:1] == (PROGRAMS,):
+        return list(ProgramOverrides.model_fields)
+    return [place[-1] for place in SETTINGS if place[:-1] == above]
+
+
+def _all_names() -> list[str]:
+    return sorted({place[-1] for place in SETTINGS})
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    extra = field.json_schema_extra
+    return dict(extra) if isinstance(extra, dict) else {}

@@ -1,0 +1,199 @@
+"""One cell that is started again when its code changes. Only the standard library."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from dyorc.authoring.user_files import folders_of
+from dyorc.server.stop_signals import StopSignals
+from dyorc.supervisor.cell_process import CellProcess
+from dyorc.supervisor.changes import FileWatcher
+from dyorc.supervisor.channel import Message
+from dyorc.supervisor.console import StartProgress, report_error, say
+from dyorc.supervisor.hang_watch import abort_hanging_cells
+from dyorc.supervisor.plan import SupervisorConfig
+from dyorc.supervisor.restarts import RestartBackoff
+from dyorc.supervisor.stand_in import respond_with_error
+from dyorc.system.ports import bind, port_of, reserve
+
+_BACKLOG = 4096
+_STOP_TIMEOUT_S = 2.0
+
+
+class DevServer:
+    """Runs until it is told to stop.
+
+    This process listens for HTTP all the time, and each cell inherits the socket. So the port stays the same, and connections
+    that come while the code is loaded wait for the next cell. If that cannot start, this process answers, with the reason.
+
+    Args:
+        plan: What to serve.
+    """
+
+    _listener: socket.socket
+
+    def __init__(self, plan: SupervisorConfig) -> None:
+        self._plan = plan
+        self._spare: CellProcess | None = None
+        self._libraries: list[str] = []
+        self._cell: CellProcess | None = None
+        self._watcher = FileWatcher(folders_of(plan.targets))
+        self._restarts = RestartBackoff(plan.restart_delay_s, plan.max_restart_delay_s)
+        self._progress = StartProgress(1)
+        self._began_s = plan.started_s
+        self._has_started = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Returns the exit code.
+
+        Raises:
+            OSError: If an address is not available.
+        """
+        plan = self._plan
+        with contextlib.ExitStack() as stack:
+            listener = self._listener = stack.enter_context(bind(plan.host, plan.port))
+            listener.listen(_BACKLOG)
+            port, grpc_port = port_of(listener), None
+            if plan.grpc_port is not None:
+                grpc_port = port_of(stack.enter_context(reserve(plan.host, plan.grpc_port)))
+            settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
+            has_tls = bool(settings["gateway"]["tls_certificate_file"])
+            host = f"[{plan.host}]" if ":" in plan.host else plan.host
+            self._progress.listening(f"{'https' if has_tls else 'http'}://{host}:{port}", "")
+            working = asyncio.create_task(self._work(settings))
+            watching = asyncio.create_task(abort_hanging_cells(self._running_cells, plan.hang_limit_s))
+            signals = StopSignals()
+            signals.install()
+            stopping = asyncio.create_task(signals.stop.wait())
+            done, _ = await asyncio.wait((working, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (working, watching, stopping):
+                task.cancel()
+            say("Stopping ...")
+            self._end_cell()
+            if self._spare is not None:
+                self._spare.process.kill()
+            await asyncio.gather(*self._tasks)
+            for task in done:
+                task.result()
+        say("Stopped.")
+        return 0
+
+    def _running_cells(self) -> tuple[CellProcess, ...]:
+        return () if self._cell is None else (self._cell,)
+
+    async def _work(self, settings: Message) -> None:
+        while True:
+            self._watcher.begin()
+            cell = self._cell = await self._next_cell()
+            cell.order(
+                targets=self._plan.targets, settings=settings, num_cells=1, number=0,
+                remembered={}, listens_when_ready=False, is_dev=True, is_gateway=False, listener=self._listener.fileno(),
+                notes=None, warning=None, tenants=None, counted=None,
+            )  # fmt: skip
+            changing = asyncio.create_task(self._watcher.wait_for_change())
+            ending = asyncio.create_task(cell.wait_until_ended())
+            try:
+                await asyncio.wait((changing, ending), return_when=asyncio.FIRST_COMPLETED)
+                if not changing.done():
+                    await self._wait_for_better(cell, changing)
+                if changing.done():
+                    self._began_s = time.monotonic()
+                    say(f"{', '.join(changing.result())} changed: loading again ...")
+            finally:
+                changing.cancel()
+            self._end_cell()
+
+    async def _wait_for_better(self, cell: CellProcess, changing: asyncio.Task[list[str]]) -> None:
+        """A cell ended by itself: returns when another try makes sense."""
+        failure = cell.failure
+        if failure is None:
+            text = f"the cell (process {cell.process.pid}) {cell.describe_end()}"
+            report_error(text)
+        else:
+            text = failure["text"] if not failure["traceback"] else f"{failure['text']}\n{failure['traceback']}"
+            report_error(failure["text"], failure["traceback"])
+        if cell.is_ready:  # a request ended it
+            await asyncio.wait((changing,), timeout=self._restarts.delay_s(time.monotonic() - cell.started_s))
+            self._began_s = time.monotonic()
+            return
+        self._watcher.watch_everything()
+        say("Waiting for a change ...")
+        self._start(self._prepare())
+        if self._plan.settings["gateway"]["tls_certificate_file"]:
+            await asyncio.wait((changing,))
+            return
+        async with respond_with_error(self._listener, text):
+            await asyncio.wait((changing,))
+
+    def _end_cell(self) -> None:
+        """Lets the cell finish its requests while the next one loads."""
+        cell, self._cell = self._cell, None
+        if cell is not None and not cell.has_ended:
+            cell.stop()
+            self._start(_wait_or_kill(cell, min(self._plan.drain_timeout_s, _STOP_TIMEOUT_S)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _next_cell(self) -> CellProcess:
+        cell, self._spare = self._spare, None
+        if cell is None or cell.has_ended:
+            cell = CellProcess(0, self._on_message)
+            await cell.start((self._listener.fileno(),))
+        return cell
+
+    async def _prepare(self) -> None:
+        """Starts the process of the next cell, which imports what takes long and has nothing to do with the user's code."""
+        if self._spare is None:
+            spare = self._spare = CellProcess(0, self._on_message)
+            await spare.start((self._listener.fileno(),))
+            spare.send("prepare", libraries=self._libraries)
+
+    def _on_message(self, cell: CellProcess, message: Message) -> None:
+        if cell is not self._cell and message["kind"] != "failed":
+            return  # it is on its way out
+        match message["kind"]:
+            case "beat":
+                cell.beaten_s = time.monotonic()
+            case "listening":
+                self._watcher.watch(message["files"])
+                self._progress.listening(message["url"], message["grpc_address"])
+            case "states":
+                self._progress.states(cell.number, message["programs"])
+            case "ready":
+                self._on_ready(cell, message)
+            case "failed":
+                cell.failure = message
+            case "counted":
+                pass  # the next cell runs other code, so it counts afresh
+            case _:
+                raise ValueError(f"a cell sent a message of the unknown kind {message['kind']!r}")
+
+    def _on_ready(self, cell: CellProcess, message: Message) -> None:
+        cell.is_ready = True
+        cell.beaten_s = time.monotonic()
+        self._watcher.watch(message["files"])
+        self._libraries = message["libraries"]
+        self._start(self._prepare())
+        after_s = time.monotonic() - self._began_s
+        models = ", ".join(message["models"])
+        if self._has_started:
+            say(f"Ready again after {after_s:.1f} s. Models: {models}.")
+        else:
+            self._has_started = True
+            files = "1 file" if self._watcher.num_files == 1 else f"{self._watcher.num_files} files"
+            say(f"Ready after {after_s:.1f} s. Models: {models}. Watching {files}. Ctrl-C stops.")
+
+
+async def _wait_or_kill(cell: CellProcess, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(cell.wait_until_ended(), timeout_s)
+    except TimeoutError:
+        cell.process.kill()
+        await cell.wait_until_ended()

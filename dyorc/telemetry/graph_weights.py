@@ -1,0 +1,128 @@
+"""What was learned of a workflow's graph: the ways of many requests, added up by weight. Plain objects, no I/O."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dyorc.telemetry.request_paths import ANSWER, INPUT, EdgeUse, PathEdge, PathNode, RequestPath
+
+_MIN_SHARE = 0.0005
+"""What fewer requests than this use is not shown."""
+
+
+class GraphWeights:
+    """Ways of requests, added up.
+
+    Attributes:
+        num_requests: How many were seen, whatever they weigh.
+        weight: Of the requests.
+        nodes: How many times each node was executed.
+        edges: How each edge was used.
+    """
+
+    def __init__(self, num_requests: int = 0) -> None:
+        self.num_requests = num_requests
+        self.weight = 0.0
+        self.nodes: dict[PathNode, float] = {}
+        self.edges: dict[PathEdge, EdgeUse] = {}
+
+    def add(self, tour: RequestPath, weight: float) -> None:
+        """Adds requests that all went this way."""
+        self.weight += weight
+        self._add(tour.nodes, tour.edges, weight)
+
+    def merge(self, other: "GraphWeights") -> None:
+        """Adds another sum."""
+        self.num_requests += other.num_requests
+        self.weight += other.weight
+        self._add(other.nodes, other.edges, 1.0)
+
+    def _add(self, nodes: Mapping[PathNode, float], edges: Mapping[PathEdge, EdgeUse], weight: float) -> None:
+        for node, number in nodes.items():
+            self.nodes[node] = self.nodes.get(node, 0.0) + number * weight
+        for edge, passage in edges.items():
+            own = self.edges.get(edge)
+            if own is None:
+                own = self.edges[edge] = EdgeUse()
+            own.number += passage.number * weight
+            own.num_sources += passage.num_sources * weight
+            own.num_guessed += passage.num_guessed * weight
+
+    def scale(self, factor: float) -> None:
+        """Multiplies all weights."""
+        self.weight *= factor
+        self.nodes = {node: number * factor for node, number in self.nodes.items()}
+        for passage in self.edges.values():
+            passage.number *= factor
+            passage.num_sources *= factor
+            passage.num_guessed *= factor
+
+    # Between processes, and for people
+
+    def as_values(self) -> dict[str, Any]:
+        """Returns it as plain values, for `of_values`."""
+        return {
+            "num_requests": self.num_requests,
+            "weight": self.weight,
+            "nodes": [[*node, number] for node, number in self.nodes.items()],
+            "edges": [
+                [*edge.source, *edge.target, edge.label, one.number, one.num_sources, one.num_guessed]
+                for edge, one in self.edges.items()
+            ],
+        }
+
+    @classmethod
+    def of_values(cls, values: dict[str, Any]) -> "GraphWeights":
+        """Returns what `as_values` was called on."""
+        found = cls(values["num_requests"])
+        found.weight = values["weight"]
+        found.nodes = {PathNode(kind, name): number for kind, name, number in values["nodes"]}
+        for from_kind, from_name, to_kind, to_name, label, *numbers in values["edges"]:
+            found.edges[PathEdge(PathNode(from_kind, from_name), PathNode(to_kind, to_name), label)] = EdgeUse(*numbers)
+        return found
+
+    def report(self, programs: Iterable[str], requests_per_s: float) -> dict[str, Any]:
+        """Returns the graph as plain values. What has become very rare is left out.
+
+        Args:
+            programs: Those that the workflow may call; they are shown even if no request has called them.
+            requests_per_s: The workflow's true rate.
+        """
+        weight = self.weight or 1.0
+        nodes = {INPUT: weight, ANSWER: 0.0} | {PathNode("program", name): 0.0 for name in programs}
+        nodes |= {node: number for node, number in sorted(self.nodes.items()) if node in nodes or number / weight >= _MIN_SHARE}
+        edges = {  # in the same order again and again
+            edge: one
+            for edge, one in sorted(self.edges.items(), key=lambda item: item[0])
+            if one.number / weight >= _MIN_SHARE and edge.source in nodes and edge.target in nodes
+        }
+        return {
+            "num_requests": self.num_requests,
+            "nodes": [_node(node, number / weight, requests_per_s) for node, number in nodes.items()],
+            "edges": [_edge(edge, one, nodes[edge.source], one.number / weight * requests_per_s) for edge, one in edges.items()],
+        }
+
+
+def _node(node: PathNode, per_request: float, requests_per_s: float) -> dict[str, Any]:
+    return {
+        "id": _id(node),
+        "kind": node.kind,
+        "name": node.name,
+        "per_request": round(per_request, 4),
+        "calls_per_s": round(per_request * requests_per_s, 3),
+    }
+
+
+def _edge(edge: PathEdge, passage: EdgeUse, num_sources: float, per_s: float) -> dict[str, Any]:
+    return {
+        "source": _id(edge.source),
+        "target": _id(edge.target),
+        "label": edge.label,
+        "share": round(min(1.0, passage.num_sources / num_sources), 4) if num_sources else 0.0,
+        "per_s": round(per_s, 3),
+        "guessed_share": round(passage.num_guessed / passage.number, 4),
+    }
+
+
+def _id(node: PathNode) -> str:
+    """Returns the id: a decision's site, a program's name; no program is named like the other two."""
+    return node.name if node.kind in ("program", "decision") else f"({node.name})"

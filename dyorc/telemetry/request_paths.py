@@ -1,0 +1,178 @@
+"""Which way one request went through its workflow's graph, read off its story.
+
+The story says what each call and decision read, and under which outcome it was reached. From that an edge leads to each of them:
+from the decision before it if it begins a branch, from the calls whose results it reads if it goes on in one, else from the
+request's input. What nobody reads goes to the answer, and so does a branch that ends. Calls that turned out not to be needed
+are left out. Plain objects, no I/O.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from dyorc.engine.request_trace import CallTrace, DecisionTrace, RequestTrace
+
+
+class PathNode(NamedTuple):
+    """A node of a workflow's graph."""
+
+    kind: str
+    name: str
+
+
+class PathEdge(NamedTuple):
+    """An edge; out of a decision, `label` is the outcome."""
+
+    source: PathNode
+    target: PathNode
+    label: str = ""
+
+
+INPUT = PathNode("input", "input")
+ANSWER = PathNode("answer", "answer")
+
+
+class EdgeUse(msgspec.Struct, eq=True):
+    """How a request used an edge.
+
+    Attributes:
+        number: How many times.
+        num_sources: From how many executions of its source.
+        num_guessed: How many times the call at its end was asked for before it was certain.
+    """
+
+    number: float = 0
+    num_sources: float = 0
+    num_guessed: float = 0
+
+
+class RequestPath(NamedTuple):
+    """A request's way: how many times each node was executed, and how each edge was used."""
+
+    nodes: dict[PathNode, float]
+    edges: dict[PathEdge, EdgeUse]
+
+
+Label: TypeAlias = Callable[[str, str], str]
+"""Returns the label of a decision's outcome: the outcome, or one for all that there is no room for."""
+_Place: TypeAlias = tuple[int, str]
+"""The branch in which something was reached: the last decision before it, and its outcome; -1 before the first."""
+_Start: TypeAlias = tuple[PathNode, int, str]
+"""Where an edge begins: the node, which execution of it, and the label."""
+
+_FROM_INPUT: _Start = (INPUT, 0, "")
+
+
+def path_of_request(story: RequestTrace, label: Label) -> RequestPath:
+    """Returns a request's way. Cost: about 10 us, and 3 for each call or decision."""
+    return _Walk(story, label).path()
+
+
+class _Walk:
+    """Reads one story."""
+
+    def __init__(self, story: RequestTrace, label: Label) -> None:
+        self._is_answered = story.is_answered
+        self._label = label
+        self._decisions = story.decisions
+        self._is_taken = _taken(story.decisions)
+        self._calls = {call.call_id: call for call in story.calls if _has_run(call) and self._is_real(call.decision, call.branch)}
+        self._ends = self._find_ends()
+        self._read: set[int] = set()
+        self._joined: set[int] = set()
+        self._path = RequestPath({INPUT: 1.0}, {})
+        self._sources: dict[PathEdge, set[int]] = {}
+
+    def path(self) -> RequestPath:
+        for call in self._calls.values():
+            self._arrive(_program(call), self._starts(call), call.is_guess)
+        for decision in self._taken_decisions():
+            self._arrive(_site(decision), self._starts(decision), is_guess=False)
+        if self._is_answered:
+            self._arrive(ANSWER, self._loose_ends() or [_FROM_INPUT], is_guess=False)
+        for edge, sources in self._sources.items():
+            self._path.edges[edge].num_sources = len(sources)
+        return self._path
+
+    def _arrive(self, node: PathNode, starts: Sequence[_Start], is_guess: bool) -> None:
+        nodes, edges = self._path
+        nodes[node] = nodes.get(node, 0) + 1
+        for source, execution, label in starts:
+            edge = PathEdge(source, node, label)
+            passage = edges.setdefault(edge, EdgeUse())
+            passage.number += 1
+            passage.num_guessed += is_guess
+            self._sources.setdefault(edge, set()).add(execution)
+
+    def _starts(self, reached: CallTrace | DecisionTrace) -> Sequence[_Start]:
+        """Returns where the edges to a call or decision begin."""
+        self._read.update(reached.sources)
+        place = reached.decision, reached.branch
+        within = [call for call in map(self._calls.get, reached.sources) if call is not None and self._is_below(call, place)]
+        if within:
+            return list(dict.fromkeys(self._way_out(call, reached.depth) for call in within))
+        return [_FROM_INPUT if reached.decision < 0 else self._branch(reached.decision)]
+
+    def _way_out(self, call: CallTrace, depth: int) -> _Start:
+        """Returns where a call's result comes from, for a reader at this depth: if the workflow that the call is part of has
+        returned it after a decision, that is where."""
+        if call.depth > depth:
+            for number in self._ends:
+                decision = self._decisions[number]
+                if decision.depth > depth and call.call_id in decision.sources:
+                    self._joined.add(number)
+                    return self._branch(number)
+        return _program(call), call.call_id, ""
+
+    def _loose_ends(self) -> list[_Start]:
+        """Returns what makes up the answer: results that nobody else reads, and branches in which nothing follows."""
+        unread = [call for call in self._calls.values() if call.call_id not in self._read and call.outcome == "done"]
+        found = [(_program(call), call.call_id, "") for call in unread]
+        return found + [self._branch(number) for number in self._ends if number not in self._joined]
+
+    def _branch(self, number: int) -> _Start:
+        decision = self._decisions[number]
+        return _site(decision), number, self._label(decision.site, decision.outcome)
+
+    def _find_ends(self) -> list[int]:
+        """Returns the decisions after which nothing follows in their branch."""
+        followed = {call.decision for call in self._calls.values()}
+        followed.update(decision.decision for decision in self._taken_decisions())
+        return [number for number, is_taken in enumerate(self._is_taken) if is_taken and number not in followed]
+
+    def _taken_decisions(self) -> Iterator[DecisionTrace]:
+        return (decision for decision, is_taken in zip(self._decisions, self._is_taken, strict=True) if is_taken)
+
+    def _is_real(self, number: int, branch: str) -> bool:
+        return number < 0 or (self._is_taken[number] and self._decisions[number].outcome == branch)
+
+    def _is_below(self, call: CallTrace, place: _Place) -> bool:
+        """Returns whether a call was made in a branch, or in one further down."""
+        number, branch = call.decision, call.branch
+        while (number, branch) != place:
+            if number < 0:
+                return False
+            number, branch = self._decisions[number].decision, self._decisions[number].branch
+        return True
+
+
+def _taken(decisions: Sequence[DecisionTrace]) -> list[bool]:
+    """Returns which decisions were reached in truth, not only by a wrong guess, and taken."""
+    found: list[bool] = []
+    for one in decisions:
+        is_real = one.decision < 0 or (found[one.decision] and decisions[one.decision].outcome == one.branch)
+        found.append(is_real and bool(one.outcome))
+    return found
+
+
+def _has_run(call: CallTrace) -> bool:
+    return not call.is_repeat and call.outcome in ("done", "failed")
+
+
+def _program(call: CallTrace) -> PathNode:
+    return PathNode("program", call.program)
+
+
+def _site(decision: DecisionTrace) -> PathNode:
+    return PathNode("decision", decision.site)

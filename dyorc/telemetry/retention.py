@@ -1,0 +1,125 @@
+"""Records that are kept apart: requests that failed, took long or were the slowest of their workflow; and refused ones."""
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from dyorc.telemetry.record import RequestRecord
+
+NUM_SLOWEST = 20
+"""Of each workflow."""
+NUM_REFUSED = 100
+"""Of each kind of error."""
+
+
+class SizedRecord(NamedTuple):
+    """A record, and the memory that it takes."""
+
+    record: RequestRecord
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class _RecordQueue:
+    """Records in the order in which they came, by number."""
+
+    records: dict[int, SizedRecord] = field(default_factory=dict[int, SizedRecord])
+    num_bytes: int = 0
+
+    def add(self, kept: SizedRecord) -> None:
+        self.records[kept.record.number] = kept
+        self.num_bytes += kept.num_bytes
+
+    def remove(self, number: int) -> SizedRecord:
+        kept = self.records.pop(number)
+        self.num_bytes -= kept.num_bytes
+        return kept
+
+
+class RefusedRecords:
+    """Requests that were refused: the latest of each kind of error, so that a flood of one kind leaves the others.
+
+    Args:
+        max_bytes: For all of them.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._by_outcome: defaultdict[str, deque[SizedRecord]] = defaultdict(deque)
+        self._num_bytes = 0
+
+    def put(self, kept: SizedRecord) -> list[SizedRecord]:
+        """Takes a record. Returns what is dropped for it."""
+        mine = self._by_outcome[kept.record.outcome]
+        mine.append(kept)
+        self._num_bytes += kept.num_bytes
+        dropped = [self._pop(mine)] if len(mine) > NUM_REFUSED else []
+        while self._num_bytes > self._max_bytes:
+            dropped.append(self._pop(max(self._by_outcome.values(), key=len)))
+        return dropped
+
+    def _pop(self, records: deque[SizedRecord]) -> SizedRecord:
+        kept = records.popleft()
+        self._num_bytes -= kept.num_bytes
+        return kept
+
+    def all(self) -> list[SizedRecord]:
+        """Returns what is kept, the latest first."""
+        found = chain.from_iterable(self._by_outcome.values())
+        return sorted(found, key=lambda kept: -kept.record.ended_ns)
+
+
+class RetainedRecords:
+    """One shelf for those that failed, one for slow ones, one for the slowest of each workflow: none pushes all others out.
+
+    Args:
+        slow_ns: What takes longer is slow, whatever its workflow.
+    """
+
+    def __init__(self, slow_ns: int) -> None:
+        self._slow_ns = slow_ns
+        self._failed, self._slow, self._slowest = self._queues = _RecordQueue(), _RecordQueue(), _RecordQueue()
+        self._heaps: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Durations and numbers of a workflow's slowest, the shortest first."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory for all of them."""
+        return sum([shelf.num_bytes for shelf in self._queues])
+
+    def put(self, kept: SizedRecord) -> list[SizedRecord]:
+        """Takes a record that is no longer among the latest. Returns what is dropped for it: perhaps the record itself."""
+        record = kept.record
+        if record.has_failed:
+            self._failed.add(kept)
+            return []
+        if record.duration_ns > self._slow_ns:
+            self._slow.add(kept)
+            return []
+        heap = self._heaps[record.workflow]
+        if len(heap) == NUM_SLOWEST and heap[0][0] >= record.duration_ns:
+            return [kept]  # as most of them
+        self._slowest.add(kept)
+        heapq.heappush(heap, (record.duration_ns, record.number))
+        return [self._slowest.remove(heapq.heappop(heap)[1])] if len(heap) > NUM_SLOWEST else []
+
+    def pop(self) -> SizedRecord:
+        """Removes the oldest record of the fullest shelf."""
+        shelf = max(self._queues, key=lambda one: one.num_bytes)
+        kept = shelf.remove(next(iter(shelf.records)))
+        if shelf is self._slowest:
+            heap = [entry for entry in self._heaps[kept.record.workflow] if entry[1] != kept.record.number]
+            heapq.heapify(heap)
+            self._heaps[kept.record.workflow] = heap
+        return kept
+
+    def all(self) -> list[SizedRecord]:
+        """Returns what is on the shelves."""
+        return [kept for shelf in self._queues for kept in shelf.records.values()]
+
+    def records(self) -> Iterator[RequestRecord]:
+        """Returns their records, the latest first."""
+        return iter(sorted((kept.record for kept in self.all()), key=lambda one: -one.ended_ns))

@@ -1,0 +1,41 @@
+"""What a gateway tells its orchestrator is told to each that follows."""
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from dyorc.config import LogsConfig
+from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
+from dyorc.orchestrator.orchestrator import Orchestrator
+from tests.deadlines import wait_until_async
+from tests.integration.cluster.ends import Told, gateway
+from tests.integration.cluster.test_groups import leading
+from tests.workflows import parted, scaled
+
+
+async def test_settings_of_the_log_are_told_to_the_next_leader(tmp_path: Path) -> None:
+    leaders, asked = Told(), LogsConfig(level="debug")
+    with mock.patch.object(Orchestrator, "set_logs") as set_logs:
+        async with gateway(leaders) as backend:
+            backend.set_logs(asked)
+            for fence in (1, 2):
+                async with leading(leaders, [parted.squared], tmp_path, fence):
+                    await wait_until_async(lambda fence=fence: set_logs.call_count == fence, "a leader knows the settings")
+                await wait_until_async(lambda: not backend.is_connected, "it is away")
+    assert [call.args for call in set_logs.call_args_list] == [(asked,), (asked,)]
+
+
+async def test_what_an_orchestrator_does_not_scale_it_refuses_at_the_gateway_in_its_own_words(tmp_path: Path) -> None:
+    leaders = Told()
+    async with gateway(leaders) as backend:
+        with pytest.raises(NotReadyError, match="group 'default' has no leader now, so nothing can be scaled"):
+            await backend.scale("pid", 1, None)
+        async with leading(leaders, [scaled.where], tmp_path):
+            await wait_until_async(lambda: backend.status.programs, "its programs are known")
+            with pytest.raises(InvalidInputError, match=r"program 'pid': 2 warm replicas, expected 0 to 1, its bounds"):
+                await backend.scale("pid", 2, None)
+            with pytest.raises(UnknownModelError, match=r"there is no program 'rare'; there are \['pid'\]"):
+                await backend.scale("rare", 1, None)
+            await backend.scale("pid", 1, None)
+            await wait_until_async(lambda: backend.status.programs["pid"].num_wanted == 1, "it is wanted")

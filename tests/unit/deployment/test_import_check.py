@@ -1,0 +1,61 @@
+"""Targets that are tried in a process of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from dyorc.deployment.import_check import check_import
+from dyorc.errors import ModuleImportError
+
+pytestmark = pytest.mark.anyio
+
+_APP = """
+import numpy as np
+from jaxtyping import Float
+import dyorc
+
+Vectors = Float[np.ndarray, "batch n"]
+
+@dyorc.program
+def double(x: Vectors) -> Vectors:
+    return 2 * x
+
+@dyorc.workflow
+async def flow(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    return double(x)
+"""
+
+
+async def test_a_target_that_can_be_loaded_comes_with_its_code(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(_APP + "\nprint('hello')\n")
+    found = await check_import(f"{tmp_path}/app.py:flow", 60)
+    assert (found.model, found.programs) == ("flow", ("double",))
+    assert found.bundle is not None
+    assert list(found.bundle.modules) == ["app"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "line"),
+    [
+        ("x = (", r"app\.py cannot be imported: SyntaxError: .* \(app\.py, line 1\)", "x = ("),
+        ("import dyorc\nx = 1 / 0", r"ZeroDivisionError: division by zero \(app\.py, line 2\)", "x = 1 / 0"),
+        ("import nothing_of_this_name", "No module named 'nothing_of_this_name'", "import nothing_of_this_name"),
+        (_APP.replace("async def flow", "async def flaw"), r"has no workflow or program 'flow'; it has \['double', 'flaw'\]", ""),
+        (_APP.replace('flow(x: Float[np.ndarray, "n"])', "flow(x)"), "flow", ""),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV", ""),
+        ("import os\nos._exit(3)", "ended with exit code 3", ""),
+        ("raise SystemExit('not today')", "it raised SystemExit: not today", "not today"),
+        ("while True: pass", "has taken more than", ""),
+    ],
+    ids=["syntax", "exception", "import", "name", "signature", "crash", "exit", "SystemExit", "loop"],
+)
+async def test_one_that_cannot_says_why_and_shows_the_users_lines(tmp_path: Path, code: str, text: str, line: str) -> None:
+    (tmp_path / "app.py").write_text(code)
+    with pytest.raises(ModuleImportError, match=text) as caught:
+        await check_import(f"{tmp_path}/app.py:flow", 4 if "while" in code else 60)
+    assert line in caught.value.user_traceback
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModuleImportError, match=r"there is no file .*/missing\.py"):
+        await check_import(f"{tmp_path}/missing.py:flow", 60)

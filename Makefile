@@ -18,7 +18,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 TRAINED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
 PREPARED := $(TRAINED) $(TRITONCLIENT)/.made $(HELM)/.made
 USUAL := not slow and not dist and not compose
-CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/codec unit/scaling property/test_speculation.py property/test_wire.py)
+CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help

@@ -147,7 +147,7 @@ reproduce: $(VENV)/.dev ## What papers on planners published, beside what comes 
 	$(BIN)/python -m benchmarks.papers.page benchmarks/results/planners docs/planners.md
 
 train-tag: $(VENV)/.dev ## Train the network that guides the planner tag's search, on random clusters (five minutes); the same seed makes the same weights
-	$(BIN)/python -m dyorc.planner.planners.tag.training
+	$(BIN)/python -m dyorc.planner.planners.tag.policy_training
 
 bench-overhead: $(VENV)/.demo ## Compare the cost per request with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.overhead

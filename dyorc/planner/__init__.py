@@ -1,6 +1,6 @@
 """The planner: splits a model over several devices, proves the split right, and predicts how long it takes.
 
-`dyorc plan MODULE:MAKE CLUSTER.toml` does this from a shell (docs/planners.md). In Python it takes five steps:
+`dyorc plan MODULE:MAKE --cluster cluster.toml` does this from a shell (docs/planners.md). In Python it takes five steps:
 
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.planners.auto import plan

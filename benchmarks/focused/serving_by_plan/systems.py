@@ -17,7 +17,7 @@ from dyorc.planner.plan import Plan, extents
 from dyorc.planner.program import ValueKind
 from dyorc.planner.program.graph import type_sizes
 from dyorc.planner.runtime import RankOptions, Ranks
-from dyorc.planner.runtime.moves import pieces_at
+from dyorc.planner.runtime.region_moves import pieces_at
 
 _MODEL = "examples/router/router_bert.py"
 _NUM_IN_FLIGHT = 3

@@ -24,7 +24,7 @@ from dyorc.planner.plan import ChannelKind, Plan, Transfer
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, ValueKind, capture
 from dyorc.planner.runtime import RankOptions, Ranks, RunResult
-from dyorc.planner.runtime.lanes import lanes_of, slot_bytes_of
+from dyorc.planner.runtime.message_lanes import lanes_of, slot_bytes_of
 from dyorc.planner.verify import verify
 
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]

@@ -21,7 +21,7 @@ from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.passes.coconet import fused, in_rings, sliced
-from dyorc.planner.passes.coconet.figures import figures_of
+from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Collective, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, ValueKind, capture

@@ -12,7 +12,7 @@ from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.passes.coconet import candidates_of, in_rings, overlapped
-from dyorc.planner.passes.coconet.figures import figures_of
+from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture_inference

@@ -30,8 +30,8 @@ from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs, s
 from dyorc.planner.planners.crossover.phases import Resource, phases_of
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import RankOptions, Ranks, Training
-from dyorc.planner.runtime.crowd import DeviceSharing
 from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.shared_devices import DeviceSharing
 from dyorc.planner.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
 from dyorc.planner.simulate import simulate
 

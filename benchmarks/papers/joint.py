@@ -18,7 +18,6 @@ from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.models import bert_moe, gpt
 from dyorc.planner.network import ovs_rules, rules_of, tc_rules, to_ovs, to_tc
 from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, Division, by_tangents, fixed_point
-from dyorc.planner.planners.joint.exact import ProvedPlacement, solve
 from dyorc.planner.planners.joint.heuristics import (
     PlacedSchedule,
     PlacementProblem,
@@ -29,11 +28,12 @@ from dyorc.planner.planners.joint.heuristics import (
     metis,
     on_one_device,
 )
-from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.interface_limits import network_of
+from dyorc.planner.planners.joint.list_schedule import LinkModel
+from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement
-from dyorc.planner.planners.joint.routes import network_of
-from dyorc.planner.planners.joint.schedule import LinkModel
-from dyorc.planner.planners.joint.work import WorkGraph, work_of
+from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 
@@ -260,7 +260,7 @@ def _pass_row(name: str, timeline: CriticalPathGraph, capacities: Capacities, ne
 
 def at_once() -> Iterator[Row]:
     """Placement and shares of a small graph: each alone, in turns, and at once."""
-    from dyorc.planner.planners.joint.work import Item, Parcel
+    from dyorc.planner.planners.joint.work_graph import Item, Parcel
 
     seconds = (1.0, 2.0, 0.5, 2.0, 1.0, 1.5, 0.5)
     sent = [(0, (1, 2, 3), 700), (1, (4,), 900), (2, (4, 5), 400), (3, (5,), 1400), (4, (6,), 300), (5, (6,), 500)]

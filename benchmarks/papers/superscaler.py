@@ -23,8 +23,8 @@ from dyorc.planner.plan.order import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.exhaustive import exhaustive_duplex_s
+from dyorc.planner.planners.hidup.pareto_search import ParetoSearch
 from dyorc.planner.planners.hidup.plan import Duplex
-from dyorc.planner.planners.hidup.search import ParetoSearch
 from dyorc.planner.program import PARTIAL, REPLICATE, TensorProgram, capture
 from dyorc.planner.runtime import RankOptions, Ranks
 from dyorc.planner.simulate import Simulation, simulate

@@ -17,13 +17,13 @@ from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, 
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Point, Row
 from dyorc.planner.cluster import Cluster, even_cluster
-from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem
-from dyorc.planner.planners.modulo.ends import with_ends
-from dyorc.planner.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
+from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.warm_up import with_ends
 from dyorc.planner.planners.tessel.enumeration import candidates, enumerate_schedules
+from dyorc.planner.planners.tessel.least_makespan import least_makespan
+from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 from dyorc.planner.planners.tessel.plan import tessel
-from dyorc.planner.planners.tessel.shapes import SHAPES
-from dyorc.planner.planners.tessel.whole import least_makespan
 from dyorc.planner.program import TensorProgram, capture, evaluate
 from dyorc.planner.runtime import RankOptions, Ranks
 from dyorc.planner.runtime.paces import links_of, paces_of

@@ -141,7 +141,7 @@ def show(
     Of merged plans: the phases of each job, and whose turn it is when.
     """
     from dyorc.planner.plan.codec import read_plan
-    from dyorc.planner.planners.crossover.file import is_merged
+    from dyorc.planner.planners.crossover.merged_plans_file import is_merged
 
     if is_merged(plan):
         _refuse(plan, {"--cluster": cluster, "--picture": picture, "--model": model, "--json": as_json or None})
@@ -159,7 +159,7 @@ def show(
         print_plan(loaded, simulation)
         print_repeated(loaded, where)
     if picture is not None and simulation is not None and program is not None:
-        from dyorc.planner.simulate.picture import draw_picture
+        from dyorc.planner.simulate.plan_picture import draw_picture
 
         draw_picture(simulation, program, picture)
         _note(f"drawn into {picture}", as_json)
@@ -319,7 +319,7 @@ def run_plan(
 
     Merged plans train side by side, in turns. If one job fails, the others go on.
     """
-    from dyorc.planner.planners.crossover.file import is_merged
+    from dyorc.planner.planners.crossover.merged_plans_file import is_merged
 
     if is_merged(plan):
         _refuse(plan, {"--cluster": cluster, "--model": model})

@@ -30,8 +30,8 @@ def merge(
     """Merges jobs that train on the same devices, so that one computes while another communicates; `run` then runs them all."""
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.plan.codec import read_plan
-    from dyorc.planner.planners.crossover.file import write_merged
     from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs
+    from dyorc.planner.planners.crossover.merged_plans_file import write_merged
     from dyorc.planner.whole_file import check_writable
 
     check_writable(output := output.absolute())
@@ -48,8 +48,8 @@ def merge(
 
 def show_merged(path: Path) -> None:
     """Prints the phases of merged jobs, when each starts, and a picture of some periods."""
-    from dyorc.planner.planners.crossover.file import read_merged
-    from dyorc.planner.planners.crossover.show import letter_of, rows_of
+    from dyorc.planner.planners.crossover.merged_plans_file import read_merged
+    from dyorc.planner.planners.crossover.timeline_text import letter_of, rows_of
 
     merged = read_merged(path)
     _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")
@@ -70,10 +70,10 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     """
     from contextlib import ExitStack
 
-    from dyorc.planner.planners.crossover.file import read_merged
+    from dyorc.planner.planners.crossover.merged_plans_file import read_merged
     from dyorc.planner.program import sources_of
     from dyorc.planner.runtime import RankOptions, Ranks, Training
-    from dyorc.planner.runtime.running import check_proved
+    from dyorc.planner.runtime.proved_runs import check_proved
     from dyorc.planner.runtime.side_by_side import TrainingJob, run_side_by_side
 
     merged = read_merged(path)

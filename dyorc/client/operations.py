@@ -46,24 +46,24 @@ class Operations:
         """Returns when an operation that begins now must end."""
         return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
 
-    def infer(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
+    def infer(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
         """Runs a model."""
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER), metadata, inputs, options)
             reply = yield from self._run(request, metadata, deadline_s, retries)
         except ClientError:
             self._forget(model, options.version)
             raise
         return answer_of(reply)
 
-    def stream(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
+    def stream(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
         """Runs a model that answers in parts. Once it has begun to answer, the request is not sent again."""
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, inputs, options)
             request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
@@ -108,11 +108,11 @@ class Operations:
 
     def metadata_by(self, model: str, version: str | None, deadline_s: float) -> Flow[ModelMetadata]:
         """Returns a model's metadata, which is requested once."""
-        found = self._metadata.get((model, version))
-        if found is None:
-            found = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
-            self._metadata[model, version] = found
-        return found
+        metadata = self._metadata.get((model, version))
+        if metadata is None:
+            metadata = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
+            self._metadata[model, version] = metadata
+        return metadata
 
     def _forget(self, model: str, version: str | None) -> None:
         """Has the next request ask for a model's metadata again, since the model may have changed."""

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_unflatten, treespec_loads
 from dyorc.errors import PlanError, ProgramCaptureError
 from dyorc.planner.plan import Inference, Plan
 from dyorc.planner.program import Example, eager, recapture_inference
-from dyorc.planner.runtime.weights import missing_weights, read_whole
+from dyorc.planner.runtime.rank_weights import missing_weights, read_whole
 
 
 class PlannedModule(nn.Module):

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from dyorc.errors import InvalidInputError, PlanRunError
 from dyorc.planner.plan import Inference, Plan
 from dyorc.planner.runtime import RankOptions, Ranks
-from dyorc.planner.runtime.wire import Wire, wire_over
+from dyorc.planner.runtime.rank_messages import Wire, wire_over
 from dyorc.replica.group_site import GroupSite
 from dyorc.transport.peer_process import PeerProcess
 

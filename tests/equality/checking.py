@@ -9,7 +9,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import Shard
 from dyorc.planner.runtime import RankOptions, Ranks
-from dyorc.planner.runtime.processes import StartRank
+from dyorc.planner.runtime.rank_processes import StartRank
 from dyorc.planner.verify import verify
 from tests.equality.cases import Case
 from tests.unit.planner.examples import Example

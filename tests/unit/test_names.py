@@ -14,51 +14,47 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    Answer Bars Batches Block Body Budget Call Claim Comparison Connection Delivery Edge Exchange Experts Form Graph
-    Group Guesses History Holder Inputs Job Kind Layer Layout Leases Line Live LoopWatch Model ModelMetadata Needs
-    Network Node Note Notes Observer Oracle Order Outcome Parts Path Piece Plan Plans Reading Recipe Recorder Ref
-    Refusal Region Request Result Runner Scaler Setting Sink Site Slot Source Span Stage Staging Statistics Step
-    StepWatch Table Tally Target TensorMetadata Tier Traces Turns Walk Watch Welcome
+    Answer Batches Call Connection Delivery Edge Exchange Form Job Kind Layer Line Live ModelMetadata Node Piece
+    Plan RankGroup Reading Recorder Ref Refusal Region Request Runner Span Stage StageTensors Step Target
+    TensorMetadata Tier Traces Watch
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    actions.py algebra.py alike.py answers.py arrivals.py assignment.py backend.py bars.py batches.py blocks.py
-    budget.py calls.py cell.py changes.py channel.py channels.py chunks.py cli.py codec.py collectives.py compare.py
-    comparison.py connections.py control.py costs.py crossovers.py deployments.py draws.py elementwise.py emit.py
-    endings.py ends.py errors.py exact.py exchange.py executor.py experts.py figures.py file.py foresight.py
-    frames.py graph.py headers.py indices.py inference.py inputs.py jobs.py kernels.py keys.py lanes.py layers.py
-    leases.py ledger.py levels.py limits.py loop_watch.py main.py memory.py messages.py moves.py network.py notes.py
-    operations.py optimizer.py oracle.py order.py overlapped.py parameters.py paths.py peers.py pending.py
-    picture.py planes.py plans.py pools.py ports.py processes.py program.py programs.py progress.py published.py
-    readiness.py reading.py realise.py records.py refusals.py replicas.py requests.py results.py routes.py rows.py
-    runner.py running.py samples.py schedule.py schema.py search.py server.py shapes.py shared_memory.py show.py
-    siblings.py simulate.py slots.py staging.py starting.py statistics.py steps.py streams.py sums.py targets.py
-    tasks.py tensors.py training.py turns.py walks.py watch.py weights.py whole.py wire.py
+    algebra.py answers.py arrivals.py batches.py calls.py cell.py codec.py connections.py control.py
+    elementwise.py errors.py exchange.py file.py frames.py graph.py headers.py indices.py inference.py inputs.py
+    jobs.py keys.py layers.py limits.py loop_watch.py network.py notes.py order.py parameters.py planes.py
+    plans.py readiness.py reading.py records.py refusals.py replicas.py requests.py results.py routes.py rows.py
+    runner.py samples.py schema.py server.py shapes.py shared_memory.py siblings.py slots.py starting.py
+    statistics.py streams.py sums.py walks.py watch.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
-    "benchmarks": 174,
-    "dyorc": 72,
+    "benchmarks": 362,
+    "dyorc": 1,
+    "dyorc/answering": 3,
     "dyorc/authoring": 23,
     "dyorc/cells": 1,
+    "dyorc/cli": 32,
     "dyorc/client": 6,
-    "dyorc/settings": 32,
-    "dyorc/deployment": 60,
-    "dyorc/engine": 12,
-    "dyorc/gateway": 151,
-    "dyorc/ray_serve": 19,
-    "dyorc/leader_election": 1,
-    "dyorc/planner": 341,
-    "dyorc/orchestrator": 17,
+    "dyorc/cluster": 6,
+    "dyorc/core": 7,
+    "dyorc/deployment": 18,
+    "dyorc/engine": 9,
+    "dyorc/gateway": 144,
+    "dyorc/models": 23,
+    "dyorc/orchestrator": 14,
+    "dyorc/planner": 25,
     "dyorc/protocol": 1,
-    "dyorc/cluster": 21,
+    "dyorc/ray_serve": 19,
     "dyorc/replica": 10,
-    "dyorc/scaling": 6,
-    "dyorc/server": 17,
-    "dyorc/simulation": 15,
+    "dyorc/scaling": 5,
+    "dyorc/server": 4,
+    "dyorc/settings": 32,
+    "dyorc/simulation": 14,
     "dyorc/store": 23,
     "dyorc/supervisor": 14,
+    "dyorc/system": 6,
     "dyorc/telemetry": 43,
     "dyorc/testing": 7,
     "dyorc/transport": 5,

@@ -28,7 +28,7 @@ from benchmarks.papers.table import Point, Row
 from dyorc.planner.cluster import Cluster, published
 from dyorc.planner.models import bert_moe
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.hidup.figures import best_plan, faster
+from dyorc.planner.planners.hidup.paper_figures import best_plan, faster
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 

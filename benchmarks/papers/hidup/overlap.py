@@ -15,8 +15,8 @@ from dyorc.planner import models
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.assignment import assignment_of
 from dyorc.planner.planners.hidup import Duplex
+from dyorc.planner.planners.strategy_assignment import assignment_of
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import LinkShape, RankOptions, Ranks
 

@@ -11,7 +11,7 @@ from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row, s
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
 from dyorc.planner.cluster import published
-from dyorc.planner.planners.hidup.figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
+from dyorc.planner.planners.hidup.paper_figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
 from dyorc.planner.program import Replicate
 
 _MODEL = "BERT-SGMoE"

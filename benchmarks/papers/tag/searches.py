@@ -10,7 +10,7 @@ from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
 from benchmarks.papers.tag.searching import Searching, at_rooflines, random_clusters
 from dyorc.planner.cluster import published
-from dyorc.planner.planners.tag.network import PolicyNetwork
+from dyorc.planner.planners.tag.policy_network import PolicyNetwork
 
 MODELS: Mapping[str, Builder] = {"VGG19": tag_vgg19, "Transformer": tag_transformer, "BERT-small": tag_bert}
 BATCH_EACH = 3

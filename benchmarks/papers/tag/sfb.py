@@ -12,9 +12,9 @@ from benchmarks.papers.tag.searches import MODELS
 from benchmarks.papers.tag.searching import Searching, at_rooflines
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.cluster.published import tag_cluster
-from dyorc.planner.planners.tag.actions import SearchContext
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
-from dyorc.planner.planners.tag.network import PolicyNetwork
+from dyorc.planner.planners.tag.group_actions import SearchContext
+from dyorc.planner.planners.tag.policy_network import PolicyNetwork
 from dyorc.planner.program import capture
 
 _BREAK_EVEN = {(768, 768): 768, (25_088, 4096): 7043}

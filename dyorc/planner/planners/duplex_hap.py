@@ -15,14 +15,14 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, SearchEnd
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.assignment import StrategyAssignment, ratios_of
 from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.hap.hap import hap
 from dyorc.planner.planners.hidup.items import Hints, NodeItem
+from dyorc.planner.planners.hidup.pareto_search import DuplexProgram
 from dyorc.planner.planners.hidup.plan import Duplex, hidup, progress_callback, with_notes
-from dyorc.planner.planners.hidup.search import DuplexProgram
 from dyorc.planner.planners.hidup.shares import best_shares
 from dyorc.planner.planners.pricing import BestPlan, by_hand
+from dyorc.planner.planners.strategy_assignment import StrategyAssignment, ratios_of
 from dyorc.planner.program import REPLICATE, Placement, TensorProgram
 
 

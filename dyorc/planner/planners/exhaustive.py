@@ -13,8 +13,8 @@ from typing import NamedTuple
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.planner.planners.hidup.costs import Conversion, MicrobatchCosts, TimedTensor
 from dyorc.planner.planners.hidup.items import Items, NodeItem, ReductionItem, RegroupItem
+from dyorc.planner.planners.hidup.microbatch_costs import Conversion, MicrobatchCosts, TimedTensor
 from dyorc.planner.program import (
     PARTIAL,
     REPLICATE,

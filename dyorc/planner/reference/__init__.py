@@ -6,7 +6,7 @@ update_step.py      the step of the optimizer, by torch.optim
 training_loop.py    several steps on one device
 float64.py          has module and program compute in float64, whatever types they name
 samples.py          other weights and inputs, by seed
-samples_apart.py     whether answers depend on what else is in a batch
+samples_apart.py    whether answers depend on what else is in a batch
 coarsest_types.py   what a result was rounded to on its way
 tolerance.py        when two results are equal
 comparison.py       compares a captured program with its module

@@ -24,7 +24,7 @@ import torch
 from dyorc.errors import CheckpointError
 from dyorc.planner.plan import Plan, Region, extents, overlap, within
 from dyorc.planner.program import ValueKind
-from dyorc.planner.runtime.moves import Key, PieceAt, is_zero, terms_at
+from dyorc.planner.runtime.region_moves import Key, PieceAt, is_zero, terms_at
 
 _INDEX = "index.json"
 

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Network
 from dyorc.planner.simulate.flows import speeds_of
-from dyorc.planner.simulate.ports import NetworkFlow
+from dyorc.planner.simulate.machine_ports import NetworkFlow
 
 _TURN_S = 0.0005
 """How long a speed is kept before it is looked at again."""

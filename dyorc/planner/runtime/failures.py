@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dyorc.errors import PlanRunError
 from dyorc.planner.plan import Apply, Collective, Plan, Transfer
-from dyorc.planner.runtime.wire import FailedMessage
+from dyorc.planner.runtime.rank_messages import FailedMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Carries out a kernel: while one chunk of the slices is computed, others are on their way round the ring.
 
 All ranks communicate in this order: scatter 0, scatter 1, gather 0, scatter 2, gather 1, ... Where the kernel makes what it
-reduces, that goes on while the ring runs (`overlapped.py`). Each element is added in the order in which it is without the
+reduces, that goes on while the ring runs (`overlapped_scatter.py`). Each element is added in the order in which it is without the
 kernel, so that with our own rings the results are the same to the bit.
 
 Source: the fused all-reduce of CoCoNeT (arXiv 2105.05720, section 5); here, chunks are a loop of Python's, not one launch.
@@ -14,13 +14,13 @@ from typing import Protocol
 import torch
 
 from dyorc.planner.plan import extents, within
-from dyorc.planner.runtime.channel import CommunicationChannel, Made, ThreadChannel
-from dyorc.planner.runtime.chunks import Chunks, Computing
-from dyorc.planner.runtime.collectives import Collectives
+from dyorc.planner.runtime.communication_channels import CommunicationChannel, Made, ThreadChannel
+from dyorc.planner.runtime.kernel_chunks import Chunks, Computing
 from dyorc.planner.runtime.links import Links
-from dyorc.planner.runtime.moves import Key
-from dyorc.planner.runtime.overlapped import OverlappedScatter
-from dyorc.planner.runtime.schedule import CollectiveExchange, Fused
+from dyorc.planner.runtime.overlapped_scatter import OverlappedScatter
+from dyorc.planner.runtime.rank_collectives import Collectives
+from dyorc.planner.runtime.rank_schedule import CollectiveExchange, Fused
+from dyorc.planner.runtime.region_moves import Key
 
 
 class Scatter(Protocol):

@@ -1,4 +1,4 @@
-"""What passes between ranks: torch.distributed, and nothing else, is used here and in `collectives.py`.
+"""What passes between ranks: torch.distributed, and nothing else, is used here and in `rank_collectives.py`.
 
 The same code runs over gloo and NCCL. A thread has the ranks, tags and directions that it uses for itself.
 """

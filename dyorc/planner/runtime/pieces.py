@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from dyorc.planner.plan import CollectiveKind, Region, extents, overlap, within
-from dyorc.planner.runtime.collectives import Collectives
-from dyorc.planner.runtime.lanes import MessageLane
 from dyorc.planner.runtime.links import Links, Message
-from dyorc.planner.runtime.moves import Key
-from dyorc.planner.runtime.schedule import CollectiveExchange, CombinePieces, Relocate
+from dyorc.planner.runtime.message_lanes import MessageLane
+from dyorc.planner.runtime.rank_collectives import Collectives
+from dyorc.planner.runtime.rank_schedule import CollectiveExchange, CombinePieces, Relocate
+from dyorc.planner.runtime.region_moves import Key
 
 if TYPE_CHECKING:
     from dyorc.planner.runtime.media import Media

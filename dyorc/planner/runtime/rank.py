@@ -23,20 +23,13 @@ import torch
 from dyorc.planner.plan import Plan, for_samples
 from dyorc.planner.plan.codec import plan_from_json
 from dyorc.planner.program import ValueKind
-from dyorc.planner.runtime.channel import InlineChannel, RankChannels, ThreadChannel
 from dyorc.planner.runtime.checkpoint import Checkpoint, lasting_pieces, write_pieces
-from dyorc.planner.runtime.crowd import Pause, SharedDevice, sleep_for
+from dyorc.planner.runtime.communication_channels import InlineChannel, RankChannels, ThreadChannel
 from dyorc.planner.runtime.egress import EgressShaper
-from dyorc.planner.runtime.executor import Emulated, ScheduleExecutor
-from dyorc.planner.runtime.lanes import Lanes, lanes_of
+from dyorc.planner.runtime.job_turns import TurnTaker
 from dyorc.planner.runtime.links import LinkLostError, Links
-from dyorc.planner.runtime.moves import Key, pieces_at, terms_at
-from dyorc.planner.runtime.progress import RankProgress
-from dyorc.planner.runtime.schedule import RankSchedule, divide_schedule, schedule_of, then_id
-from dyorc.planner.runtime.shaping import Buckets, Shaper
-from dyorc.planner.runtime.turns import TurnTaker
-from dyorc.planner.runtime.weights import read_weights
-from dyorc.planner.runtime.wire import (
+from dyorc.planner.runtime.message_lanes import Lanes, lanes_of
+from dyorc.planner.runtime.rank_messages import (
     DoneMessage,
     FailedMessage,
     FetchMessage,
@@ -50,6 +43,13 @@ from dyorc.planner.runtime.wire import (
     Wire,
     wire_over,
 )
+from dyorc.planner.runtime.rank_progress import RankProgress
+from dyorc.planner.runtime.rank_schedule import RankSchedule, divide_schedule, schedule_of, then_id
+from dyorc.planner.runtime.rank_weights import read_weights
+from dyorc.planner.runtime.region_moves import Key, pieces_at, terms_at
+from dyorc.planner.runtime.schedule_executor import Emulated, ScheduleExecutor
+from dyorc.planner.runtime.shaping import Buckets, Shaper
+from dyorc.planner.runtime.shared_devices import Pause, SharedDevice, sleep_for
 
 if TYPE_CHECKING:
     from dyorc.planner.runtime.media import Media
@@ -130,7 +130,7 @@ class Rank:
 
     def _open_media(self, lanes: Lanes) -> "Media":
         """Opens this rank's ends of a plan's edges; what that needs is imported by plans that have some."""
-        from dyorc.planner.runtime.ends import ChannelEndpoints
+        from dyorc.planner.runtime.channel_endpoints import ChannelEndpoints
         from dyorc.planner.runtime.media import Media
 
         self._num_opened += 1

@@ -26,17 +26,12 @@ from dyorc.planner.plan.codec import plan_to_json
 from dyorc.planner.plan.interpret import Piece, pieces_of, whole_of
 from dyorc.planner.plan.on_torch import TorchAlgebra
 from dyorc.planner.runtime.checkpoint import check_checkpoint, commit, is_lasting
-from dyorc.planner.runtime.crowd import DeviceSharing
 from dyorc.planner.runtime.egress import Egress
 from dyorc.planner.runtime.failures import Event, RankExited, RankPosition, error_of, is_cause
-from dyorc.planner.runtime.lanes import MEMORY_FOLDER
-from dyorc.planner.runtime.moves import Key
-from dyorc.planner.runtime.nursery import RankForkServer
-from dyorc.planner.runtime.processes import RankProcess, StartRank, spawn_rank
-from dyorc.planner.runtime.progress import RankProgress
-from dyorc.planner.runtime.shaping import LinkShape
-from dyorc.planner.runtime.turns import JobTurns
-from dyorc.planner.runtime.wire import (
+from dyorc.planner.runtime.job_turns import JobTurns
+from dyorc.planner.runtime.message_lanes import MEMORY_FOLDER
+from dyorc.planner.runtime.rank_fork_server import RankForkServer
+from dyorc.planner.runtime.rank_messages import (
     DoneMessage,
     FailedMessage,
     FetchMessage,
@@ -49,6 +44,11 @@ from dyorc.planner.runtime.wire import (
     StopMessage,
     Update,
 )
+from dyorc.planner.runtime.rank_processes import RankProcess, StartRank, spawn_rank
+from dyorc.planner.runtime.rank_progress import RankProgress
+from dyorc.planner.runtime.region_moves import Key
+from dyorc.planner.runtime.shaping import LinkShape
+from dyorc.planner.runtime.shared_devices import DeviceSharing
 from dyorc.transport.arena_file import sweep
 
 _GRACE_S = 3.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from dyorc.planner.runtime.crowd import Pause, sleep_for
+from dyorc.planner.runtime.shared_devices import Pause, sleep_for
 
 Thing = TypeVar("Thing")
 

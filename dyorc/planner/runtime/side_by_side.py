@@ -14,9 +14,9 @@ import torch
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
+from dyorc.planner.runtime.job_turns import JobTurns, PhaseClaim
 from dyorc.planner.runtime.ranks import Ranks
 from dyorc.planner.runtime.training import Training, load_training, steps_of
-from dyorc.planner.runtime.turns import JobTurns, PhaseClaim
 
 
 @dataclass(frozen=True, kw_only=True)

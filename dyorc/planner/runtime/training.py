@@ -9,9 +9,9 @@ import torch
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
+from dyorc.planner.runtime.job_turns import JobTurns
+from dyorc.planner.runtime.rank_messages import Update
 from dyorc.planner.runtime.ranks import Ranks, RunResult
-from dyorc.planner.runtime.turns import JobTurns
-from dyorc.planner.runtime.wire import Update
 
 _MAX_BEGUN = 2
 """Steps whose inputs are sent ahead, so that ranks need not wait for their parent."""

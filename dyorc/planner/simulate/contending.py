@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dyorc.planner.cluster import Contention
-from dyorc.planner.simulate.tasks import SimulatedTask
+from dyorc.planner.simulate.simulated_tasks import SimulatedTask
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ of their rates. Nobody gets less than what is reserved, as long as no more is re
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from dyorc.planner.simulate.ports import NetworkFlow
+from dyorc.planner.simulate.machine_ports import NetworkFlow
 
 
 def speeds_of(flows: Mapping[int, NetworkFlow], capacities: Sequence[float]) -> dict[int, float]:

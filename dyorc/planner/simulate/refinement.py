@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dyorc.planner.cluster import Cluster, Device
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, Mesh, Plan, Transfer
-from dyorc.planner.simulate.alike import RankKinds, groups_along, machines_of
+from dyorc.planner.simulate.rank_kinds import RankKinds, groups_along, machines_of
 from dyorc.planner.simulate.sizes import Sizes
 
 _Groups = list[tuple[int, ...]]

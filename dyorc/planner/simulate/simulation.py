@@ -8,7 +8,7 @@ from typing import Any
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Apply, Collective, Plan
-from dyorc.planner.simulate.tasks import SimulatedTask
+from dyorc.planner.simulate.simulated_tasks import SimulatedTask
 
 
 @dataclass(frozen=True, slots=True)

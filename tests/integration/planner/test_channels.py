@@ -20,7 +20,7 @@ from dyorc.planner.plan import ChannelKind, Plan, Transfer
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import PARTIAL, REPLICATE, Shard
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks, Training, train_on
-from dyorc.planner.runtime.lanes import MEMORY_FOLDER
+from dyorc.planner.runtime.message_lanes import MEMORY_FOLDER
 from dyorc.transport.arena_file import open_arena, read_layout
 from tests.deadlines import TIMEOUT_S
 from tests.integration.planner.plans import Place, moved, product, product_value

@@ -17,8 +17,8 @@ from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan.codec import read_plan, write_plan
 from dyorc.planner.planned_module import module_of, program_of
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.crossover.file import write_merged
 from dyorc.planner.planners.crossover.merge import MergeCandidate, MergedJobs, merge_jobs
+from dyorc.planner.planners.crossover.merged_plans_file import write_merged
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks, Training
 from dyorc.planner.runtime.side_by_side import TrainingJob, run_side_by_side
 from tests.deadlines import TIMEOUT_S

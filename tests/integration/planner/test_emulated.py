@@ -11,10 +11,10 @@ import torch
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.planners.joint.bandwidth import Capacities
 from dyorc.planner.planners.joint.heuristics import PlacementProblem
-from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.interface_limits import network_of
+from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.reduce import reduce_work
-from dyorc.planner.planners.joint.routes import network_of
-from dyorc.planner.planners.joint.schedule import LinkModel
+from dyorc.planner.planners.joint.schedule_plan import realise
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks, egress_of, paces_of
 from dyorc.planner.runtime.egress import EgressShaper
 from dyorc.planner.simulate import simulate

@@ -17,11 +17,11 @@ from dyorc.planner.passes.adama import AdamA, accumulate_microbatches, with_adam
 from dyorc.planner.plan import Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, ValueKind, evaluate, with_update
-from dyorc.planner.runtime.channel import InlineChannel, RankChannels
-from dyorc.planner.runtime.executor import Emulated, ScheduleExecutor
+from dyorc.planner.runtime.communication_channels import InlineChannel, RankChannels
 from dyorc.planner.runtime.links import Links
-from dyorc.planner.runtime.moves import Key
-from dyorc.planner.runtime.schedule import schedule_of
+from dyorc.planner.runtime.rank_schedule import schedule_of
+from dyorc.planner.runtime.region_moves import Key
+from dyorc.planner.runtime.schedule_executor import Emulated, ScheduleExecutor
 from dyorc.planner.simulate import simulate
 from tests.unit.planner.examples import Example, example, example_of
 from tests.unit.planner.planned import assert_equal_to_one_device

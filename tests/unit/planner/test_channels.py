@@ -18,7 +18,7 @@ from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import Partial
 from dyorc.planner.program.update import with_update
-from dyorc.planner.runtime.lanes import lanes_of, slot_bytes_of
+from dyorc.planner.runtime.message_lanes import lanes_of, slot_bytes_of
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import Tier, verify
 from tests.unit.planner.examples import example

@@ -11,7 +11,7 @@ from torch import nn
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.passes.coconet import Rewriting, candidates_of, coconet, fused, in_rings, overlapped, sliced
-from dyorc.planner.passes.coconet.figures import figures_of
+from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
 from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.interpret import interpret

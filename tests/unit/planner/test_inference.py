@@ -17,8 +17,8 @@ from dyorc.planner.plan.on_torch import TorchAlgebra
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.auto import plan
 from dyorc.planner.program import TensorProgram, capture_inference, evaluate
-from dyorc.planner.runtime.moves import pieces_at
-from dyorc.planner.runtime.schedule import Compute, divide_schedule, schedule_of
+from dyorc.planner.runtime.rank_schedule import Compute, divide_schedule, schedule_of
+from dyorc.planner.runtime.region_moves import pieces_at
 from dyorc.planner.verify import proved
 
 NUM_SAMPLES = 4

@@ -9,14 +9,14 @@ import pytest
 from dyorc.planner.cluster import Interface, even_cluster, uneven_cluster
 from dyorc.planner.plan import SearchEnd, Transfer
 from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents, fixed_point
-from dyorc.planner.planners.joint.exact import solve
 from dyorc.planner.planners.joint.heuristics import PlacementProblem, anneal, best_of_random, best_of_simple
+from dyorc.planner.planners.joint.interface_limits import network_of, rates_of
+from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.plan import joint
-from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.proved_placement import solve
 from dyorc.planner.planners.joint.reduce import reduce_work
-from dyorc.planner.planners.joint.routes import network_of, rates_of
-from dyorc.planner.planners.joint.schedule import LinkModel
-from dyorc.planner.planners.joint.work import Item, Parcel, WorkGraph, work_of
+from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.work_graph import Item, Parcel, WorkGraph, work_of
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify
 from tests.unit.planner.examples import Example, example

@@ -11,7 +11,7 @@ from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.program import REPLICATE, Node, Ref, Strategy, TensorProgram, Value, ValueKind
 from dyorc.planner.simulate import simulate
 from dyorc.planner.simulate.flows import speeds_of
-from dyorc.planner.simulate.ports import NetworkFlow
+from dyorc.planner.simulate.machine_ports import NetworkFlow
 
 _CLUSTER = even_cluster(3, flops_per_s=1e30, bytes_per_s=1000, latency_s=0.5)
 _EVEN = {"machine-1": 500.0, "machine-2": 500.0}

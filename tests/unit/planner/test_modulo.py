@@ -11,14 +11,14 @@ import pytest
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import SearchEnd
-from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem, with_transfers
-from dyorc.planner.planners.modulo.ends import with_ends
 from dyorc.planner.planners.modulo.greedy import best_without_search
-from dyorc.planner.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem, with_transfers
+from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
 from dyorc.planner.planners.modulo.timeline import Entry, UnrolledTimeline
+from dyorc.planner.planners.modulo.warm_up import with_ends
 from dyorc.planner.planners.tessel.enumeration import enumerate_schedules
-from dyorc.planner.planners.tessel.shapes import SHAPES
-from dyorc.planner.planners.tessel.whole import least_makespan
+from dyorc.planner.planners.tessel.least_makespan import least_makespan
+from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 
 _BY_DEPTH = {"V": (12, 4, 4, 0, 0), "X": (8, 2, 0, 0), "K": (4, 1, 0, 0), "M": (12, 5, 4, 2, 1, 0), "NN": (12, 5, 4, 2, 1, 0)}
 _BY_MEMORY = {

@@ -18,7 +18,7 @@ from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.on_torch import TorchAlgebra
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
-from dyorc.planner.runtime.weights import read_whole
+from dyorc.planner.runtime.rank_weights import read_whole
 from dyorc.planner.serving import PlannedModule, check_module, computed_weights, inference_of
 from dyorc.planner.verify import proved
 

@@ -14,15 +14,15 @@ from benchmarks.papers.tag.searching import Searching
 from dyorc.planner.cluster import uneven_cluster
 from dyorc.planner.cluster.published import tag_cluster
 from dyorc.planner.planners.tag import plan as tag_plan
-from dyorc.planner.planners.tag.actions import SearchContext
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.features import FeatureGraph
-from dyorc.planner.planners.tag.network import PolicyNetwork, batch_graphs
+from dyorc.planner.planners.tag.group_actions import SearchContext
+from dyorc.planner.planners.tag.policy_network import PolicyNetwork, batch_graphs
+from dyorc.planner.planners.tag.policy_training import TrainingEffort, learn, play, train
 from dyorc.planner.planners.tag.prior import WEIGHTS, NetworkPrior, load_network, save_network
-from dyorc.planner.planners.tag.search import TreeSearch
-from dyorc.planner.planners.tag.start import SearchBaseline
+from dyorc.planner.planners.tag.search_baseline import SearchBaseline
 from dyorc.planner.planners.tag.topologies import random_cluster
-from dyorc.planner.planners.tag.training import TrainingEffort, learn, play, train
+from dyorc.planner.planners.tag.tree_search import TreeSearch
 from tests.unit.planner.examples import example
 
 _LITTLE = TrainingEffort(rounds=2, games=1, groups=1, playouts=6, epochs=2)

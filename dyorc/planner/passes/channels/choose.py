@@ -5,9 +5,9 @@ from dataclasses import replace
 from math import inf
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.passes.channels.slots import with_slots
+from dyorc.planner.passes.channels.static_slots import with_slots
 from dyorc.planner.plan import ChannelKind, Edge, Plan, Transfer
-from dyorc.planner.runtime.lanes import message_bytes_of
+from dyorc.planner.runtime.message_lanes import message_bytes_of
 
 
 def with_channels(plan: Plan, cluster: Cluster, kinds: Collection[ChannelKind] = tuple(ChannelKind)) -> Plan:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis
-from dyorc.planner.planners.baselines.changes import PlacementChanges, bit_of
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices, results_of
+from dyorc.planner.planners.baselines.placement_changes import PlacementChanges, bit_of
 from dyorc.planner.program import REPLICATE, Node, Placement, Shard, Strategy
 from dyorc.planner.program.costs import costs_of
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from dyorc.errors import PlanError
 from dyorc.planner.plan import CollectiveKind, MeshAxis
 from dyorc.planner.plan.steps import kind_between
-from dyorc.planner.planners.baselines.draws import with_narrow_draws
+from dyorc.planner.planners.baselines.narrow_draws import with_narrow_draws
 from dyorc.planner.program import (
     PARTIAL,
     REPLICATE,

@@ -12,12 +12,12 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.planners.crossover.phases import JobPhase, Resource, phases_of
-from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem
-from dyorc.planner.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
+from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
 from dyorc.planner.planners.modulo.timeline import PeriodSearchResult
 from dyorc.planner.program import TensorProgram
+from dyorc.planner.runtime.job_turns import PhaseClaim
 from dyorc.planner.runtime.side_by_side import Sharing
-from dyorc.planner.runtime.turns import PhaseClaim
 from dyorc.planner.simulate import simulate
 
 Spans = Sequence[tuple[Resource, int]]

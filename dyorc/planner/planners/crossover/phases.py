@@ -8,7 +8,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
-from dyorc.planner.simulate.tasks import tasks_of
+from dyorc.planner.simulate.simulated_tasks import tasks_of
 
 _MIN_SHARE = 0.02
 """The part of a step below which a phase is no phase of its own: turns cost time, too."""

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from dyorc.planner.planners.hap.frontier import Solution
-from dyorc.planner.planners.hap.moves import SearchMove, State
+from dyorc.planner.planners.hap.search_moves import SearchMove, State
 
 
 def solve_by_a_star(moves: Sequence[SearchMove], check: Callable[[], None] = lambda: None) -> Solution:

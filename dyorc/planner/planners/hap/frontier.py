@@ -16,7 +16,7 @@ from operator import ne
 from typing import TypeAlias
 
 from dyorc.planner.planners.hap.forms import Forms
-from dyorc.planner.planners.hap.moves import SearchMove, State
+from dyorc.planner.planners.hap.search_moves import SearchMove, State
 
 _Ways: TypeAlias = tuple[tuple[int, int], ...]
 """For each state, the number of the state before and of the alternative that lead to it."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
-from dyorc.planner.planners.hap.emit import DistributedProgram
+from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram
 from dyorc.planner.planners.linear_shares import LinearShares
 from dyorc.planner.program import Shard
 from dyorc.planner.program.costs import NodeCost

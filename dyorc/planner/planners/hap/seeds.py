@@ -1,8 +1,8 @@
 """Where other planners' choices are among a problem's alternatives, so that the search can begin with them."""
 
-from dyorc.planner.planners.assignment import StrategyAssignment
 from dyorc.planner.planners.hap.forms import form_of
 from dyorc.planner.planners.hap.problem import SynthesisChoice, SynthesisProblem, SynthesisSpace, token
+from dyorc.planner.planners.strategy_assignment import StrategyAssignment
 
 
 def numbers_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:

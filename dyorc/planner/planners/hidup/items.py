@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
-from dyorc.planner.planners.assignment import without_sizes
-from dyorc.planner.planners.hidup.costs import TimedTensor
 from dyorc.planner.planners.hidup.halves import Halves
+from dyorc.planner.planners.hidup.microbatch_costs import TimedTensor
+from dyorc.planner.planners.strategy_assignment import without_sizes
 from dyorc.planner.program import REPLICATE, Node, Placement, Strategy, TensorProgram, ValueKind
 from dyorc.planner.program.graph import Phase
 

@@ -9,14 +9,19 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.assignment import StrategyAssignment, assignments_of, replicated_assignment, strategies_by_node
 from dyorc.planner.planners.ending import end_of
-from dyorc.planner.planners.hidup.costs import MicrobatchCosts, Wrong
-from dyorc.planner.planners.hidup.emit import emit, stages_of
 from dyorc.planner.planners.hidup.halves import Halves, halves_of
+from dyorc.planner.planners.hidup.interleaved_plan import emit, stages_of
 from dyorc.planner.planners.hidup.items import Hints, items_of
-from dyorc.planner.planners.hidup.search import DuplexProgram, ParetoSearch
+from dyorc.planner.planners.hidup.microbatch_costs import MicrobatchCosts, Wrong
+from dyorc.planner.planners.hidup.pareto_search import DuplexProgram, ParetoSearch
 from dyorc.planner.planners.pricing import BestPlan, by_hand
+from dyorc.planner.planners.strategy_assignment import (
+    StrategyAssignment,
+    assignments_of,
+    replicated_assignment,
+    strategies_by_node,
+)
 from dyorc.planner.program import Strategy, TensorProgram
 from dyorc.planner.simulate import simulate
 

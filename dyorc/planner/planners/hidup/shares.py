@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from dyorc.planner.plan import Algorithm, CollectiveKind
 from dyorc.planner.plan.build import kind_between
-from dyorc.planner.planners.hidup.costs import Conversion, MicrobatchCosts
-from dyorc.planner.planners.hidup.emit import stages_of
+from dyorc.planner.planners.hidup.interleaved_plan import stages_of
 from dyorc.planner.planners.hidup.items import NodeItem, ReductionItem
-from dyorc.planner.planners.hidup.search import DuplexProgram, ItemRecord
+from dyorc.planner.planners.hidup.microbatch_costs import Conversion, MicrobatchCosts
+from dyorc.planner.planners.hidup.pareto_search import DuplexProgram, ItemRecord
 from dyorc.planner.planners.linear_shares import LinearShares
 from dyorc.planner.program import Shard
 from dyorc.planner.program.costs import costs_of

@@ -19,8 +19,8 @@ from math import exp
 from typing import Any
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.planners.joint.schedule import LinkModel, ListSchedule, Rates
-from dyorc.planner.planners.joint.work import WorkGraph
+from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Rates
+from dyorc.planner.planners.joint.work_graph import WorkGraph
 
 _FLOOR = 0.02
 """Of a machine's way out, for each other machine; less if there are many."""

@@ -10,8 +10,8 @@ from math import exp
 from random import Random
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.planners.joint.schedule import LinkModel, ListSchedule, Placement, schedule, ways_to_end
-from dyorc.planner.planners.joint.work import WorkGraph
+from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Placement, schedule, ways_to_end
+from dyorc.planner.planners.joint.work_graph import WorkGraph
 
 _FIRST_HEAT, _LAST_HEAT = 0.05, 0.001
 """Of the first placement's seconds: how much worse a placement may be that is accepted as often as not, nearly."""

@@ -14,13 +14,13 @@ from dyorc.planner.plan import Network, Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
 from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents
-from dyorc.planner.planners.joint.exact import ProvedPlacement, solve
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule, PlacementProblem, anneal, best_of_simple
-from dyorc.planner.planners.joint.realise import realise
+from dyorc.planner.planners.joint.interface_limits import network_of
+from dyorc.planner.planners.joint.list_schedule import LinkModel, Rates
+from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement, sizes_text
-from dyorc.planner.planners.joint.routes import network_of
-from dyorc.planner.planners.joint.schedule import LinkModel, Rates
-from dyorc.planner.planners.joint.work import WorkGraph, work_of
+from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
 from dyorc.planner.program import TensorProgram, axes_of
 from dyorc.planner.simulate import simulate
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.planners.joint.work import WorkGraph, far_links, group_work, homes_of, work_of
+from dyorc.planner.planners.joint.work_graph import WorkGraph, far_links, group_work, homes_of, work_of
 from dyorc.planner.program import TensorProgram
 
 _FIRST_BOUND = 1 / 8

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dyorc.errors import PlanError
-from dyorc.planner.planners.modulo.blocks import ModuloProblem
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloProblem
 from dyorc.planner.planners.modulo.timeline import Repetend
 
 _MAX_TRIED = 32

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dyorc.planner.plan import SearchEnd
-from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 
 
 class Entry(NamedTuple):

@@ -8,8 +8,8 @@ is what stays for the backward pass plus parameters and gradients. A thousand op
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dyorc.planner.planners.tag.actions import Action, Ranks, SearchContext
-from dyorc.planner.planners.tag.moves import RedistributionCosts
+from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext
+from dyorc.planner.planners.tag.redistribution_costs import RedistributionCosts
 from dyorc.planner.planners.tag.stretches import SpotNeed, Stretch, Stretches
 from dyorc.planner.simulate.simulation import Simulation
 

@@ -17,8 +17,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from dyorc.planner.planners.tag.actions import Action, Option, SearchContext
 from dyorc.planner.planners.tag.estimate import Estimate
+from dyorc.planner.planners.tag.group_actions import Action, Option, SearchContext
 from dyorc.planner.program.costs import costs_of
 
 NUM_GROUP_FEATURES, NUM_MACHINE_FEATURES, NUM_EDGE_FEATURES, NUM_OPTIONS = 13, 5, 5, len(Option)

@@ -9,13 +9,13 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
 from dyorc.planner.planners.ending import end_of
-from dyorc.planner.planners.tag.actions import Action, SearchContext
+from dyorc.planner.planners.tag.deployment_plan import realise
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
 from dyorc.planner.planners.tag.estimate import Estimator, has_memory
+from dyorc.planner.planners.tag.group_actions import Action, SearchContext
 from dyorc.planner.planners.tag.prior import NetworkPrior, load_network, one_thread
-from dyorc.planner.planners.tag.realise import realise
-from dyorc.planner.planners.tag.search import TreeSearch
-from dyorc.planner.planners.tag.start import SearchBaseline
+from dyorc.planner.planners.tag.search_baseline import SearchBaseline
+from dyorc.planner.planners.tag.tree_search import TreeSearch
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from dyorc.planner.planners.tag.actions import Action
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.features import FeatureGraph, Features
-from dyorc.planner.planners.tag.network import PolicyNetwork, batch_graphs
+from dyorc.planner.planners.tag.group_actions import Action
+from dyorc.planner.planners.tag.policy_network import PolicyNetwork, batch_graphs
 
 WEIGHTS = Path(__file__).with_name("prior.safetensors")
 """Where the weights are, if there are any."""

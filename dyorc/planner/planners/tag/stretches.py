@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from dyorc.planner.planners.tag.actions import Action, Ranks, SearchContext
-from dyorc.planner.planners.tag.groups import is_free_source
+from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext
+from dyorc.planner.planners.tag.op_groups import is_free_source
 from dyorc.planner.program import REPLICATE, Node, Placement, Shard, Strategy, ValueKind
 from dyorc.planner.program.costs import costs_of
 from dyorc.planner.program.graph import Phase

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
-from dyorc.planner.planners.modulo.blocks import ModuloProblem
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloProblem
 from dyorc.planner.planners.modulo.timeline import Repetend
 
 _NEVER = -(10**9)

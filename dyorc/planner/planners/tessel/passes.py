@@ -9,7 +9,7 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.baselines.assemble import Stages
 from dyorc.planner.planners.baselines.follow import Choices
 from dyorc.planner.planners.baselines.pipeline import StagePass
-from dyorc.planner.planners.modulo.blocks import ModuloBlock, ModuloProblem
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 from dyorc.planner.program import Node, ValueKind
 from dyorc.planner.program.costs import costs_of
 from dyorc.planner.program.graph import Phase

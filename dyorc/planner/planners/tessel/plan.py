@@ -12,9 +12,9 @@ from dyorc.planner.planners.baselines.data_parallel import parts_along
 from dyorc.planner.planners.baselines.follow import Choices, batch_of, choices_of
 from dyorc.planner.planners.baselines.pipeline import order_passes
 from dyorc.planner.planners.ending import end_of
-from dyorc.planner.planners.modulo.ends import with_ends
-from dyorc.planner.planners.modulo.search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
 from dyorc.planner.planners.modulo.timeline import Entry, PeriodSearchResult, UnrolledTimeline
+from dyorc.planner.planners.modulo.warm_up import with_ends
 from dyorc.planner.planners.pricing import price_plan
 from dyorc.planner.planners.tessel.passes import Passes
 from dyorc.planner.planners.tessel.placements import PLACEMENTS

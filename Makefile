@@ -18,6 +18,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 TRAINED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
 PREPARED := $(TRAINED) $(TRITONCLIENT)/.made $(HELM)/.made
 USUAL := not slow and not dist and not compose
+CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
@@ -42,10 +43,10 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 
 prepare: $(PREPARED) ## Make all that the tests need, after `make .venv/.dev` side by side with -j
 
-test: $(TRAINED) ## Run the tests that need Python alone; with `make test-real`, all tests
+test: $(TRAINED) ## Run the tests that run in one process; with `make test-real`, all tests
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)'
 
-test-real: $(PREPARED) ## Run the tests that need a real Ray, browser, Redis or second host, or minutes
+test-real: $(PREPARED) ## Run the tests that need other processes, Ray, a browser, Redis or a second host, or much time
 	$(PYTEST_SIDE_BY_SIDE) -m 'real and $(USUAL)'
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another
@@ -55,8 +56,8 @@ test-slow: $(PREPARED) ## Run what `make test` and `make test-real` have no time
 	$(PYTEST_SIDE_BY_SIDE) -m 'slow and not dist and not compose'
 	DYORC_TEST_THOROUGHLY=1 $(PYTEST_SIDE_BY_SIDE) tests/property
 
-test-quick: $(VENV)/.dev ## Run the tests that need no server
-	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property
+test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scaling, wire formats (a minute)
+	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE)
 
 conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/conformance.md; the last line is JSON
 	$(BIN)/python -m tests.conformance --write docs/conformance.md

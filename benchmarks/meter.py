@@ -75,9 +75,9 @@ def read(folder: Path) -> dict[str, tuple[float, dict[int, int]]]:
 
 def difference(before: Counted, after: Counted) -> dict[str, tuple[float, dict[int, int]]]:
     """Returns what was counted between two readings."""
-    found: dict[str, tuple[float, dict[int, int]]] = {}
+    between: dict[str, tuple[float, dict[int, int]]] = {}
     for program, (seconds, sizes) in after.items():
         seconds_before, sizes_before = before.get(program, (0.0, {}))
         new = {size: number - sizes_before.get(size, 0) for size, number in sizes.items()}
-        found[program] = (seconds - seconds_before, {size: number for size, number in new.items() if number})
-    return found
+        between[program] = (seconds - seconds_before, {size: number for size, number in new.items() if number})
+    return between

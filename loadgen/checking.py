@@ -25,19 +25,19 @@ class Checker:
     def complaint(self, index: int, answer: RawAnswer) -> str:
         """Returns what is wrong with an answer to the pool's request `index`; empty if nothing is."""
         try:
-            found = self._target.decode(answer)
+            tensors = self._target.decode(answer)
         except Exception as error:  # the decoder may be a user's
             return f"request {index}: the answer is malformed: {error}"[: 2 * _MAX_SHOWN]
-        text = difference(found, self._pool.answers[index], self._pool.tolerance)
+        text = difference(tensors, self._pool.answers[index], self._pool.tolerance)
         return f"request {index}: {text}" if text else ""
 
 
-def difference(found: Tensors, expected: Tensors, tolerance: float) -> str:
+def difference(tensors: Tensors, expected: Tensors, tolerance: float) -> str:
     """Returns how tensors differ from the expected ones; empty if they do not. NaN equals NaN."""
-    if found.keys() != expected.keys():
-        return f"the answer has the outputs {sorted(found)}, expected {sorted(expected)}"
+    if tensors.keys() != expected.keys():
+        return f"the answer has the outputs {sorted(tensors)}, expected {sorted(expected)}"
     for name, right in expected.items():
-        array = np.asarray(found[name])
+        array = np.asarray(tensors[name])
         if array.shape != right.shape:
             return f"output {name!r} has the shape {list(array.shape)}, expected {list(right.shape)}"
         if not _is_equal(array, right, tolerance):

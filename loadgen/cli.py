@@ -77,8 +77,8 @@ def limit_command(
     from loadgen.limit import find_limits
 
     with options.told_plainly():
-        found = find_limits(duration, lambda line: print(line, flush=True))
-    print(json.dumps(found))
+        limits = find_limits(duration, lambda line: print(line, flush=True))
+    print(json.dumps(limits))
 
 
 app.command("sweep")(grouped(sweep_command))

@@ -32,10 +32,10 @@ def compare_command(
         specs = {label: how.spec(url, model, scheme) for label, (url, model, scheme) in named_targets(target).items()}
         requests = sent.requests(next(iter(specs.values())))  # the same for all
         measures = {label: _measure(label, spec, requests, planned) for label, spec in specs.items()}
-        found = compare(measures, num_rounds=rounds, show=None if output.as_json else _show)
-        written = msgspec.json.encode(found)
+        comparison = compare(measures, num_rounds=rounds, show=None if output.as_json else _show)
+        written = msgspec.json.encode(comparison)
         output.write(written)
-        typer.echo(written.decode() if output.as_json else said(found))
+        typer.echo(written.decode() if output.as_json else said(comparison))
 
 
 def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
@@ -44,18 +44,18 @@ def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     Raises:
         ValueError: If one is malformed, or a label is given twice.
     """
-    found: dict[str, tuple[str, str, str]] = {}
+    by_label: dict[str, tuple[str, str, str]] = {}
     for target in targets:
         label, equals, rest = target.partition("=")
         url, sharp, model = rest.rpartition("#")
         if not (equals and sharp and label and url and model):
             raise ValueError(f"--target is {target!r}, expected LABEL=URL#MODEL")
-        if label in found:
+        if label in by_label:
             raise ValueError(f"the label {label!r} was given twice, expected different labels")
-        found[label] = (url, model, "grpc" if url.startswith(("grpc://", "grpcs://")) else "")
-    if len(found) < 2:
-        raise ValueError(f"{len(found)} targets given, expected at least two")
-    return found
+        by_label[label] = (url, model, "grpc" if url.startswith(("grpc://", "grpcs://")) else "")
+    if len(by_label) < 2:
+        raise ValueError(f"{len(by_label)} targets given, expected at least two")
+    return by_label
 
 
 def _show(result: RunResult) -> None:
@@ -68,10 +68,10 @@ def round_line(result: RunResult) -> str:
     return f"{result.label}: {latency}, {result.throughput_rps:,.1f} requests/s"
 
 
-def said(found: Comparison) -> str:
+def said(comparison: Comparison) -> str:
     """Returns the table and what it means."""
     legend = "spread: largest / smallest - 1; x: relative to the first target."
-    return f"\n{comparison_table(found)}\nMedians of {found.num_rounds} rounds; {legend}"
+    return f"\n{comparison_table(comparison)}\nMedians of {comparison.num_rounds} rounds; {legend}"
 
 
 def _measure(label: str, spec: TargetSpec, pool: Pool, load: Load) -> Callable[[int], RunResult]:

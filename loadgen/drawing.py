@@ -104,14 +104,14 @@ def _draw_one(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) ->
 
 
 def _shape(spec: TargetSpec, tensor: TensorMetadata, shapes: Shapes) -> tuple[int, ...]:
-    told = tuple(tensor.shape[1:] if spec.has_batch_dim else tensor.shape)
-    shape = shapes.get(tensor.name, told)
-    if len(shape) != len(told) or any(is_open not in (-1, size) for is_open, size in zip(told, shape, strict=False)):
-        raise ValueError(f"--shape gives input {tensor.name!r} the shape {list(shape)}, the model expects {list(told)}")
+    own = tuple(tensor.shape[1:] if spec.has_batch_dim else tensor.shape)
+    shape = shapes.get(tensor.name, own)
+    if len(shape) != len(own) or any(is_open not in (-1, size) for is_open, size in zip(own, shape, strict=False)):
+        raise ValueError(f"--shape gives input {tensor.name!r} the shape {list(shape)}, the model expects {list(own)}")
     if -1 in shape:
         example = ",".join(str(4 if size == -1 else size) for size in shape)
         raise ValueError(
-            f"input {tensor.name!r} of {spec.model!r} has the shape {list(told)}: expected e.g. --shape {tensor.name}:{example}"
+            f"input {tensor.name!r} of {spec.model!r} has the shape {list(own)}: expected e.g. --shape {tensor.name}:{example}"
         )
     return shape
 
@@ -150,9 +150,9 @@ def _over_grpc(spec: TargetSpec) -> ModelMetadata:
     with grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(path_of("ModelMetadata"))
         try:
-            told = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
+            reply = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
         except grpc.RpcError as error:
             raise ValueError(f"{spec.url} returned no metadata of {spec.model!r}: {error}") from error
-    answer: Any = pb.ModelMetadataResponse.FromString(told)
-    inputs = tuple(TensorMetadata(one.name, DType(one.datatype), tuple(one.shape)) for one in answer.inputs)
+    answer: Any = pb.ModelMetadataResponse.FromString(reply)
+    inputs = tuple(TensorMetadata(tensor.name, DType(tensor.datatype), tuple(tensor.shape)) for tensor in answer.inputs)
     return ModelMetadata(spec.model, inputs, ())

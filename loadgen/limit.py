@@ -69,7 +69,7 @@ def highest(measure: Callable[[float], RunResult], start_rps: float, show: Calla
 
 def find_limits(duration_s: float, show: Callable[[str], None]) -> dict[str, Any]:
     """Prints the limits over HTTP and gRPC."""
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for protocol, start_rps in (("http", 4000.0), ("grpc", 1000.0)):
         show(f"{protocol}, one worker:")
         with echoing(protocol) as address:
@@ -77,5 +77,5 @@ def find_limits(duration_s: float, show: Callable[[str], None]) -> dict[str, Any
             def measure(rate_rps: float, protocol: str = protocol, address: str = address) -> RunResult:
                 return probe(protocol, address, rate_rps, duration_s)
 
-            found[f"{protocol}_rps"], found[protocol] = highest(measure, start_rps, show)
-    return found
+            limits[f"{protocol}_rps"], limits[protocol] = highest(measure, start_rps, show)
+    return limits

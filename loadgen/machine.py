@@ -23,13 +23,13 @@ def machine() -> dict[str, Any]:
 
 def versions(packages: Sequence[str] = _PACKAGES) -> dict[str, str]:
     """Returns the versions of Python and of those packages that are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit() -> str:

@@ -75,16 +75,16 @@ def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measur
     )
 
 
-def counts(found: Measured, slo_s: float | None) -> Counts:
+def counts(measured_requests: Measured, slo_s: float | None) -> Counts:
     """Counts how requests ended."""
-    is_correct = found.outcome == CORRECT
-    in_time = is_correct if slo_s is None else is_correct & (found.latency_ns <= slo_s * 1e9)
+    is_correct = measured_requests.outcome == CORRECT
+    in_time = is_correct if slo_s is None else is_correct & (measured_requests.latency_ns <= slo_s * 1e9)
     return Counts(
-        planned=len(found.index),
+        planned=len(measured_requests.index),
         correct=int(is_correct.sum()),
-        wrong=int((found.outcome == WRONG).sum()),
-        failed=int((found.outcome >= FIRST_ERROR).sum()),
-        unanswered=int((found.outcome == UNANSWERED).sum()),
+        wrong=int((measured_requests.outcome == WRONG).sum()),
+        failed=int((measured_requests.outcome >= FIRST_ERROR).sum()),
+        unanswered=int((measured_requests.outcome == UNANSWERED).sum()),
         within_slo=int(in_time.sum()),
     )
 
@@ -98,22 +98,22 @@ def quantiles(times_ns: Numbers) -> Quantiles:
 
 def histogram(times_ns: Numbers) -> str:
     """Returns an HDR histogram in its compressed text form: microseconds from 1 to an hour, with three digits."""
-    found = HdrHistogram(1, _MAX_US, _DIGITS)
+    times = HdrHistogram(1, _MAX_US, _DIGITS)
     values, numbers = np.unique(np.clip(np.rint(times_ns / 1e3).astype(np.int64), 1, _MAX_US), return_counts=True)
     for value, number in zip(values.tolist(), numbers.tolist(), strict=True):
-        found.record_value(value, number)
-    return found.encode().decode()
+        times.record_value(value, number)
+    return times.encode().decode()
 
 
-def by_branch(found: Measured, branches: Sequence[str]) -> dict[str, BranchResult]:
+def by_branch(measured_requests: Measured, branches: Sequence[str]) -> dict[str, BranchResult]:
     """Returns the latencies of each way through the workflow, by its name."""
     if not branches:
         return {}
     names, numbers = np.unique(np.array(branches, dtype=object).astype(str), return_inverse=True)
-    of_request = numbers[found.index]
+    of_request = numbers[measured_requests.index]
     results: dict[str, BranchResult] = {}
     for number, name in enumerate(names.tolist()):
-        latency_ns = found.latency_ns[of_request == number]
+        latency_ns = measured_requests.latency_ns[of_request == number]
         if len(latency_ns):
             results[name] = BranchResult(
                 num_requests=len(latency_ns), latency_ms=quantiles(latency_ns), histogram=histogram(latency_ns)

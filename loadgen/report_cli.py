@@ -18,6 +18,6 @@ def report_command(
     from loadgen.report.reading import read_results
 
     with options.told_plainly():
-        found = [result for path in results for result in read_results(path)]
-        out.write_text(page(found, heading=name), encoding="utf-8")
-    typer.echo(f"{len(found)} results in {out}")
+        loaded = [result for path in results for result in read_results(path)]
+        out.write_text(page(loaded, heading=name), encoding="utf-8")
+    typer.echo(f"{len(loaded)} results in {out}")

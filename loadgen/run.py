@@ -95,10 +95,10 @@ def _span(load: Load) -> tuple[int, int]:
 def _result(
     label: str, spec: TargetSpec, pool: Pool, load: Load, records: Sequence[Records], span_ns: tuple[int, int]
 ) -> RunResult:
-    found = measures.measured(records, *span_ns)
-    counts = measures.counts(found, load.slo_s)
-    latency_ms, send_delay_ms = measures.quantiles(found.latency_ns), measures.quantiles(found.send_delay_ns)
-    cpu_ratio = max(one.cpu_ratio for one in records)
+    measured = measures.measured(records, *span_ns)
+    counts = measures.counts(measured, load.slo_s)
+    latency_ms, send_delay_ms = measures.quantiles(measured.latency_ns), measures.quantiles(measured.send_delay_ns)
+    cpu_ratio = max(worker.cpu_ratio for worker in records)
     duration_s = (span_ns[1] - span_ns[0]) / 1e9
     target: dict[str, Any] = msgspec.to_builtins(spec)
     del target["headers"]  # keys and passwords
@@ -110,19 +110,19 @@ def _result(
         duration_s=duration_s,
         num_workers=len(records),
         counts=counts,
-        errors=found.errors,
-        first_wrong=found.wrong,
+        errors=measured.errors,
+        first_wrong=measured.wrong,
         slo_s=load.slo_s,
         latency_ms=latency_ms,
         throughput_rps=counts.correct / duration_s,
         goodput_rps=counts.within_slo / duration_s,
         goodput_ratio=counts.within_slo / counts.planned,
-        branches=measures.by_branch(found, pool.branches),
+        branches=measures.by_branch(measured, pool.branches),
         send_delay_ms=send_delay_ms,
         client_cpu_ratio=cpu_ratio,
         client_warning=measures.client_warning(send_delay_ms.p90, latency_ms.p50, cpu_ratio),
-        histogram=measures.histogram(found.latency_ns),
-        send_delay_histogram=measures.histogram(found.send_delay_ns),
+        histogram=measures.histogram(measured.latency_ns),
+        send_delay_histogram=measures.histogram(measured.send_delay_ns),
         timeline=timeline(records, *span_ns),
         machine=machine(),
         versions=versions(),

@@ -102,10 +102,10 @@ class StatisticsWatch:
 def _speculation(client: httpx.Client) -> dict[str, float]:
     try:
         answer = client.get(STATUS)
-        found: Any = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
+        status: Any = msgspec.json.decode(answer.content) if answer.status_code == 200 else {}
     except (httpx.HTTPError, msgspec.DecodeError):
         return {}
-    counts = found.get("speculation", {}) if isinstance(found, dict) else {}
+    counts = status.get("speculation", {}) if isinstance(status, dict) else {}
     if not isinstance(counts, dict):
         return {}
     return {name: counts[name] for name in _SPECULATION if isinstance(counts.get(name), int | float)}

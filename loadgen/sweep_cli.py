@@ -56,7 +56,7 @@ def sweep_command(
         def measure(rate_rps: float) -> RunResult:
             return run(label or model, target, requests, msgspec.structs.replace(planned, rate_rps=rate_rps), server=server)
 
-        found = sweep(
+        result = sweep(
             measure,
             start_rps=start,
             max_rps=max_rate,
@@ -67,9 +67,9 @@ def sweep_command(
             stop_at_client_limit=not past_client_limit,
             show=None if output.as_json else lambda probe: typer.echo(probe_line(probe)),
         )
-        written = msgspec.json.encode(found)
+        written = msgspec.json.encode(result)
         output.write(written)
-        typer.echo(written.decode() if output.as_json else summary(found, slo_ms))
+        typer.echo(written.decode() if output.as_json else summary(result, slo_ms))
 
 
 def probe_line(probe: Probe) -> str:
@@ -85,8 +85,8 @@ def probe_line(probe: Probe) -> str:
     )
 
 
-def summary(found: SweepResult, slo_ms: float) -> str:
+def summary(result: SweepResult, slo_ms: float) -> str:
     """Returns what a sweep found, in words."""
-    if not found.highest_rps:
-        return f"{found.label}: no rate meets the objective of {slo_ms:g} ms ({found.reason})"
-    return f"{found.label}: {found.highest_rps:,.1f} requests/s within {slo_ms:g} ms ({found.reason})"
+    if not result.highest_rps:
+        return f"{result.label}: no rate meets the objective of {slo_ms:g} ms ({result.reason})"
+    return f"{result.label}: {result.highest_rps:,.1f} requests/s within {slo_ms:g} ms ({result.reason})"

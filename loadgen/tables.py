@@ -76,8 +76,8 @@ def _branch_row(name: str, num_requests: int, latency_ms: Quantiles) -> Sequence
     return (f"  {name} ({num_requests:,})", "", *_latencies(latency_ms), "", "", "", "", "")
 
 
-def _latencies(found: Quantiles) -> list[str]:
-    return [milliseconds(value) for value in (found.p50, found.p90, found.p99, found.max)]
+def _latencies(quantiles: Quantiles) -> list[str]:
+    return [milliseconds(value) for value in (quantiles.p50, quantiles.p90, quantiles.p99, quantiles.max)]
 
 
 def _remarks(results: Sequence[RunResult]) -> list[str]:

@@ -21,11 +21,11 @@ _NS_PER_MS = 1e6
 def timeline(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Timeline:
     """Returns the measured time in steps; times count from the start. What is due or answered at a step's end belongs to the next
     step."""
-    planned_ns = np.concatenate([one.planned_ns - one.start_ns - warm_up_ns for one in workers])
-    done_ns = [np.where(one.done_ns > 0, one.done_ns, one.ended_ns) - one.start_ns - warm_up_ns for one in workers]
+    planned_ns = np.concatenate([worker.planned_ns - worker.start_ns - warm_up_ns for worker in workers])
+    done_ns = [np.where(worker.done_ns > 0, worker.done_ns, worker.ended_ns) - worker.start_ns - warm_up_ns for worker in workers]
     ended_ns = np.concatenate(done_ns)
-    is_answered = np.concatenate([one.done_ns > 0 for one in workers])
-    is_bad = np.concatenate([one.outcome != CORRECT for one in workers])
+    is_answered = np.concatenate([worker.done_ns > 0 for worker in workers])
+    is_bad = np.concatenate([worker.outcome != CORRECT for worker in workers])
     edges = _edges_ns(end_ns - warm_up_ns)
     due = np.searchsorted(edges, planned_ns, side="right") - 1
     steps = range(len(edges) - 1)

@@ -86,12 +86,12 @@ class Worker:
         ValueError: If the plan cannot be carried out.
     """
 
-    def __init__(self, told: WorkerPlan) -> None:
-        self._told = told
-        self._pool = Pool.load(Path(told.pool))
-        self._schedule: Schedule | None = None if told.load.arrivals == "closed" else plan(told.load)
-        self._end_ns = span_of(told.load)[1] if self._schedule is None else self._schedule.end_ns
-        self._target: Target = open_target(told.spec, self._pool)
+    def __init__(self, worker_plan: WorkerPlan) -> None:
+        self._worker_plan = worker_plan
+        self._pool = Pool.load(Path(worker_plan.pool))
+        self._schedule: Schedule | None = None if worker_plan.load.arrivals == "closed" else plan(worker_plan.load)
+        self._end_ns = span_of(worker_plan.load)[1] if self._schedule is None else self._schedule.end_ns
+        self._target: Target = open_target(worker_plan.spec, self._pool)
         complaint = Checker(self._pool, self._target).complaint if self._pool.answers else None
         self._recorder = Recorder(complaint, len(self._pool.inputs))
         self._cpu_s = 0.0
@@ -116,7 +116,7 @@ class Worker:
         return dataclasses.replace(records, start_ns=start_ns, cpu_ratio=self._cpu_s / (self._end_ns / _NS_PER_S))
 
     def _sender(self, target: Target, start_ns: int) -> Sender:
-        load, number, num_requests = self._told.load, self._told.number, len(self._pool.inputs)
+        load, number, num_requests = self._worker_plan.load, self._told.number, len(self._pool.inputs)
         if self._schedule is not None:
             numbers, times_ns = self._schedule.share(number, load.num_workers)
             self._recorder.plan(numbers % num_requests, times_ns + start_ns)
@@ -137,7 +137,7 @@ class Worker:
             self._cpu_s = time.process_time() - cpu_s
 
         over = loop.call_later((start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S, stop_watch)
-        deadline_s = (start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S + self._told.load.drain_s
+        deadline_s = (start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S + self._worker_plan.load.drain_s
         sending, telling = asyncio.create_task(sender.send_all()), asyncio.create_task(self._tell(sender))
         await asyncio.wait({sending, stopping}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         ended_ns = time.monotonic_ns()
@@ -162,12 +162,12 @@ class Worker:
 
 def main() -> int:
     """Runs one worker and returns the exit status."""
-    told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerPlan)
+    worker_plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=WorkerPlan)
     try:
         os.set_blocking(sys.stdout.fileno(), False)
         with contextlib.suppress(PermissionError):
-            os.nice(told.load.niceness)
-        records = uvloop.run(Worker(told).measure())
+            os.nice(worker_plan.load.niceness)
+        records = uvloop.run(Worker(worker_plan).measure())
     except (ValueError, RequestFailedError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,24 +1,47 @@
-"""Which tests need a real Ray, browser, Redis or second host, or minutes: they have the mark `real` and run in `make test-real`.
+"""Which tests need other processes, a browser, Redis or a second host, or much time: they have the mark `real` and run in
+`make test-real`.
 
 `make test` runs all others. The mark is set here, from what a test and its fixtures use, so nobody has to think of it:
 
 * all tests in `FOLDERS`;
-* a test that names one of `STARTERS` in its own code or in the code of one of its fixtures;
-* an example of a test with the parameter `redis`.
+* a test that names one of `STARTERS`, or whose fixtures do, or a function or class of its module that it uses;
+* an example of a test whose parameter is one of `PARAMETERS`.
 
-A test that takes long for another reason says `pytest.mark.real` itself. A starter that runs in a test without the mark fails it.
+A test that takes long for another reason says `pytest.mark.real` itself. A starter that checks it with `require_mark` fails a
+test without the mark.
 """
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 
 _TESTS = Path(__file__).parent
-FOLDERS = ("chaos", "compose", "e2e")
-STARTERS = frozenset({"RedisServer", "chromium", "ray_nodes", "redis_server", "two_hosts"})
-_PARAMETER = "redis"
+FOLDERS = ("chaos", "compose", "e2e", "integration/chart", "integration/planner", "integration/page")
+STARTERS = frozenset(
+    {
+        "EXAMPLES",  # captures all models
+        "ForkClient",  # forks replicas from a process
+        "RedisServer",
+        "ServerProcess",
+        "chromium",
+        "contender",  # a server that wants the lead
+        "peer_processes",
+        "ray_nodes",
+        "redis_server",
+        "spawn",  # a replica's process
+        "spawn_and_wait",
+        "spawn_on",
+        "start_process",
+        "subprocess",
+        "two_hosts",
+    }
+)
+PARAMETERS = frozenset({"asyncio", "redis"})
+_PARTS_OF_FOLDERS = [tuple(folder.split("/")) for folder in FOLDERS]
 
 _current: list[pytest.Item] = []
 """The test that runs in this process, or none."""
@@ -49,23 +72,55 @@ def pytest_runtest_teardown() -> None:
 
 
 def _is_real(item: pytest.Item) -> bool:
-    if item.path.relative_to(_TESTS).parts[0] in FOLDERS:
+    parts = item.path.relative_to(_TESTS).parts
+    if any(parts[: len(folder)] == folder for folder in _PARTS_OF_FOLDERS):
         return True
     if not isinstance(item, pytest.Function):
         return False
     if hasattr(item, "callspec") and any(
-        isinstance(value, str) and value == _PARAMETER for value in item.callspec.params.values()
+        isinstance(value, str) and value in PARAMETERS for value in item.callspec.params.values()
     ):
         return True
-    return any(not STARTERS.isdisjoint(_names_in(code)) for code in _codes_of(item))
+    return any(_starts(function) for function in _functions_of(item))
 
 
-def _codes_of(item: pytest.Function) -> Iterator[CodeType]:
-    definitions = item._fixtureinfo.name2fixturedefs  # pyright: ignore[reportPrivateUsage]
-    for function in [item.function, *(definition.func for several in definitions.values() for definition in several)]:
-        code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-        if isinstance(code, CodeType):
-            yield code
+def _functions_of(item: pytest.Function) -> Iterator[Any]:
+    """Yields the test and its fixtures."""
+    yield item.function
+    for definitions in item._fixtureinfo.name2fixturedefs.values():  # pyright: ignore[reportPrivateUsage]
+        for definition in definitions:
+            yield definition.func
+
+
+@functools.cache
+def _starts(function: Any) -> bool:
+    """Whether a function, or what it names of its own module, names a starter."""
+    function = getattr(function, "__func__", function)  # of a fixture in a class
+    function = getattr(function, "__wrapped__", function)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return False
+    seen, left = set[Any](), [function]
+    while left:
+        function = left.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        names = set(_names_in(function.__code__))
+        if not STARTERS.isdisjoint(names):
+            return True
+        for value in map(function.__globals__.get, names):
+            if getattr(value, "__module__", None) == function.__module__:
+                left += _functions_in(value)
+    return False
+
+
+def _functions_in(value: Any) -> Iterator[FunctionType]:
+    """Yields a function, or the methods of a class."""
+    for member in vars(value).values() if isinstance(value, type) else [value]:
+        wrapped = getattr(member, "__wrapped__", member)
+        if isinstance(wrapped, FunctionType):
+            yield wrapped
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

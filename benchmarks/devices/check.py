@@ -28,16 +28,16 @@ def errors(time_ms: float) -> dict[str, float]:
     """Returns by which fraction batches of this time were longer (median and 99th percentile), and the processor's share."""
     with tempfile.NamedTemporaryFile() as lock:
         device = Device(DeviceTime(time_ms / 1e3, 0.0), Path(lock.name))
-        found: list[float] = []
+        errors_ms: list[float] = []
         until_s, cpu_s, began_s = time.monotonic() + _MEASURED_S, time.process_time(), time.monotonic()
         while time.monotonic() < until_s:
             before_ns = device.busy_ns
             with device.batch(1):
                 pass
-            found.append((device.busy_ns - before_ns) / 1e6 / time_ms - 1)
+            errors_ms.append((device.busy_ns - before_ns) / 1e6 / time_ms - 1)
         cpu_ratio = (time.process_time() - cpu_s) / (time.monotonic() - began_s)
         device.close()
-    p50, p99 = np.percentile(found, (50, 99))
+    p50, p99 = np.percentile(errors_ms, (50, 99))
     return {"p50": round(float(p50), 4), "p99": round(float(p99), 4), "cpu_ratio": round(cpu_ratio, 3)}
 
 
@@ -50,8 +50,8 @@ def main() -> None:
                 busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", _LOAD]))
                 stack.callback(busy.kill)
             result[name] = {f"{time_ms:g} ms": errors(time_ms) for time_ms in _TIMES_MS}
-        for time_ms, found in result[name].items():
-            print(f"{name:<24} {time_ms:>7}: {found}", file=sys.stderr, flush=True)
+        for time_ms, figures in result[name].items():
+            print(f"{name:<24} {time_ms:>7}: {figures}", file=sys.stderr, flush=True)
     print(json.dumps(result))
 
 

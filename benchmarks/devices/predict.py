@@ -117,8 +117,8 @@ class Model:
         return latencies
 
     def _inputs(self, number: int) -> tuple[TensorRef, ...]:
-        given = self.pool.inputs[number % len(self.pool.inputs)]
-        return tuple([inline(given[spec.name]) for spec in self.workflow.signature.inputs])
+        inputs = self.pool.inputs[number % len(self.pool.inputs)]
+        return tuple([inline(inputs[spec.name]) for spec in self.workflow.signature.inputs])
 
 
 def model_of(name: str, folder: Path) -> Model:
@@ -166,8 +166,8 @@ def quantiles(model: Model, loads: Sequence[Load]) -> tuple[float, float]:
         measured.append([first + at for at, time_ns in enumerate(times_ns) if time_ns >= schedule.warm_up_ns])
         arrivals += [(start_ns + time_ns, at) for at, time_ns in enumerate(times_ns)]
         start_ns += schedule.end_ns + _GAP_NS
-    found = model.simulate(iter(arrivals))
-    of_loads = [np.percentile([found.ms[number] for number in numbers], (50, 99)) for numbers in measured[1:] if numbers]
+    simulated = model.simulate(iter(arrivals))
+    of_loads = [np.percentile([simulated.ms[number] for number in numbers], (50, 99)) for numbers in measured[1:] if numbers]
     return median(float(p50_ms) for p50_ms, _ in of_loads), median(float(p99_ms) for _, p99_ms in of_loads)
 
 

@@ -54,8 +54,8 @@ class Recorded:
             is_padded: Whether zeros may follow the item's last columns.
         """
         key = key_of(item, is_padded)
-        found = self._rows.get(key)
-        return self._all[zlib.crc32(key) % len(self._all)] if found is None else found
+        row = self._rows.get(key)
+        return self._all[zlib.crc32(key) % len(self._all)] if row is None else row
 
     def knows(self, item: Mapping[str, Array], is_padded: bool) -> bool:
         """Whether a request leads to these inputs."""

@@ -55,10 +55,10 @@ def record(served: Workload, pool: Pool, folder: Path) -> None:
     watched = {name: _watched(program, rows[name]) for name, program in served.programs.items()}
     answers, branches = answer_alone(replace(served, programs=watched), pool.inputs)
     Pool(inputs=pool.inputs, answers=answers, branches=branches, tolerance=pool.tolerance).save(folder / REQUESTS_FILE)
-    for name, found in rows.items():
-        if not found:
+    for name, recorded in rows.items():
+        if not recorded:
             raise ValueError(f"no request calls {name}, so there is nothing that it could return")
-        Recorded(found).save(folder / f"{name}.npz")
+        Recorded(recorded).save(folder / f"{name}.npz")
 
 
 def _watched(program: Program, rows: dict[bytes, dict[str, np.ndarray[Any, Any]]]) -> Program:
@@ -81,8 +81,8 @@ def _watched(program: Program, rows: dict[bytes, dict[str, np.ndarray[Any, Any]]
     return replace(program, make=make)
 
 
-def _is_same(one: Mapping[str, np.ndarray[Any, Any]], other: Mapping[str, np.ndarray[Any, Any]]) -> bool:
-    return all(np.array_equal(array, other[name]) for name, array in one.items())
+def _is_same(outputs: Mapping[str, np.ndarray[Any, Any]], other: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+    return all(np.array_equal(array, other[name]) for name, array in outputs.items())
 
 
 def _folder(name: str) -> Path:

@@ -81,11 +81,11 @@ def on_devices(workload: str) -> OnDevices:
         KeyError: If the workload, or a model of it, is not in the file.
     """
     content = _content()
-    found = content["workloads"][workload]
+    figures = content["workloads"][workload]
     return OnDevices(
-        slo_s=found["slo_ms"] / 1e3,
-        models={program: _model(model, content["models"][model]) for program, model in found["programs"].items()},
-        num_requests=found.get("num_requests"),
+        slo_s=figures["slo_ms"] / 1e3,
+        models={program: _model(model, content["models"][model]) for program, model in figures["programs"].items()},
+        num_requests=figures.get("num_requests"),
     )
 
 

@@ -92,13 +92,13 @@ class _Counted:
 
 @contextlib.contextmanager
 def _counted() -> Generator[_Counted]:
-    found, profile, started_s = _Counted(), cProfile.Profile(), time.monotonic()
+    counted, profile, started_s = _Counted(), cProfile.Profile(), time.monotonic()
     profile.enable()
-    yield found
+    yield counted
     profile.disable()
-    found.seconds = time.monotonic() - started_s
+    counted.seconds = time.monotonic() - started_s
     for (file, _, _), calls in pstats.Stats(profile).stats.items():  # pyright: ignore[reportAttributeAccessIssue] (its stub lacks it)
-        found.calls[_folder_of(file)] += calls[1]
+        counted.calls[_folder_of(file)] += calls[1]
 
 
 async def _load(url: str, num_clients: int, duration_s: float) -> None:

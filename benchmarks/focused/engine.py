@@ -86,11 +86,11 @@ def measure(num_in_flight: int, workflows: Sequence[dyorc.Workflow]) -> tuple[fl
 
 def main() -> None:
     """Runs the cases in turn, several times, and prints medians."""
-    one, many = [make_cascade(0)], [make_cascade(number) for number in range(50)]
+    single, many = [make_cascade(0)], [make_cascade(number) for number in range(50)]
     cases = {
-        "us_per_call_10": (10, one),
-        "us_per_call_1000": (1000, one),
-        "us_per_call_10000": (10_000, one),
+        "us_per_call_10": (10, single),
+        "us_per_call_1000": (1000, single),
+        "us_per_call_10000": (10_000, single),
         "us_per_call_100_programs": (1000, many),
     }
     gc.collect()

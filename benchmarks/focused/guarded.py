@@ -65,7 +65,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 
 def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds and their ratios: below 1 is better for a time, above 1 for a rate."""
-    medians = {mode: turns.without_cpu(turns.medians(found)) for mode, found in rounds.items()}
+    medians = {mode: turns.without_cpu(turns.medians(figures_of_rounds)) for mode, figures_of_rounds in rounds.items()}
     wasted = {mode: figures.pop("wasted_ratio") for mode, figures in medians.items()}
     summary: dict[str, object] = dict(medians)
     if medians.keys() >= {"on", "off"}:

@@ -57,12 +57,12 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=0.2, help="how long each client waits")
     options = parser.parse_args()
     adopt_orphans()
-    found: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
+    by_mode: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
     for _ in range(options.rounds):
-        for name, rounds in found.items():
+        for name, rounds in by_mode.items():
             rounds.append(_measure(options, is_shedding=name == "with"))
             print(name, rounds[-1], file=sys.stderr, flush=True)
-    print(json.dumps({name: _medians(rounds) for name, rounds in found.items()}))
+    print(json.dumps({name: _medians(rounds) for name, rounds in by_mode.items()}))
 
 
 def _measure(options: argparse.Namespace, *, is_shedding: bool) -> dict[str, float]:
@@ -106,34 +106,34 @@ def _times_s(base_rps: float, crowd: float) -> Sequence[float]:
 
 def _pool() -> Pool:
     inputs = [{"x": np.full(16, number, np.float32)} for number in range(8)]
-    return Pool(inputs=inputs, answers=[{"output": one["x"] * 2} for one in inputs], branches=[])
+    return Pool(inputs=inputs, answers=[{"output": tensors["x"] * 2} for tensors in inputs], branches=[])
 
 
-def _figures(found: Measured, limit_s: float) -> dict[str, float]:
-    num = len(found.outcome)
-    is_right = found.outcome == CORRECT
+def _figures(measured: Measured, limit_s: float) -> dict[str, float]:
+    num = len(measured.outcome)
+    is_right = measured.outcome == CORRECT
     figures = {f"share_{status}": 0.0 for status in _STATUSES}
     figures["share_200"] = float(is_right.mean())
-    figures["share_none"] = float((found.outcome == UNANSWERED).mean())
-    for text, count in found.errors.items():
+    figures["share_none"] = float((measured.outcome == UNANSWERED).mean())
+    for text, count in measured.errors.items():
         status = text.removeprefix("HTTP ")[:3]
         name = f"share_{status if status in _STATUSES else 'none'}"
         figures[name] += count / num
     figures["share_wrong"] = 1.0 - sum(value for name, value in figures.items() if name.startswith("share_"))
-    latency_ns = found.latency_ns - found.send_delay_ns
-    is_answered = is_right | (found.outcome >= FIRST_ERROR)
+    latency_ns = measured.latency_ns - measured.send_delay_ns
+    is_answered = is_right | (measured.outcome >= FIRST_ERROR)
     for name, chosen in (("answer", is_answered), ("200", is_right)):
         if chosen.any():
             latencies = measures.quantiles(latency_ns[chosen])
             figures |= {f"{name}_p50_ms": latencies.p50, f"{name}_p90_ms": latencies.p90, f"{name}_p99_ms": latencies.p99}
     figures["200_in_time"] = float((latency_ns[is_right] <= limit_s * 1e9).mean()) if is_right.any() else 0.0
-    figures["send_delay_p90_ms"] = measures.quantiles(found.send_delay_ns).p90
+    figures["send_delay_p90_ms"] = measures.quantiles(measured.send_delay_ns).p90
     return {name: round(value, 4) for name, value in figures.items()}
 
 
 def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in rounds for name in one)
-    return {name: round(statistics.median(one[name] for one in rounds if name in one), 4) for name in names}
+    names = dict.fromkeys(name for figures in rounds for name in figures)
+    return {name: round(statistics.median(figures[name] for figures in rounds if name in figures), 4) for name in names}
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def main() -> None:
         weight: [trace["beside"][name]["is_met"][weight] for trace in traces.values() for name in _REACTIVE]
         for weight in _PARKED_WEIGHTS
     }
-    goals = {weight: f"{sum(found)} of {len(found)}" for weight, found in met.items()}
+    goals = {weight: f"{sum(goals_met)} of {len(goals_met)}" for weight, goals_met in met.items()}
     print(json.dumps({"traces": traces, "num_goals_met": goals}))
 
 

@@ -72,7 +72,7 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds, and the ratios."""
     names = list(rounds)
-    summary: dict[str, object] = {name: turns.without_cpu(turns.medians(found)) for name, found in rounds.items()}
+    summary: dict[str, object] = {name: turns.without_cpu(turns.medians(figures)) for name, figures in rounds.items()}
     summary["rps_ratio"] = {
         name: round(
             statistics.median(
@@ -89,8 +89,8 @@ def main() -> None:
     """Measures, beside a sink for spans."""
     sink = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=sink.serve_forever, daemon=True).start()
-    found = systems(f"http://127.0.0.1:{sink.server_port}")
-    turns.main(__doc__, found, partial(measure, pool=draw_pool()), summarize, duration_s=4.0)
+    modes = systems(f"http://127.0.0.1:{sink.server_port}")
+    turns.main(__doc__, modes, partial(measure, pool=draw_pool()), summarize, duration_s=4.0)
 
 
 if __name__ == "__main__":

@@ -86,9 +86,9 @@ class Turn:
             f"{name}{' ' * bool(name)}{num_clients:>2} clients: p50 {latency.p50:8.2f} ms, p99 {latency.p99:8.2f} ms, "
             f"{result.throughput_rps:8.1f} requests/s, client {result.client_cpu_ratio:.0%} of a core"
         )
-        found = {"p50_ms": latency.p50, "p99_ms": latency.p99, "rps": result.throughput_rps, "cpu": result.client_cpu_ratio}
+        figures = {"p50_ms": latency.p50, "p99_ms": latency.p99, "rps": result.throughput_rps, "cpu": result.client_cpu_ratio}
         before = f"{name}_" if name else ""
-        return {f"{before}{figure}_{num_clients}": value for figure, value in found.items()}
+        return {f"{before}{figure}_{num_clients}": value for figure, value in figures.items()}
 
     def log(self, text: str) -> None:
         """Reports progress."""
@@ -105,7 +105,7 @@ def take_turns(systems: Mapping[str, System], num_rounds: int, terms: Terms, mea
     Raises:
         BenchmarkError: If a server does not start, or answers wrongly.
     """
-    found: dict[str, list[Figures]] = {name: [] for name in systems}
+    rounds: dict[str, list[Figures]] = {name: [] for name in systems}
     for number in range(1, num_rounds + 1):
         for name, system in systems.items():
             began_s = time.monotonic()
@@ -114,8 +114,8 @@ def take_turns(systems: Mapping[str, System], num_rounds: int, terms: Terms, mea
                 with serving(system.command, environment) as (address, _):
                     turn = Turn(name, number, address, terms)
                     turn.log(f"ready after {time.monotonic() - began_s:.1f} s")
-                    found[name].append(measure(turn))
-    return found
+                    rounds[name].append(measure(turn))
+    return rounds
 
 
 def medians(rounds: Iterable[Figures]) -> dict[str, float]:
@@ -124,7 +124,7 @@ def medians(rounds: Iterable[Figures]) -> dict[str, float]:
     for figures in rounds:
         for name, value in figures.items():
             values.setdefault(name, []).append(value)
-    return {name: round(statistics.median(found), 3) for name, found in values.items()}
+    return {name: round(statistics.median(numbers), 3) for name, numbers in values.items()}
 
 
 def without_cpu(figures: Figures) -> dict[str, float]:

@@ -66,7 +66,7 @@ _SETTLE_S, _BEFORE_S = 5.0, 15.0
 def _ask(url: str, rate: float, over: Any, results: Any) -> None:
     """Asks at a fixed rate with several clients, until told to stop. Puts when each request was due, and how long it took from
     then; negative if it failed."""
-    found: list[tuple[float, float]] = []
+    answers: list[tuple[float, float]] = []
     x = np.arange(64, dtype=np.float32)
 
     def ask(number: int) -> None:
@@ -80,7 +80,7 @@ def _ask(url: str, rate: float, over: Any, results: Any) -> None:
                 except Exception:
                     is_good = False
                 took_s = time.monotonic() - due_s
-                found.append((due_s, took_s if is_good else -1.0))
+                answers.append((due_s, took_s if is_good else -1.0))
                 due_s += _NUM_CLIENTS / rate
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(_NUM_CLIENTS)]
@@ -88,7 +88,7 @@ def _ask(url: str, rate: float, over: Any, results: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    results.put(found)
+    results.put(answers)
 
 
 def _update(client: dyorc.Client, folder: Path, num_updates: int) -> list[float]:
@@ -129,10 +129,10 @@ def measure(system: str, num_updates: int, rate: float) -> dict[str, float]:
                 took_s = _update(client, folder, num_updates)
             end_s = time.monotonic()
             over.set()
-            found = results.get()
+            answers = results.get()
             clients.join()
-    before = [took for due, took in found if begin_s <= due < update_s and took >= 0]
-    during = [took for due, took in found if update_s <= due < end_s and took >= 0]
+    before = [took for due, took in answers if begin_s <= due < update_s and took >= 0]
+    during = [took for due, took in answers if update_s <= due < end_s and took >= 0]
     ms = {
         f"p{q}_{when}_ms": round(float(np.percentile(each, q)) * 1e3, 3)
         for when, each in (("before", before), ("during", during))
@@ -140,8 +140,8 @@ def measure(system: str, num_updates: int, rate: float) -> dict[str, float]:
     }
     return {
         "num_updates": num_updates,
-        "num_requests": len(found),
-        "num_failed": sum(took < 0 for _, took in found),
+        "num_requests": len(answers),
+        "num_failed": sum(took < 0 for _, took in answers),
         **ms,
         "p99_ratio": round(ms["p99_during_ms"] / ms["p99_before_ms"], 3),
         "max_during_ms": round(max(during) * 1e3, 3),

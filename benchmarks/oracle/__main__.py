@@ -16,13 +16,13 @@ from benchmarks.workloads import NAMES, workload
 def main() -> None:
     """Measures costs, records requests, and prints one JSON object per rate."""
     arguments = _parser().parse_args()
-    found = workload(arguments.workload)
-    costs = parsed(json.loads(arguments.costs.read_text())) if arguments.costs else measured(found.name)
-    trees = record(found, found.draw(arguments.recorded, arguments.seed)).trees
-    limit_rps = saturation_rps(found, trees, costs, arguments.cores)
+    measured_workload = workload(arguments.workload)
+    costs = parsed(json.loads(arguments.costs.read_text())) if arguments.costs else measured(measured_workload.name)
+    trees = record(measured_workload, measured_workload.draw(arguments.recorded, arguments.seed)).trees
+    limit_rps = saturation_rps(measured_workload, trees, costs, arguments.cores)
     for rate_rps in arguments.rate or [0.2 * limit_rps, 0.5 * limit_rps, 0.8 * limit_rps]:
-        bound = lower_bound(found, trees, costs, rate_rps, arguments.requests, arguments.seed, arguments.cores)
-        print(json.dumps({"workload": found.name, "rate_rps": rate_rps, "saturation_rps": limit_rps} | asdict(bound)))
+        bound = lower_bound(measured_workload, trees, costs, rate_rps, arguments.requests, arguments.seed, arguments.cores)
+        print(json.dumps({"workload": measured_workload.name, "rate_rps": rate_rps, "saturation_rps": limit_rps} | asdict(bound)))
 
 
 def _parser() -> argparse.ArgumentParser:

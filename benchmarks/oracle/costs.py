@@ -114,17 +114,17 @@ def _seconds(
     stopwatch: _Stopwatch, program: LoadedProgram, size: int, items: Sequence[Tensors], rng: np.random.Generator
 ) -> float:
     """Returns the median time of a batch of `size`, over batches drawn from `items`."""
-    found: list[float] = []
+    times_s: list[float] = []
     warm_up_until_s = time.perf_counter() + _WARM_UP_S
     until_s = warm_up_until_s + _MIN_S
-    while len(found) < _MIN_REPETITIONS or time.perf_counter() < until_s:
+    while len(times_s) < _MIN_REPETITIONS or time.perf_counter() < until_s:
         is_warm = time.perf_counter() >= warm_up_until_s
         batch = list(islice(cycle([items[at] for at in rng.permutation(len(items))]), size))
         stopwatch.seconds = 0.0
         program.run_items(batch)
         if is_warm:
-            found.append(stopwatch.seconds)
-    return float(np.median(found))
+            times_s.append(stopwatch.seconds)
+    return float(np.median(times_s))
 
 
 if __name__ == "__main__":

@@ -59,10 +59,10 @@ def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if finished.returncode:
         raise BenchmarkError(f"no oracle line for {name}: {finished.stderr.strip()[-2000:]}")
-    found = json.loads(finished.stdout)
+    figures = json.loads(finished.stdout)
     return OracleLine(
-        bounds={load: OracleRecord(**bound) for load, bound in found["bounds"].items()},
-        costs_ms={program: [(size, ms) for size, ms in costs] for program, costs in found["costs_ms"].items()},
+        bounds={load: OracleRecord(**bound) for load, bound in figures["bounds"].items()},
+        costs_ms={program: [(size, ms) for size, ms in costs] for program, costs in figures["costs_ms"].items()},
     )
 
 

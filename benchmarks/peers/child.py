@@ -143,6 +143,6 @@ def _answers(port: int, body: bytes) -> bool:
 
 
 def _find_free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

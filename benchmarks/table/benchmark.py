@@ -89,11 +89,11 @@ class Benchmark:
     def run(self) -> Iterator[Found]:
         """Measures everything; yields what has been found after each workload."""
         began_s = time.monotonic()
-        for number, one in enumerate(self._workloads, 1):
+        for number, workload in enumerate(self._workloads, 1):
             try:
-                self._measure(Case.of(one, self._has_devices))
+                self._measure(Case.of(workload, self._has_devices))
             except BenchmarkError as error:
-                self.found.failures.append(f"{one.name}: {error}")
+                self.found.failures.append(f"{workload.name}: {error}")
                 log(f"FAILED  {self.found.failures[-1]}")
             taken_s = time.monotonic() - began_s
             left_s = taken_s / number * (len(self._workloads) - number)
@@ -116,7 +116,7 @@ class Benchmark:
             self.found.highest += highest
             if not self._plan.has_rounds:
                 return
-            reference = reference_rps([one.rps for one in highest]) or read_rates(on_devices=self._has_devices)[name]
+            reference = reference_rps([rate.rps for rate in highest]) or read_rates(on_devices=self._has_devices)[name]
             rates = rates_of(reference)
             measured = {load: turns.rounds(load, rate_rps) for load, rate_rps in rates.items()}
         line = oracle_line(name, case.pool_path, rates, self._plan.num_oracle_requests, on_devices=self._has_devices)
@@ -169,8 +169,8 @@ class Turns:
                 log(f"{workload.name:<8} turn   {turn + 1:<2}       {system:<16} {_figures(result)}")
             return result
 
-        found = climbed({system: self._bounds(reached_rps) for system, reached_rps in self._reached_rps.items()}, probe)
-        for system, steps in found.items():
+        staircases = climbed({system: self._bounds(reached_rps) for system, reached_rps in self._reached_rps.items()}, probe)
+        for system, steps in staircases.items():
             log(f"{workload.name:<8} {system:<16} {steps.highest_rps:,.1f} requests/s within {workload.slo_s * 1e3:.0f} ms")
         return [
             Highest(
@@ -180,7 +180,7 @@ class Turns:
                 rates_rps=steps.rates_rps,
                 limited_by_client=steps.is_client_limited,
             )
-            for system, steps in found.items()
+            for system, steps in staircases.items()
         ]
 
     def rounds(self, load: str, rate_rps: float) -> Runs:

@@ -27,10 +27,10 @@ def side_by_side(tables: Sequence[Table]) -> list[str]:
         for workload, load in places
     ]
     ratios = [{entry.workload: entry for entry in rate_ratios(table)} for table in tables]
-    for workload in dict.fromkeys(name for found in ratios for name in found):
+    for workload in dict.fromkeys(name for by_workload in ratios for name in by_workload):
         row = [f"{plain(workload)}, highest rate"]
-        for found in ratios:
-            entry = found.get(workload)
+        for by_workload in ratios:
+            entry = by_workload.get(workload)
             row += [_NONE, "", ""] if entry is None else [
                 _rate(entry.ours), f"{_rate(entry.theirs)} ({plain(shown_name(entry.peer))})", ratio_text(entry)
             ]  # fmt: skip

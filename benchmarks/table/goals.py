@@ -60,8 +60,8 @@ class Goal:
 
 def goals(table: Table) -> list[Goal]:
     """Returns all goals of a table, the most important first."""
-    found = [_latency_goal(table), _rate_goal(table)]
-    return [*found, _oracle_goal(table)] if table.on_devices else found
+    checked = [_latency_goal(table), _rate_goal(table)]
+    return [*checked, _oracle_goal(table)] if table.on_devices else checked
 
 
 def counts_for_rates(table: Table, workload: str) -> bool:
@@ -110,18 +110,18 @@ def our_cell(cells: Mapping[str, Cell]) -> Cell | None:
 
 def loads_of(table: Table, workload: str) -> list[str]:
     """Returns the loads under which a workload was measured, the usual ones first."""
-    found = {cell.load for cell in table.cells if cell.workload == workload}
-    return [load for load in LOADS if load in found] + sorted(found - set(LOADS))
+    names = {cell.load for cell in table.cells if cell.workload == workload}
+    return [load for load in LOADS if load in names] + sorted(names - set(LOADS))
 
 
 def latency_misses(table: Table) -> list[Miss]:
     """Returns the cells in which a peer is as fast as DyOrc or faster."""
-    found: list[Miss] = []
+    misses: list[Miss] = []
     for workload in table.workloads:
         for load in loads_of(table, workload.name):
             cells = cells_of(table, workload.name, load)
-            found += [miss for figure in FIGURES if (miss := _latency_miss(workload.name, load, figure, cells)) is not None]
-    return found
+            misses += [miss for figure in FIGURES if (miss := _latency_miss(workload.name, load, figure, cells)) is not None]
+    return misses
 
 
 def _latency_miss(workload: str, load: str, figure: str, cells: Mapping[str, Cell]) -> Miss | None:
@@ -213,10 +213,10 @@ def _oracle_goal(table: Table) -> Goal:
             ours, theirs = getattr(cell, figure), getattr(oracle, figure)
             ratio = ours / theirs if theirs else float("inf")
             if ratio > MAX_ORACLE_RATIO:
-                found = Miss(
+                miss = Miss(
                     workload=workload.name, load="medium", figure=figure, against=ORACLE, ours=ours, theirs=theirs, ratio=ratio
                 )
-                misses.append(found)
+                misses.append(miss)
     return Goal(
         name=f"p50 and p99 within {MAX_ORACLE_RATIO:g} times the oracle's, under medium load",
         is_met=total > 0 and not misses,

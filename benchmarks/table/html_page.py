@@ -36,20 +36,20 @@ _ERRORS = ("wrong", "failed", "no answer")
 def html_page(measured: Table, reasons: Mapping[str, str]) -> str:
     """Returns one HTML document without scripts that loads nothing from elsewhere."""
     styles = {system: style for style, system in enumerate(systems_of(measured))}
-    found = goals(measured)
+    checked_goals = goals(measured)
     subtitle = f"{measured.kind} benchmark, {measured.started_at}, {measured.took_s / 60:.1f} minutes"
     return document(
         "DyOrc beside its peers",
         [
             paragraph(subtitle, is_soft=True),
-            tiles([(_goal_name(goal), goal.said) for goal in found]),
+            tiles([(_goal_name(goal), goal.said) for goal in checked_goals]),
             _warnings(measured),
             section("Highest rates within the SLO", highest_picture(measured), _highest(measured)),
             *(_workload(measured, workload, styles) for workload in measured.workloads),
             section(
                 "Where DyOrc loses",
-                *(_losses(goal) for goal in found if goal.misses),
-                _why(found, reasons_of_table(reasons, measured.on_devices)),
+                *(_losses(goal) for goal in checked_goals if goal.misses),
+                _why(checked_goals, reasons_of_table(reasons, measured.on_devices)),
             ),
             _agreed(measured),
             _what_was_run(measured),
@@ -155,8 +155,8 @@ def _losses(goal: Goal) -> str:
     return section(f"The goal: {goal.name}", table(["", "figure", "DyOrc", "against", "ratio"], rows, is_text=True), level=3)
 
 
-def _why(found: Sequence[Goal], reasons: Mapping[str, str]) -> str:
-    rows = [list(pair) for pair in reasons_for(reasons, [miss for goal in found for miss in goal.misses]).items()]
+def _why(checked_goals: Sequence[Goal], reasons: Mapping[str, str]) -> str:
+    rows = [list(pair) for pair in reasons_for(reasons, [miss for goal in checked_goals for miss in goal.misses]).items()]
     return section("Why", table(["", ""], rows, is_text=True), level=3) if rows else ""
 
 

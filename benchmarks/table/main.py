@@ -70,8 +70,8 @@ def main() -> None:
     benchmark = Benchmark(plan, systems, [workload(name) for name in workloads], has_devices=arguments.devices)
     started_at, began_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     table = _table(benchmark.found, systems, arguments, started_at)
-    for found in benchmark.run():
-        table = _table(found, systems, arguments, started_at, time.monotonic() - began_s)
+    for measured in benchmark.run():
+        table = _table(measured, systems, arguments, started_at, time.monotonic() - began_s)
         _write(with_workloads(table, others) if others else table, folder, arguments.page)
     print(json.dumps(summary(table, benchmark.found.failures)))
     sys.exit(1 if benchmark.found.failures else 0)
@@ -82,7 +82,9 @@ def results_folder(kind: str, *, on_devices: bool) -> Path:
     return _RESULTS / (f"{kind}-devices" if on_devices else kind)
 
 
-def _table(found: Found, systems: Sequence[System], arguments: argparse.Namespace, started_at: str, took_s: float = 0.0) -> Table:
+def _table(
+    measured: Found, systems: Sequence[System], arguments: argparse.Namespace, started_at: str, took_s: float = 0.0
+) -> Table:
     return Table(
         kind=arguments.kind,
         on_devices=arguments.devices,
@@ -91,10 +93,10 @@ def _table(found: Found, systems: Sequence[System], arguments: argparse.Namespac
         machine=machine(),
         versions={system.name: f"{system.package} {system.version()}" for system in systems},
         commit=commit(),
-        workloads=found.records,
-        cells=found.cells,
-        highest=found.highest,
-        cannot=found.cannot,
+        workloads=measured.records,
+        cells=measured.cells,
+        highest=measured.highest,
+        cannot=measured.cannot,
         notes={system.name: _note(system) for system in systems},
     )
 

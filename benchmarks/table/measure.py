@@ -182,5 +182,5 @@ class _Watch:
         if not self._url:
             return {}
         with urllib.request.urlopen(f"{self._url}/status", timeout=10) as response:
-            found = json.load(response)["speculation"]
-        return {name: found[name] for name in _GUESSES}
+            counts = json.load(response)["speculation"]
+        return {name: counts[name] for name in _GUESSES}

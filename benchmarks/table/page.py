@@ -86,18 +86,18 @@ def page(tables: Sequence[Table], reasons: Mapping[str, str]) -> str:
 
 
 def _of_table(table: Table, reasons: Mapping[str, str]) -> list[str]:
-    found = goals(table)
+    outcomes = goals(table)
     return [
         "## Programs on emulated accelerators" if table.on_devices else "## Programs on the processor",
-        f"{_ON_DEVICES if table.on_devices else _ON_PROCESSOR} {_origin(table)} {_summary(found, table.on_devices)}",
+        f"{_ON_DEVICES if table.on_devices else _ON_PROCESSOR} {_origin(table)} {_summary(outcomes, table.on_devices)}",
         *(["### How long programs take", *models_table(table)] if table.on_devices else []),
         "### What was run, and where",
         _where(table),
         *(_workload(table, workload) for workload in table.workloads),
         *_highest(table),
         "### Goals",
-        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in found),
-        *_losses(table, found, reasons_of_table(reasons, table.on_devices)),
+        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in outcomes),
+        *_losses(table, outcomes, reasons_of_table(reasons, table.on_devices)),
         *predictions(table),
         *_agreed(table),
     ]
@@ -149,17 +149,17 @@ def _took(seconds: float) -> str:
     return f"which took {seconds / 60:.0f} minutes" if seconds >= 120 else f"which took {seconds:.0f} seconds"
 
 
-def _summary(found: Sequence[Goal], on_devices: bool) -> str:
-    missed = [goal for goal in found if not goal.is_met]
+def _summary(outcomes: Sequence[Goal], on_devices: bool) -> str:
+    missed = [goal for goal in outcomes if not goal.is_met]
     if not missed:
         return "DyOrc meets all its goals."
-    return f"DyOrc meets {len(found) - len(missed)} of its {len(found)} goals ([where it loses](#{_anchor(on_devices)}))."
+    return f"DyOrc meets {len(outcomes) - len(missed)} of its {len(outcomes)} goals ([where it loses](#{_anchor(on_devices)}))."
 
 
 def _where(table: Table) -> str:
     machine = "; ".join(_fact(name, value) for name, value in table.machine.items())
     others = [f"{record.name} at {plain(record.commit)}" for record in table.workloads if record.commit]
-    later = {one.workload: one.commit for one in table.highest if one.commit}
+    later = {highest.workload: highest.commit for highest in table.highest if highest.commit}
     others += [f"the highest rates of {name} at {plain(commit)}" for name, commit in later.items()]
     elsewhere = ", ".join(others)
     commit = f"Commit {plain(table.commit)}{f'; {elsewhere}' if elsewhere else ''}. " if table.commit else ""
@@ -204,7 +204,7 @@ def _highest(table: Table) -> list[str]:
         return []
     others = [entry for entry in rate_ratios(table) if not counts_for_rates(table, entry.workload)]
     named = " and ".join(f"{plain(entry.workload)} (ratio {ratio_text(entry)})" for entry in others)
-    told = [f"The goal below does not count {named}."] if named else []
+    notes = [f"The goal below does not count {named}."] if named else []
     explained = (
         "The highest rate at which at least 99 % of all planned requests got a right answer within the SLO, and none a wrong one."
         " Systems take turns: each goes a step up after a turn in which it met that, and a step down after one in which it did"
@@ -213,11 +213,11 @@ def _highest(table: Table) -> list[str]:
         " because DyOrc might; ≤ marks a ratio that may be smaller because a peer might; ≈ marks a ratio of which both are true."
     )
     if any(entry.low is None and entry.ratio is not None for entry in rate_ratios(table)):
-        told.append(
+        notes.append(
             "A row without a range is older: there, systems were searched one after another, minutes apart, so its ratio depends"
             " on how the machine's speed changed meanwhile."
         )
-    return ["### Highest rates within the SLO", " ".join([explained, *told]), highest_table(table)]
+    return ["### Highest rates within the SLO", " ".join([explained, *notes]), highest_table(table)]
 
 
 def _where_it_loses(on_devices: bool) -> str:
@@ -228,8 +228,8 @@ def _anchor(on_devices: bool) -> str:
     return _where_it_loses(on_devices).lower().replace(" ", "-")
 
 
-def _losses(table: Table, found: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
-    missed = [goal for goal in found if goal.misses]
+def _losses(table: Table, outcomes: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
+    missed = [goal for goal in outcomes if goal.misses]
     if not missed:
         return []
     parts = [f"### {_where_it_loses(table.on_devices)}"]
@@ -245,8 +245,8 @@ def _agreed(table: Table) -> list[str]:
     if not agreed:
         return []
     head, *rows = agreement_rows(agreed)
-    told = "The ratio of DyOrc's figure to each peer's in the first round, compared with the same ratio in the last."
-    return ["### How well two rounds agree", told, markdown(head, [[plain(text) for text in row] for row in rows])]
+    note = "The ratio of DyOrc's figure to each peer's in the first round, compared with the same ratio in the last."
+    return ["### How well two rounds agree", note, markdown(head, [[plain(text) for text in row] for row in rows])]
 
 
 if __name__ == "__main__":

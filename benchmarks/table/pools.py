@@ -39,10 +39,10 @@ def _digest(name: str) -> str:
     """Returns a digest of all that a pool depends on: the workload's source, the examples that it uses, and all weights."""
     folders = [ROOT / "benchmarks" / "workloads" / name, ROOT / "examples"]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".safetensors")]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in [ROOT / "benchmarks" / "workloads" / "base.py", *sorted(files)]:
-        found.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()[:12]
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _make(name: str) -> Path:

@@ -32,14 +32,14 @@ class RateRatio:
 
 def rate_ratios(table: Table) -> list[RateRatio]:
     """Returns the ratio of each workload for which highest rates are known; DyOrc's is that of its better mode."""
-    found: list[RateRatio] = []
+    ratios: list[RateRatio] = []
     for workload in table.workloads:
         rates = {entry.system: entry for entry in table.highest if entry.workload == workload.name}
         ours = max((rates[mode] for mode in OUR_MODES if mode in rates), key=lambda entry: entry.rps, default=None)
         peers = [entry for system, entry in rates.items() if system not in (*OUR_MODES, ORACLE)]
         if ours is not None and peers:
-            found.append(_rate_ratio(ours, peers))
-    return found
+            ratios.append(_rate_ratio(ours, peers))
+    return ratios
 
 
 def bound(entry: RateRatio) -> str:

@@ -46,10 +46,10 @@ def reference_rps(highest: Sequence[float]) -> float:
 
 def written(table: Table) -> str:
     """Returns the text of the rates file for a table."""
-    found: dict[str, list[float]] = {}
-    for one in table.highest:
-        found.setdefault(one.workload, []).append(one.rps)
-    lines = [f"{name} = {reference_rps(rps):.4g}" for name, rps in found.items()]
+    rates: dict[str, list[float]] = {}
+    for highest in table.highest:
+        rates.setdefault(highest.workload, []).append(highest.rps)
+    lines = [f"{name} = {reference_rps(rps):.4g}" for name, rps in rates.items()]
     about = "# Requests per second: the highest rate at which three systems met the SLO. Written by benchmarks.table.rates.\n"
     return about + "[reference_rps]\n" + "\n".join(lines) + "\n"
 

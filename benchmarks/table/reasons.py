@@ -22,13 +22,13 @@ def read_reasons(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
-    for key, text in found.items():
+    for key, text in content.items():
         if not isinstance(text, str):
             raise ValueError(f"{path}: {key} is a {type(text).__name__}, expected a string")
-    return found
+    return content
 
 
 def reasons_of_table(reasons: Mapping[str, str], on_devices: bool) -> dict[str, str]:
@@ -39,10 +39,10 @@ def reasons_of_table(reasons: Mapping[str, str], on_devices: bool) -> dict[str, 
 
 def reasons_for(reasons: Mapping[str, str], misses: Iterable[Miss]) -> dict[str, str]:
     """Returns the most specific reason for each miss, by its key and in the order of the misses. Each reason appears once."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for miss in misses:
         keys = (f"{miss.workload}/{miss.against}/{miss.load}", f"{miss.workload}/{miss.load}", miss.workload)
         key = next((key for key in keys if key in reasons), "")
         if key:
-            found[key] = reasons[key]
-    return found
+            texts[key] = reasons[key]
+    return texts

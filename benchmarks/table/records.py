@@ -156,7 +156,7 @@ def with_workloads(table: Table, others: Table) -> Table:
     A table may have only the highest rates of a workload; then the other one's figures at fixed rates are kept.
     """
     ours = {record.name: record for record in table.workloads}
-    found = {one.workload for one in table.highest} | ours.keys()
+    measured = {rate.workload for rate in table.highest} | ours.keys()
     named = {record.name for record in others.workloads}
 
     def added(record: WorkloadRecord) -> WorkloadRecord:
@@ -168,9 +168,9 @@ def with_workloads(table: Table, others: Table) -> Table:
         workloads=[ours.get(record.name) or added(record) for record in others.workloads]
         + [record for record in table.workloads if record.name not in named],
         cells=table.cells + [cell for cell in others.cells if cell.workload not in ours],
-        highest=[one if one.workload in ours else msgspec.structs.replace(one, commit=table.commit) for one in table.highest]
-        + [one for one in others.highest if one.workload not in found],
-        cannot=table.cannot + [one for one in others.cannot if one.workload not in ours],
+        highest=[rate if rate.workload in ours else msgspec.structs.replace(rate, commit=table.commit) for rate in table.highest]
+        + [rate for rate in others.highest if rate.workload not in measured],
+        cannot=table.cannot + [rate for rate in others.cannot if rate.workload not in ours],
         versions=others.versions | table.versions,
         notes=others.notes | table.notes,
         took_s=table.took_s + others.took_s,

@@ -56,12 +56,12 @@ class _Ratio:
 def agreements(first: Table, second: Table) -> list[Agreement]:
     """Returns how well p50, p99 and the highest rate agree; figures without a common ratio are left out."""
     before, after = ratios(first), ratios(second)
-    found: list[Agreement] = []
+    rows: list[Agreement] = []
     for figure in (*FIGURES, HIGHEST):
         both = [_Ratio(where, before[figure][where], after[figure][where]) for where in before[figure] if where in after[figure]]
         if both:
-            found.append(_agreement(figure, both))
-    return found
+            rows.append(_agreement(figure, both))
+    return rows
 
 
 def agreement_of_rounds(table: Table) -> list[Agreement]:
@@ -71,27 +71,27 @@ def agreement_of_rounds(table: Table) -> list[Agreement]:
 
 def ratios(table: Table) -> dict[str, dict[str, float]]:
     """Returns DyOrc's figure divided by each peer's, by figure and place; not where either is 0 or could not keep up."""
-    found: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
+    by_figure: dict[str, dict[str, float]] = {figure: {} for figure in (*FIGURES, HIGHEST)}
     for cell in table.cells:
         mine = our_cell(cells_of(table, cell.workload, cell.load))
         if mine is None or is_ours(cell.system) or is_saturated(mine) or is_saturated(cell):
             continue
         for figure in FIGURES:
-            _keep(found[figure], f"{cell.workload}, {cell.load}, {cell.system}", getattr(mine, figure), getattr(cell, figure))
+            _keep(by_figure[figure], f"{cell.workload}, {cell.load}, {cell.system}", getattr(mine, figure), getattr(cell, figure))
     rates: dict[str, float] = {}
     for entry in table.highest:
         if entry.system in OUR_MODES:
             rates[entry.workload] = max(entry.rps, rates.get(entry.workload, 0.0))
     for entry in table.highest:
         if not is_ours(entry.system) and entry.workload in rates:
-            _keep(found[HIGHEST], f"{entry.workload}, {entry.system}", rates[entry.workload], entry.rps)
-    return found
+            _keep(by_figure[HIGHEST], f"{entry.workload}, {entry.system}", rates[entry.workload], entry.rps)
+    return by_figure
 
 
-def agreement_rows(found: Sequence[Agreement]) -> list[Sequence[str]]:
+def agreement_rows(agreed: Sequence[Agreement]) -> list[Sequence[str]]:
     """Returns a head, then a row for each figure."""
     rows: list[Sequence[str]] = [("figure", "ratios", f"within {WITHIN:.0%}", "median", "worst", "where")]
-    for entry in found:
+    for entry in agreed:
         name = entry.figure.removesuffix("_ms")
         differences = (f"{entry.median_difference:.1%}", f"{entry.worst_difference:.1%}")
         rows.append((name, str(entry.num_ratios), f"{entry.share_within:.0%}", *differences, entry.worst))
@@ -106,12 +106,12 @@ def main(
 ) -> None:
     """Prints how well two runs, or the rounds of one, agree."""
     try:
-        found = agreements(read_table(first), read_table(second)) if second else agreement_of_rounds(read_table(first))
+        agreed = agreements(read_table(first), read_table(second)) if second else agreement_of_rounds(read_table(first))
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(aligned(agreement_rows(found)))
-    said: dict[str, Any] = {"within": WITHIN, "figures": found}
+    typer.echo(aligned(agreement_rows(agreed)))
+    said: dict[str, Any] = {"within": WITHIN, "figures": agreed}
     typer.echo(msgspec.json.encode(said).decode())
 
 
@@ -122,9 +122,9 @@ def _only_round(table: Table, index: int) -> Table:
     return structs.replace(table, cells=cells, highest=[])
 
 
-def _keep(found: dict[str, float], where: str, ours: float, theirs: float) -> None:
+def _keep(kept: dict[str, float], where: str, ours: float, theirs: float) -> None:
     if ours > 0 and theirs > 0:
-        found[where] = ours / theirs
+        kept[where] = ours / theirs
 
 
 def _agreement(figure: str, both: Sequence[_Ratio]) -> Agreement:

@@ -28,12 +28,12 @@ def speed(clock_s: Callable[[], float] = time.perf_counter) -> Speed:
 
 
 def _ms(work: Callable[[], object], clock_s: Callable[[], float]) -> float:
-    found: list[float] = []
+    times_ms: list[float] = []
     for _ in range(_NUM_TRIES):
         began_s = clock_s()
         work()
-        found.append((clock_s() - began_s) * 1e3)
-    return round(median(found), 4)
+        times_ms.append((clock_s() - began_s) * 1e3)
+    return round(median(times_ms), 4)
 
 
 def _python() -> int:

@@ -88,12 +88,12 @@ def climbed(bounds: Mapping[str, Bounds], probe: Probe, num_turns: int = NUM_TUR
     Args:
         bounds: Of each system.
     """
-    found = {system: Staircase(each) for system, each in bounds.items()}
+    staircases = {system: Staircase(each) for system, each in bounds.items()}
     for turn in range(num_turns):
-        for system in rotated(list(found), turn):
-            result = probe(system, turn, found[system].rate_rps)
+        for system in rotated(list(staircases), turn):
+            result = probe(system, turn, staircases[system].rate_rps)
             if result is None:
-                del found[system]
+                del staircases[system]
             else:
-                found[system].tell(result)
-    return found
+                staircases[system].tell(result)
+    return staircases

@@ -39,12 +39,12 @@ def figure_name(figure: str) -> str:
 
 def systems_of(table: Table) -> list[str]:
     """Returns all systems of a table: DyOrc first, then its peers in their order in the table."""
-    found = dict.fromkeys(
+    systems = dict.fromkeys(
         [cell.system for cell in table.cells]
         + [entry.system for entry in table.highest]
         + [entry.system for entry in table.cannot]
     )
-    return [mode for mode in OUR_MODES if mode in found] + [system for system in found if system not in (*OUR_MODES, ORACLE)]
+    return [mode for mode in OUR_MODES if mode in systems] + [system for system in systems if system not in (*OUR_MODES, ORACLE)]
 
 
 def workload_table(table: Table, workload: WorkloadRecord) -> str:
@@ -93,8 +93,8 @@ def highest_table(table: Table) -> str:
                 continue
             text = f"{'≥ ' if entry.limited_by_client else ''}{_rate(entry.rps)}"
             row.append(f"**{text}**" if entry.rps == best and best else text)
-        found = ratios.get(workload.name)
-        rows.append([*row, ratio_text(found) if found else ""])
+        ratio = ratios.get(workload.name)
+        rows.append([*row, ratio_text(ratio) if ratio else ""])
     return markdown(["requests/s", *(_system(system) for system in systems), "DyOrc / best peer"], rows)
 
 
@@ -138,10 +138,10 @@ def _cell(cell: Cell | None, best: Mapping[str, float], ours: Cell | None) -> st
 
 def _paired(cell: Cell, ours: Cell) -> str:
     """Returns how much longer a peer's answers take than DyOrc's, round by round."""
-    found = paired(ours, cell, "p50")
-    if found is None or found.num_rounds < 2:
+    pair = paired(ours, cell, "p50")
+    if pair is None or pair.num_rounds < 2:
         return ""
-    return f"DyOrc x {found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
+    return f"DyOrc x {pair.median:.2f} ({pair.low:.2f} to {pair.high:.2f})"
 
 
 def _best(value: float, best: float | None) -> str:
@@ -149,10 +149,8 @@ def _best(value: float, best: float | None) -> str:
 
 
 def _oracle(workload: WorkloadRecord, load: str) -> str:
-    found = workload.oracle.get(load)
-    return (
-        f"{milliseconds(found.p50_ms)} / {milliseconds(found.p99_ms)}<br>{found.device_ms_per_request:.2f} dev" if found else ""
-    )
+    line = workload.oracle.get(load)
+    return f"{milliseconds(line.p50_ms)} / {milliseconds(line.p99_ms)}<br>{line.device_ms_per_request:.2f} dev" if line else ""
 
 
 def _cannot(table: Table, workload: str, system: str) -> bool:

@@ -157,5 +157,5 @@ def answer_alone(workload: Workload, requests: Sequence[Tensors]) -> tuple[list[
     async def answer_all() -> list[tuple[dict[str, np.ndarray[Any, Any]], str]]:
         return [await workload.flow(call, request) for request in requests]
 
-    found = asyncio.run(answer_all())
-    return [answer for answer, _ in found], [branch for _, branch in found]
+    answered = asyncio.run(answer_all())
+    return [answer for answer, _ in answered], [branch for _, branch in answered]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.errors import DyOrcError
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Send:
         is_streamed: Whether to leave the body of an answer with status 200 to `Read`.
     """
 
-    request: Request
+    request: PreparedRequest
     deadline_s: float
     is_streamed: bool = False
 

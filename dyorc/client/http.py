@@ -18,7 +18,7 @@ from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, T
 from dyorc.protocol.answers import padding
 from dyorc.protocol.headers import AUTHORIZATION
 from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 
 Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
@@ -64,7 +64,7 @@ class ServerEndpoint:
             headers.append((AUTHORIZATION, f"Bearer {api_key}"))
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
 
-    def request(self, request: Request, extensions: Mapping[str, Any]) -> httpx.Request:
+    def request(self, request: PreparedRequest, extensions: Mapping[str, Any]) -> httpx.Request:
         """Returns a request for httpx."""
         headers = [*self.headers, *request.headers, *current_trace()]
         if request.method == "POST":
@@ -83,7 +83,7 @@ def _parsed(url: str) -> httpx.URL:
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     """A request's body, which can be sent several times."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: PreparedRequest) -> None:
         self._request = request
 
     def __iter__(self) -> Iterator[bytes]:

@@ -60,9 +60,9 @@ class _Stream(httpcore.NetworkStream):
         _streams.add(self)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        found = self._stream.read(self._appetite.of(max_bytes), timeout)
-        self._appetite.saw(len(found), max_bytes)
-        return found
+        data = self._stream.read(self._appetite.of(max_bytes), timeout)
+        self._appetite.saw(len(data), max_bytes)
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, timeout)
@@ -109,9 +109,9 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
         _streams.add(self)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        found = await self._stream.read(self._appetite.of(max_bytes), timeout)
-        self._appetite.saw(len(found), max_bytes)
-        return found
+        data = await self._stream.read(self._appetite.of(max_bytes), timeout)
+        self._appetite.saw(len(data), max_bytes)
+        return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         await self._stream.write(buffer, timeout)

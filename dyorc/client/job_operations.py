@@ -17,7 +17,7 @@ from dyorc.protocol.answers import Answer
 from dyorc.protocol.headers import IDEMPOTENCY_KEY
 from dyorc.protocol.jobs import JobPage, JobRecord, JobState
 from dyorc.protocol.parameters import TIMEOUT
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import JOBS
 
 _MAX_WAIT_S = 30.0
@@ -57,7 +57,7 @@ class JobOperations:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
 
-    def submit(self, model: str, given: Mapping[str, Any], options: Options, job: JobOptions) -> Flow[JobRecord]:
+    def submit(self, model: str, inputs: Mapping[str, Any], options: Options, job: JobOptions) -> Flow[JobRecord]:
         """Submits a request. Repeating that is harmless, because its key goes with it."""
         operations = self._operations
         deadline_s = operations.deadline_s(options.timeout_s)
@@ -71,10 +71,10 @@ class JobOperations:
             "ttl_s": job.ttl_s,
         }
         if job.run_timeout_s is not None:
-            given = {**given, TIMEOUT: round(job.run_timeout_s * 1e6)}
+            inputs = {**inputs, TIMEOUT: round(job.run_timeout_s * 1e6)}
         metadata = yield from operations.metadata_by(model, options.version, deadline_s)
         request = infer_request(
-            JOBS, metadata, given, options, **{name: value for name, value in fields.items() if value is not None}
+            JOBS, metadata, inputs, options, **{name: value for name, value in fields.items() if value is not None}
         ).with_header(IDEMPOTENCY_KEY, key)
         reply = yield from operations.delivery.send(request, deadline_s, operations.retries)
         return read_json(reply, _record_decoder)
@@ -121,13 +121,13 @@ class JobOperations:
         failure = (yield from self.wait(job_id, timeout_s)).failure()
         if failure is not None:
             raise failure
-        request = Request("GET", _path(job_id, "/result"))
+        request = PreparedRequest("GET", _path(job_id, "/result"))
         return answer_of((yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)))
 
     def cancel(self, job_id: str) -> Flow[JobRecord]:
         """Cancels a job; one that has ended stays as it is."""
         operations = self._operations
-        request = Request("POST", _path(job_id, "/cancel"))
+        request = PreparedRequest("POST", _path(job_id, "/cancel"))
         return read_json(
             (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), _record_decoder
         )
@@ -136,23 +136,25 @@ class JobOperations:
         """Cancels a job if it has not ended, and has the server forget it, unless it has already."""
         operations = self._operations
         with suppress(UnknownJobError):
-            yield from operations.delivery.send(Request("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries)
+            yield from operations.delivery.send(
+                PreparedRequest("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries
+            )
 
     def jobs(self, state: JobState | None, max_jobs: int) -> Flow[list[JobRecord]]:
         """Returns jobs, in the server's order."""
         operations = self._operations
         deadline_s = operations.deadline_s(None)
-        found: list[JobRecord] = []
+        records: list[JobRecord] = []
         after: str | None = None
-        while len(found) < max_jobs:
-            query = {"state": state, "limit": min(_PAGE, max_jobs - len(found)), "after": after}
+        while len(records) < max_jobs:
+            query = {"state": state, "limit": min(_PAGE, max_jobs - len(records)), "after": after}
             path = f"{JOBS}?{urlencode({name: value for name, value in query.items() if value is not None})}"
             page = yield from operations.get(path, _page_decoder, deadline_s)
-            found += page.jobs
+            records += page.jobs
             if page.next is None or page.next == after:
                 break
             after = page.next
-        return found[:max_jobs]
+        return records[:max_jobs]
 
 
 def _path(job_id: str, action: str = "") -> str:

@@ -15,7 +15,7 @@ from dyorc.protocol.answers import Answer, parse_answer
 from dyorc.protocol.headers import JSON_LENGTH
 from dyorc.protocol.metadata import ModelMetadata
 from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import model_path
 
 T = TypeVar("T")
@@ -46,24 +46,24 @@ class Operations:
         """Returns when an operation that begins now must end."""
         return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
 
-    def infer(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
+    def infer(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
         """Runs a model."""
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER), metadata, inputs, options)
             reply = yield from self._run(request, metadata, deadline_s, retries)
         except ClientError:
             self._forget(model, options.version)
             raise
         return answer_of(reply)
 
-    def stream(self, model: str, given: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
+    def stream(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Parts:
         """Runs a model that answers in parts. Once it has begun to answer, the request is not sent again."""
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, given, options)
+            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, inputs, options)
             request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
@@ -83,7 +83,7 @@ class Operations:
 
     def _run(
         self,
-        request: Request,
+        request: PreparedRequest,
         metadata: ModelMetadata,
         deadline_s: float,
         retries: Retries | None,
@@ -108,11 +108,11 @@ class Operations:
 
     def metadata_by(self, model: str, version: str | None, deadline_s: float) -> Flow[ModelMetadata]:
         """Returns a model's metadata, which is requested once."""
-        found = self._metadata.get((model, version))
-        if found is None:
-            found = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
-            self._metadata[model, version] = found
-        return found
+        metadata = self._metadata.get((model, version))
+        if metadata is None:
+            metadata = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
+            self._metadata[model, version] = metadata
+        return metadata
 
     def _forget(self, model: str, version: str | None) -> None:
         """Has the next request ask for a model's metadata again, since the model may have changed."""
@@ -136,20 +136,22 @@ class Operations:
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
-        request = Request("POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,))
+        request = PreparedRequest(
+            "POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
+        )
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
         return read_json(reply, _object_decoder)
 
     def change(self, path: str, order: dict[str, Any]) -> Flow[dict[str, Any]]:
         """Changes what the server serves. It is sent once: the server may have done it, though its answer was lost."""
-        request = Request("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
+        request = PreparedRequest("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries, is_repeatable=False)
         return read_json(reply, _object_decoder)
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
         """Returns JSON of a known form; None: within the client's time."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
-        reply = yield from self.delivery.send(Request("GET", path), deadline_s, self.retries)
+        reply = yield from self.delivery.send(PreparedRequest("GET", path), deadline_s, self.retries)
         return read_json(reply, decoder)
 
     def is_healthy(self, path: str) -> Flow[bool]:
@@ -179,7 +181,7 @@ class Operations:
 
     def _complaint(self, path: str, deadline_s: float) -> Flow[DyOrcError | None]:
         try:
-            yield from self.delivery.send(Request("GET", path), deadline_s, Retries(max_attempts=1))
+            yield from self.delivery.send(PreparedRequest("GET", path), deadline_s, Retries(max_attempts=1))
         except (CapacityError, TransportError, DeadlineError) as error:
             return error
         return None

@@ -8,7 +8,7 @@ from dyorc.client.effects import Broken, Flow, Reply, Send, Sleep
 from dyorc.errors import DeadlineError, DyOrcError
 from dyorc.protocol.headers import TIMEOUT
 from dyorc.protocol.refusals import refusal_of
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
@@ -65,7 +65,7 @@ class RetryingSender:
 
     def send(
         self,
-        request: Request,
+        request: PreparedRequest,
         deadline_s: float,
         retries: Retries,
         *,
@@ -103,7 +103,7 @@ class RetryingSender:
                 raise error  # it says more than that the time was up
             yield Sleep(pause_s)
 
-    def _timed(self, request: Request, deadline_s: float) -> Request:
+    def _timed(self, request: PreparedRequest, deadline_s: float) -> PreparedRequest:
         left_s = deadline_s - self.clock_s()
         if left_s <= 0:
             raise DeadlineError("the time was up before the request was sent")

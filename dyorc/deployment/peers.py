@@ -12,7 +12,7 @@ import structlog
 
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import ConflictError, DeployError
-from dyorc.gateway.siblings import Siblings
+from dyorc.gateway.siblings import PeerProcesses
 from dyorc.models.offers import ModelKey
 
 _log = structlog.get_logger("dyorc.deployment")
@@ -36,7 +36,7 @@ class DeploymentPeers:
         siblings: How they are asked.
     """
 
-    def __init__(self, siblings: Siblings) -> None:
+    def __init__(self, siblings: PeerProcesses) -> None:
         self._siblings = siblings
         self._lock = asyncio.Lock()
         self._turn_of: int | None = None

@@ -89,7 +89,7 @@ class _Account:
 
 
 @dataclass(slots=True)
-class Era:
+class AdmissionEpoch:
     """A time in which requests were admitted.
 
     Attributes:
@@ -107,10 +107,10 @@ class Ticket:
             shell that knows it. None: time counts from when the request was read.
     """
 
-    __slots__ = ("_account", "_admission", "_era", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
+    __slots__ = ("_account", "_admission", "_epoch", "_num_bytes", "_since_s", "_tenant", "arrived_ns")
 
     def __init__(self, admission: "Admission", tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
-        self._era = admission.era
+        self._epoch = admission.epoch
         self._admission = admission
         self._tenant = tenant
         self._account = account
@@ -126,7 +126,7 @@ class Ticket:
 
     def release(self) -> None:
         """Gives the room back, where there is no block to enter the ticket for."""
-        self._era.num_requests -= 1
+        self._epoch.num_requests -= 1
         self._admission.release(self._tenant, self._account, self._num_bytes, self._since_s)
 
     def terms(self, *, timeout_s: float | None, priority: int) -> Terms:
@@ -163,7 +163,7 @@ class Admission:
     Attributes:
         num_requests: Requests in flight.
         num_bytes: Their bytes.
-        era: That of requests which are admitted now.
+        epoch: That of requests which are admitted now.
     """
 
     def __init__(
@@ -181,14 +181,14 @@ class Admission:
         self._stay_s = _FIRST_STAY_S
         self.num_requests = 0
         self.num_bytes = 0
-        self.era = Era()
-        self._eras: list[Era] = []
+        self.epoch = AdmissionEpoch()
+        self._epochs: list[AdmissionEpoch] = []
 
-    def begin_era(self) -> Callable[[], bool]:
-        """Begins another era. Returns a function that says whether all requests admitted before have ended."""
-        self._eras = [era for era in (*self._eras, self.era) if era.num_requests]
-        self.era, before = Era(), tuple(self._eras)
-        return lambda: not any(era.num_requests for era in before)
+    def begin_epoch(self) -> Callable[[], bool]:
+        """Begins another epoch. Returns a function that says whether all requests admitted before have ended."""
+        self._epochs = [epoch for epoch in (*self._epochs, self.epoch) if epoch.num_requests]
+        self.epoch, before = AdmissionEpoch(), tuple(self._epochs)
+        return lambda: not any(epoch.num_requests for epoch in before)
 
     @property
     def num_accounts(self) -> int:
@@ -237,7 +237,7 @@ class Admission:
         account.num_requests += 1
         account.num_bytes += num_bytes
         self.num_requests += 1
-        self.era.num_requests += 1
+        self.epoch.num_requests += 1
         self.num_bytes += num_bytes
         if account.elsewhere is not None:
             account.tell(account.elsewhere)

@@ -112,7 +112,7 @@ class Model:
         self.signature.check_finite(arrays)
 
 
-class Draw:
+class TrafficSplit:
     """Deals requests out to versions at random, by their shares.
 
     Args:
@@ -144,7 +144,7 @@ class Catalog:
         models: By name, in the version that requests get which name none.
         versions: All of them, by name, in the order of the offers.
         tallies: Of each version, by the name under which its requests are counted.
-        draws: Deals requests which name no version out to several versions, by the names of models of which others than the
+        splits: Deals requests which name no version out to several versions, by the names of models of which others than the
             first have a share.
     """
 
@@ -153,7 +153,7 @@ class Catalog:
         self.models: dict[str, Model] = {}
         self.versions: dict[str, dict[str, Model]] = {}
         self.tallies: dict[str, Model] = {}
-        self.draws: dict[str, Draw] = {}
+        self.splits: dict[str, TrafficSplit] = {}
         self._by_key: dict[tuple[str, str], Model] = {}
         offers.watch(self._read)
         self._read()
@@ -174,11 +174,12 @@ class Catalog:
             self.models.setdefault(model.name, model)
             self.tallies.setdefault(model.tally, model)
             self.versions.setdefault(model.name, {})[model.version] = model
-        self.draws = {
-            name: Draw(self.models[name], [one for one in versions.values() if one.offer.share and one is not self.models[name]])
-            for name, versions in self.versions.items()
-            if any(one.offer.share for one in versions.values())
-        }
+        self.splits = {}
+        for name, versions in self.versions.items():
+            default = self.models[name]
+            if any(model.offer.share for model in versions.values()):
+                others = [model for model in versions.values() if model.offer.share and model is not default]
+                self.splits[name] = TrafficSplit(default, others)
 
     def of_tenant(self, may_use: Callable[[str], bool]) -> list[Model]:
         """Returns all versions of the models that may be used, sorted by name."""
@@ -193,8 +194,8 @@ class Catalog:
         """
         model = self.models.get(name) if version is None else self._by_key.get((name, version))
         if model is not None:
-            if self.draws and version is None and name in self.draws:
-                return self.draws[name].next()
+            if self.splits and version is None and name in self.splits:
+                return self.splits[name].next()
             return model
         if name not in self.models:
             if groups := self._offers.unheard:

@@ -28,7 +28,7 @@ _MAX_REGIONS = 512
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Region:
+class MemoryRegion:
     """A named part of a client's object, open until nobody needs it any more.
 
     Args:
@@ -97,10 +97,10 @@ class Region:
         )
 
 
-class Span(NamedTuple):
+class RegionSpan(NamedTuple):
     """A range of bytes in a region, checked to lie within it."""
 
-    region: Region
+    region: MemoryRegion
     offset: int
     num_bytes: int
 
@@ -114,7 +114,7 @@ class ClientMemory:
 
     def __init__(self, is_allowed: bool) -> None:
         self.is_allowed = is_allowed
-        self._regions: dict[str, Region] = {}
+        self._regions: dict[str, MemoryRegion] = {}
 
     def close(self) -> None:
         """Releases all regions. Requests in flight close theirs when they end."""
@@ -161,7 +161,7 @@ class ClientMemory:
                 f"failed to register shared memory region '{name}': invalid args: {num_bytes} bytes from byte {offset} on of "
                 f"'{key}', which has {size_bytes}"
             )
-        self._regions[name] = Region(descriptor, name, key, offset, num_bytes)
+        self._regions[name] = MemoryRegion(descriptor, name, key, offset, num_bytes)
 
     def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them. Requests in flight keep those they use. An unknown name is no error."""
@@ -182,7 +182,7 @@ class ClientMemory:
         found = [self._regions[one] for one in (sorted(self._regions) if name is None else [name])]
         return [{"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.num_bytes} for one in found]
 
-    def span(self, name: str, offset: int, num_bytes: int) -> Span:
+    def span(self, name: str, offset: int, num_bytes: int) -> RegionSpan:
         """Returns a range of a region. To use it later, hold the region.
 
         Raises:
@@ -197,7 +197,7 @@ class ClientMemory:
             raise InvalidInputError(f"Invalid offset for shared memory region: '{name}'")
         if offset + num_bytes > region.num_bytes:
             raise InvalidInputError(f"Invalid offset + byte size for shared memory region: '{name}'")
-        return Span(region, offset, num_bytes)
+        return RegionSpan(region, offset, num_bytes)
 
 
 def _file_name(name: str, key: str) -> str:

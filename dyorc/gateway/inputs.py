@@ -9,7 +9,7 @@ import numpy as np
 from dyorc.core.arrays import Array, numpy_dtype
 from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError, TransportError
-from dyorc.gateway.client_memory import Span
+from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameters import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
@@ -32,7 +32,7 @@ class SharedInput(NamedTuple):
     """An input in client memory."""
 
     head: Head
-    span: Span
+    span: RegionSpan
 
 
 def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
@@ -51,7 +51,7 @@ def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
         raise InvalidInputError(f"input {name!r} has datatype {datatype!r}, expected one of {[d.value for d in DType]}") from None
 
 
-def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: RequestMemory) -> Span | None:
+def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: RequestMemory) -> RegionSpan | None:
     """Returns the range of client memory that the parameters of an input or output (`kind`) name; None if they name none.
 
     Raises:

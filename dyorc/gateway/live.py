@@ -21,7 +21,7 @@ import structlog
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import CapacityError
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live_report import Batches, CellReport, Counted, Snapshot, snapshot_of, together
+from dyorc.gateway.live_report import BatchCounts, CellReport, Counted, Snapshot, snapshot_of, together
 from dyorc.gateway.service import InferenceService
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.graph_weights import GraphWeights
@@ -44,7 +44,7 @@ class _Past(msgspec.Struct):
     decisions: list[dict[str, Any]]
 
 
-class Live:
+class LiveFeed:
     """Samples and tells listeners, while entered. At the end, whoever listens is told that it is over.
 
     Args:
@@ -58,7 +58,7 @@ class Live:
     def __init__(self, service: InferenceService, jobs: Jobs | None = None, period_s: float = 1.0) -> None:
         self._period_s = period_s
         self._service = service
-        self._siblings = service.siblings
+        self._peers = service.peers
         self._jobs = jobs
         self._history = History()
         self.graphs = WorkflowGraphs()
@@ -69,12 +69,12 @@ class Live:
         self._changed = asyncio.Event()
         self._is_over = False
         self._inherited = Counted()
-        if not self._siblings.shares_backend:  # else the backend counts on without this process
-            before = service.whole.also_count(_LIVE, lambda: msgspec.to_builtins(self._own().counted()))
+        if not self._peers.shares_backend:  # else the backend counts on without this process
+            before = service.server_view.also_count(_LIVE, lambda: msgspec.to_builtins(self._own().counted()))
             self._inherited = _counted({_LIVE: before})
-        self._siblings.answer(_LIVE, lambda _: msgspec.to_builtins(self._told()))
-        self._siblings.answer(_GRAPH, self._own_graph)
-        self._siblings.answer(_HISTORY, lambda what: msgspec.to_builtins(self._told_past(*what)))
+        self._peers.answer(_LIVE, lambda _: msgspec.to_builtins(self._told()))
+        self._peers.answer(_GRAPH, self._own_graph)
+        self._peers.answer(_HISTORY, lambda what: msgspec.to_builtins(self._told_past(*what)))
 
     async def __aenter__(self) -> Self:
         self._sampling = asyncio.create_task(self._sample_forever())
@@ -98,28 +98,28 @@ class Live:
         return await asyncio.shield(self._taking)
 
     async def _take(self) -> Snapshot:
-        self._siblings.count()  # what others see must not be lost
+        self._peers.count()  # what others see must not be lost
         await self._service.backend.refresh()
-        found = await self._siblings.ask(_LIVE)
-        cells = {self._siblings.number: self._own()}
+        found = await self._peers.ask(_LIVE)
+        cells = {self._peers.number: self._own()}
         cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
         models = self._service.catalog.models
         workflows = [name for name, model in models.items() if not model.is_program]
         missing = {number: _counted(found.counted.get(number)) for number in found.missing}
-        self._latest = snapshot_of(time.time(), cells, missing, self._service.whole.status.programs, workflows)
+        self._latest = snapshot_of(time.time(), cells, missing, self._service.server_view.status.programs, workflows)
         return self._latest
 
     def _told(self) -> CellReport:
         """Returns what another process adds to its own."""
-        self._siblings.count()
-        return self._own().without_backend() if self._siblings.shares_backend else self._own()
+        self._peers.count()
+        return self._own().without_backend() if self._peers.shares_backend else self._own()
 
     def _own(self) -> CellReport:
         backend = self._service.backend
         levels = backend.levels()
         batches = {name: _batches(backend.statistics(name)) for name in levels.programs}
         tenants = self._service.admission.in_flight()
-        if self._siblings.shares_backend:
+        if self._peers.shares_backend:
             in_flight = sum(num_requests for num_requests, _ in tenants.values())
         else:
             in_flight = sum(one.in_flight for one in levels.workflows.values())
@@ -198,7 +198,7 @@ class Live:
         Args:
             kind: ``program`` or ``workflow``.
         """
-        found = await self._siblings.ask(_HISTORY, [kind, name, window_s])
+        found = await self._peers.ask(_HISTORY, [kind, name, window_s])
         each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in found.values.values())]
         spans = [one.span for one in each if one.span is not None]
         span = reduce(SeriesWindow.plus, spans) if spans else SeriesWindow(from_s=0, step_s=0, values={})
@@ -206,7 +206,7 @@ class Live:
         return {kind: name, **msgspec.to_builtins(span), "decisions": decisions}
 
     def _told_past(self, kind: str, name: str, window_s: int) -> _Past:
-        return _Past(span=None, decisions=[]) if self._siblings.shares_backend else self._own_past(kind, name, window_s)
+        return _Past(span=None, decisions=[]) if self._peers.shares_backend else self._own_past(kind, name, window_s)
 
     def _own_past(self, kind: str, name: str, window_s: int) -> _Past:
         is_program = kind == "program"
@@ -223,11 +223,11 @@ class Live:
 
         Shares are those of recorded requests, rates those of all.
         """
-        found = await self._siblings.ask(_GRAPH, workflow)
+        found = await self._peers.ask(_GRAPH, workflow)
         learned, rate = GraphWeights(), 0.0
         for one in (self._own_graph(workflow), *found.values.values()):
             learned.merge(GraphWeights.of_values(one["learned"]))
-            rate = max(rate, one["requests_per_s"]) if self._siblings.shares_backend else rate + one["requests_per_s"]
+            rate = max(rate, one["requests_per_s"]) if self._peers.shares_backend else rate + one["requests_per_s"]
         programs = [program.name for program in self._service.catalog.models[workflow].programs]
         return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}
 
@@ -257,8 +257,8 @@ def _counted(counted: Mapping[str, Any] | None) -> Counted:
     return Counted() if values is None else msgspec.convert(values, Counted, strict=False)
 
 
-def _batches(statistics: ModelStatistics) -> dict[int, Batches]:
+def _batches(statistics: ModelStatistics) -> dict[int, BatchCounts]:
     return {
-        size: Batches(count=tally.compute_infer.count, infer_ns=tally.compute_infer.ns)
+        size: BatchCounts(count=tally.compute_infer.count, infer_ns=tally.compute_infer.ns)
         for size, tally in statistics.batches.items()
     }

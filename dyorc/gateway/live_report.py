@@ -18,14 +18,14 @@ Rates = dict[str, dict[str, float]]
 """Rates of now, by name and column."""
 
 
-class Batches(msgspec.Struct, kw_only=True):
+class BatchCounts(msgspec.Struct, kw_only=True):
     """Batches of one size: how many have run so far, and how long they were in the program's code, in nanoseconds."""
 
     count: int = 0
     infer_ns: int = 0
 
 
-ByProgram = dict[str, dict[int, Batches]]
+ByProgram = dict[str, dict[int, BatchCounts]]
 """Batches of each program, by size."""
 
 
@@ -158,7 +158,7 @@ def _workflows(
 
 
 def _program(
-    levels: ProgramLevels, batches: Mapping[int, Batches], status: ProgramStatus, rate: Mapping[str, float]
+    levels: ProgramLevels, batches: Mapping[int, BatchCounts], status: ProgramStatus, rate: Mapping[str, float]
 ) -> dict[str, Any]:
     base_ms, per_call_ms = (None, None) if levels.fit is None else (round(part * 1e3, 4) for part in levels.fit)
     return {
@@ -196,8 +196,8 @@ def together(each: Iterable[ByProgram]) -> ByProgram:
         for program, by_size in batches.items():
             mine = found.setdefault(program, {})
             for size, one in by_size.items():
-                before = mine.get(size, Batches())
-                mine[size] = Batches(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
+                before = mine.get(size, BatchCounts())
+                mine[size] = BatchCounts(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
     return {program: dict(sorted(by_size.items())) for program, by_size in found.items()}
 
 

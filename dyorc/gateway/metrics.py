@@ -26,7 +26,7 @@ class Metrics:
     """
 
     def __init__(self, service: InferenceService, *sources: Source) -> None:
-        self._siblings = service.siblings
+        self._peers = service.peers
         self._off_loop = service.off_loop
         self._models = service.catalog.models
         self._sources: list[Source] = [read_own, read_start, service.backend.measure, service.admission.measure, *sources]
@@ -34,10 +34,10 @@ class Metrics:
             self._sources.append(service.shedding.measure)
         if service.origins.tracing is not None:
             self._sources.append(service.origins.tracing.measure)
-        inherited = service.whole.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
+        inherited = service.server_view.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
         self._inherited: dict[str, Any] = inherited or {}
-        self._siblings.answer(_METRICS, lambda _: self._answer())
-        self._siblings.count()  # this start counts even if the process ends before anybody asks
+        self._peers.answer(_METRICS, lambda _: self._answer())
+        self._peers.count()  # this start counts even if the process ends before anybody asks
 
     def add(self, source: Source) -> None:
         """Adds a source."""
@@ -53,9 +53,9 @@ class Metrics:
 
     async def readings(self) -> Readings:
         """Returns all values."""
-        self._siblings.count()  # what others see must not be lost
+        self._peers.count()  # what others see must not be lost
         readings = self._own()
-        found = await self._siblings.ask(_METRICS)
+        found = await self._peers.ask(_METRICS)
         for values in found.values.values():
             readings.merge(values)
         for counted in found.counted.values():
@@ -63,7 +63,7 @@ class Metrics:
         return readings
 
     def _answer(self) -> dict[str, Any]:
-        self._siblings.count()
+        self._peers.count()
         return self._own().as_values()
 
     def _own(self, *, only_counted: bool = False) -> Readings:

@@ -10,7 +10,7 @@ from dyorc.core.tensor import DType
 from dyorc.errors import ClientMemoryError, InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.classification import num_classes_of, top_classes
-from dyorc.gateway.client_memory import Span
+from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.inputs import span_of
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
@@ -36,7 +36,7 @@ class WantedOutput(NamedTuple):
 
     at: int
     is_binary: bool
-    span: Span | None = None
+    span: RegionSpan | None = None
     num_classes: int = 0
 
     def array(self, arrays: Sequence[Array]) -> Array:
@@ -75,7 +75,7 @@ def wanted_output(
     return WantedOutput(at, flag(parameters, BINARY_DATA, by_default, f"output {name!r}"), span, num_classes)
 
 
-def put(array: Array, dtype: DType, span: Span, name: str) -> dict[str, Any]:
+def put(array: Array, dtype: DType, span: RegionSpan, name: str) -> dict[str, Any]:
     """Copies an output to client memory. Returns the parameters that say where it is and how long.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dyorc.errors import UnknownRequestError
-from dyorc.gateway.siblings import Siblings
+from dyorc.gateway.siblings import PeerProcesses
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.details import Json, details, summary
 from dyorc.telemetry.perfetto import Window, trace_events
@@ -23,7 +23,7 @@ _MOVED_NS = 1_000_000
 
 
 class Records:
-    """Asks the siblings, if there are any, and puts together what they have.
+    """Asks the peers, if there are any, and puts together what they have.
 
     A tenant sees its own requests. A key that may manage shows everything.
 
@@ -31,17 +31,17 @@ class Records:
         store: This process's.
     """
 
-    def __init__(self, store: RecordStore, siblings: Siblings) -> None:
+    def __init__(self, store: RecordStore, peers: PeerProcesses) -> None:
         self._store = store
-        self._siblings = siblings
-        siblings.answer(_LIST, lambda asked: self._own_list(msgspec.convert(asked["query"], Query), asked["owner"]))
-        siblings.answer(_FIND, lambda asked: self._own_details(asked["request_id"], asked["owner"]))
-        siblings.answer(_TRACE, lambda asked: self._own_trace(msgspec.convert(asked["window"], Window), asked["owner"]))
+        self._peers = peers
+        peers.answer(_LIST, lambda asked: self._own_list(msgspec.convert(asked["query"], Query), asked["owner"]))
+        peers.answer(_FIND, lambda asked: self._own_details(asked["request_id"], asked["owner"]))
+        peers.answer(_TRACE, lambda asked: self._own_trace(msgspec.convert(asked["window"], Window), asked["owner"]))
 
     async def page(self, query: Query, tenant: Tenant) -> Json:
         """Returns summaries of requests, how many records are kept, and how many bytes they take."""
         owner = _owner(tenant)
-        found = await self._siblings.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
+        found = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
         each: Sequence[Json] = [self._own_list(query, owner), *found.values.values()]
         key = "duration_ms" if query.order == "slowest" else "ended_s"
         requests = sorted((one for own in each for one in own["requests"]), key=lambda one: -one[key])
@@ -55,7 +55,7 @@ class Records:
             UnknownRequestError: If there is no record of it, or none that the tenant may see.
         """
         owner = _owner(tenant)
-        found = await self._siblings.ask(_FIND, {"request_id": request_id, "owner": owner})
+        found = await self._peers.ask(_FIND, {"request_id": request_id, "owner": owner})
         each = [one for one in (self._own_details(request_id, owner), *found.values.values()) if one is not None]
         if not each:
             raise UnknownRequestError(self._unknown(request_id, found.missing))
@@ -67,7 +67,7 @@ class Records:
         from_ns = now_ns - round(seconds * 1e9)
         window = Window(from_ns=from_ns, base_ns=max(0, from_ns - _BASE_NS))
         owner = _owner(tenant)
-        found = await self._siblings.ask(_TRACE, {"window": msgspec.to_builtins(window), "owner": owner})
+        found = await self._peers.ask(_TRACE, {"window": msgspec.to_builtins(window), "owner": owner})
         each: Sequence[Json] = [self._own_trace(window, owner), *found.values.values()]
         facts: Json = {
             "num_requests": sum(own["num_requests"] for own in each),
@@ -84,19 +84,19 @@ class Records:
     def _own_list(self, query: Query, owner: str | None) -> Json:
         may_see = _seen_by(owner)
         held = self._store.usage(may_see)
-        requests = [summary(record, self._store, self._siblings.number) for record in self._store.select(query, may_see)]
+        requests = [summary(record, self._store, self._peers.number) for record in self._store.select(query, may_see)]
         return {"requests": requests, "num_kept": held.num, "kept_bytes": held.num_bytes}
 
     def _own_details(self, request_id: str, owner: str | None) -> Json | None:
         may_see = _seen_by(owner)
         record = self._store.find(request_id, may_see)
-        return None if record is None else details(record, self._store, self._siblings.number, may_see)
+        return None if record is None else details(record, self._store, self._peers.number, may_see)
 
     def _own_trace(self, window: Window, owner: str | None) -> Json:
         may_see = _seen_by(owner)
         records = self._store.since(window.from_ns, may_see)
         kept = records[: window.max_requests]
-        events = trace_events(kept, window, self._siblings.number)
+        events = trace_events(kept, window, self._peers.number)
         return {"events": events, "num_requests": len(kept), "num_left_out": len(records) - len(kept)}
 
     def _unknown(self, request_id: str, missing: Sequence[int]) -> str:

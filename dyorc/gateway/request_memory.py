@@ -13,7 +13,7 @@ import numpy as np
 
 from dyorc.errors import PayloadTooLargeError
 from dyorc.gateway.backend import BodyMemory
-from dyorc.gateway.client_memory import ClientMemory, Span
+from dyorc.gateway.client_memory import ClientMemory, RegionSpan
 from dyorc.transport.body import ArenaBody
 from dyorc.transport.outbox import offsets_of
 
@@ -32,7 +32,7 @@ class RequestMemory:
         self._tensors = tensors
         self._clients = clients
         self._max_bytes = max_bytes
-        self._spans: list[Span] = []
+        self._spans: list[RegionSpan] = []
         self.body: ArenaBody | None = None
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class RequestMemory:
         self.body = self._tensors.body(num_bytes, align_at)
         return self.body.memory
 
-    def span(self, region: str, offset: int, num_bytes: int) -> Span:
+    def span(self, region: str, offset: int, num_bytes: int) -> RegionSpan:
         """Returns a range of client memory, whose region stays open as long as this request.
 
         Raises:
@@ -81,7 +81,7 @@ class RequestMemory:
         """
         self._clients.check_allowed()
 
-    def fetch(self, spans: Sequence[Span], *, is_kept: bool) -> list[memoryview]:
+    def fetch(self, spans: Sequence[RegionSpan], *, is_kept: bool) -> list[memoryview]:
         """Returns what ranges of client memory hold now, each aligned.
 
         Args:

@@ -26,9 +26,9 @@ from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.shedding import Shedding
-from dyorc.gateway.siblings import NoPeers, Siblings
+from dyorc.gateway.siblings import NoPeers, PeerProcesses
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.whole import Whole
+from dyorc.gateway.whole import ServerView
 from dyorc.models.submission import Submission
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
@@ -50,8 +50,8 @@ class InferenceService:
         shedding: Refuses what cannot be answered in time; None: nothing is refused for that.
         off_loop: Decodes large requests.
         origins: Decides which requests are recorded.
-        siblings: The other processes of the server.
-        whole: What concerns all processes of the server.
+        peers: The other processes of the server.
+        server_view: What concerns all processes of the server.
         deployments: Changes which versions are served; None if nobody can.
     """
 
@@ -59,20 +59,20 @@ class InferenceService:
         self,
         backend: Backend,
         config: GatewayConfig,
-        siblings: Siblings | None = None,
+        peers: PeerProcesses | None = None,
         origins: Origins | None = None,
     ) -> None:
         self.catalog = Catalog(backend.offers)
         self.backend = backend
         self.config = config
         self.access = Access(config.keys_file)
-        self.siblings = siblings or NoPeers()
-        self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.siblings.tenant_counts)
+        self.peers = peers or NoPeers()
+        self.admission = Admission(config.max_requests, config.max_bytes_in_flight, counts=self.peers.tenant_counts)
         self.clients = ClientMemory(config.allow_client_shm)
         self.off_loop = ThreadOffload("dyorc-requests")
         self.origins = origins or Origins()
         self._recorder = self.origins.recorder
-        self.whole = Whole(backend, self.clients, self.siblings, self.catalog.tallies)
+        self.server_view = ServerView(backend, self.clients, self.peers, self.catalog.tallies)
         self.deployments: Deployments | None = None
         self.shedding = Shedding(LoopLag()) if config.shed else None
 
@@ -106,7 +106,7 @@ class InferenceService:
     def repository_index(self, tenant: Tenant, *, only_ready: bool) -> list[dict[str, Any]]:
         """Returns all versions of the models that a tenant may use, with their states."""
         deployed = {} if self.deployments is None else self.deployments.report()
-        return repository_index(self.catalog, self.whole.status, deployed, tenant, only_ready=only_ready)
+        return repository_index(self.catalog, self.server_view.status, deployed, tenant, only_ready=only_ready)
 
     def memory(self) -> RequestMemory:
         """Returns where one request's tensors are; enter it until the answer is made."""

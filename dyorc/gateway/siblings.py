@@ -7,14 +7,14 @@ from dyorc.gateway.tenant_counts import TenantCounts
 from dyorc.models.status import StatusBoard
 
 
-class Answers(NamedTuple):
-    """What siblings said.
+class PeerReplies(NamedTuple):
+    """What peers said.
 
     Attributes:
         values: By their numbers, as plain values.
         missing: Numbers of those that did not answer in time: they are starting, or stuck.
         errors: By number, the texts of errors.
-        counted: What those that are missing had counted, as far as is known (`Siblings.count`).
+        counted: What those that are missing had counted, as far as is known (`PeerProcesses.count`).
     """
 
     values: Mapping[int, Any]
@@ -23,7 +23,7 @@ class Answers(NamedTuple):
     counted: Mapping[int, Any] = {}
 
 
-class Siblings(Protocol):
+class PeerProcesses(Protocol):
     """The other processes. Values that pass between them are plain: what JSON can say."""
 
     @property
@@ -49,7 +49,7 @@ class Siblings(Protocol):
         """From now on, this process answers that question by a function of the value that comes with it."""
         ...
 
-    async def ask(self, what: str, value: Any = None) -> Answers:
+    async def ask(self, what: str, value: Any = None) -> PeerReplies:
         """Asks all others, and waits for them for a limited time."""
         ...
 
@@ -87,8 +87,8 @@ class NoPeers:
     def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
         pass
 
-    async def ask(self, what: str, value: Any = None) -> Answers:
-        return Answers({})
+    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+        return PeerReplies({})
 
     def heed(self, handler: Callable[[Any], None]) -> None:
         pass

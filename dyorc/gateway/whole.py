@@ -14,14 +14,14 @@ from dyorc.gateway.backend import Backend
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.reports import added_up
-from dyorc.gateway.siblings import Siblings
+from dyorc.gateway.siblings import PeerProcesses
 
 _REPORT, _STATISTICS, _REGISTER, _UNREGISTER = "report", "statistics", "register", "unregister"
 _SCALING, _SCALE, _LOGS = "scaling", "scale", "logs"
 
 
-class Whole:
-    """Asks the siblings, if there are any, and adds up.
+class ServerView:
+    """Asks the peers, if there are any, and adds up.
 
     Attributes:
         status: Which programs are ready.
@@ -29,28 +29,28 @@ class Whole:
     Args:
         backend: Runs this process's requests.
         clients: The memory that clients share with it.
-        siblings: The other processes.
+        peers: The other processes.
         models: The names under which requests are counted, which may change.
     """
 
-    def __init__(self, backend: Backend, clients: ClientMemory, siblings: Siblings, models: Collection[str] = ()) -> None:
+    def __init__(self, backend: Backend, clients: ClientMemory, peers: PeerProcesses, models: Collection[str] = ()) -> None:
         self._models = models
         self._backend = backend
         self._clients = clients
-        self._siblings = siblings
+        self._peers = peers
         self._parts: dict[str, Callable[[], Any]] = {}
         self._logs: LogControl | None = None
         self._scaling: set[asyncio.Task[None]] = set()
-        self.status = siblings.status(backend.status)
-        siblings.answer(_REPORT, lambda _: self._told_report())
-        siblings.answer(_STATISTICS, self._counts)
+        self.status = peers.status(backend.status)
+        peers.answer(_REPORT, lambda _: self._told_report())
+        peers.answer(_STATISTICS, self._counts)
         self._counted: dict[str, Callable[[], Any]] = {_STATISTICS: self._all_counts}
-        self._inherited_of: dict[str, Any] = siblings.counting(self._all_counted) or {}
+        self._inherited_of: dict[str, Any] = peers.counting(self._all_counted) or {}
         self._inherited = _statistics_of(self._inherited_of.get(_STATISTICS, {}))
-        siblings.answer(_SCALING, lambda _: {} if siblings.shares_backend else backend.scaling())
-        siblings.answer(_SCALE, self._scale_here)
-        siblings.answer(_REGISTER, self._register_here)
-        siblings.answer(_UNREGISTER, self._unregister_here)
+        peers.answer(_SCALING, lambda _: {} if peers.shares_backend else backend.scaling())
+        peers.answer(_SCALE, self._scale_here)
+        peers.answer(_REGISTER, self._register_here)
+        peers.answer(_UNREGISTER, self._unregister_here)
 
     # What it says
 
@@ -59,7 +59,7 @@ class Whole:
         self._parts[name] = report
 
     def also_count(self, name: str, counts: Callable[[], Any]) -> Any:
-        """Adds to what is not lost with this process (`Siblings.counting`).
+        """Adds to what is not lost with this process (`PeerProcesses.counting`).
 
         Returns:
             What the process before it had counted by that name; None if there was none.
@@ -75,13 +75,13 @@ class Whole:
         """Returns the current state of all processes together, as plain values, and which of them did not answer."""
         await self._backend.refresh()
         own = self._own_report()
-        found = await self._siblings.ask(_REPORT)
+        found = await self._peers.ask(_REPORT)
         if not found.values and not found.missing:
             return own["report"] | {"pid": own["pid"]}
-        each = {self._siblings.number: own, **found.values}
+        each = {self._peers.number: own, **found.values}
         cells = [
             {"cell": number, "pid": one["pid"]}
-            | {name: one["report"][name] for name in ("num_requests", "link") if not self._siblings.shares_backend}
+            | {name: one["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
             for number, one in each.items()
         ]
         cells += [{"cell": number, "pid": None} for number in found.missing]
@@ -94,15 +94,15 @@ class Whole:
 
     def _told_report(self) -> dict[str, Any]:
         """Returns what another process adds to its own."""
-        if not self._siblings.shares_backend:
+        if not self._peers.shares_backend:
             return self._own_report()
         return {"pid": os.getpid(), "report": {name: report() for name, report in self._parts.items()}}
 
     async def statistics(self, names: Sequence[str]) -> list[ModelStatistics]:
         """Returns the statistics of models, in the same order."""
-        self._siblings.count()
+        self._peers.count()
         await self._backend.refresh()
-        found = await self._siblings.ask(_STATISTICS, names)
+        found = await self._peers.ask(_STATISTICS, names)
         own = [self._own_statistics(name) for name in names]
         for values in (*found.values.values(), *(counted[_STATISTICS] for counted in found.counted.values())):
             others = _statistics_of(values)
@@ -119,13 +119,13 @@ class Whole:
         return found
 
     def _counts(self, names: Sequence[str]) -> dict[str, Any]:
-        self._siblings.count()  # what others have seen must not be lost
-        if self._siblings.shares_backend:
+        self._peers.count()  # what others have seen must not be lost
+        if self._peers.shares_backend:
             return {}
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in names}
 
     def _all_counts(self) -> dict[str, Any]:
-        if self._siblings.shares_backend:
+        if self._peers.shares_backend:
             return {}
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in self._models}
 
@@ -135,14 +135,14 @@ class Whole:
         """Returns how many replicas each program has and should have in all processes together, and why."""
         await self._backend.refresh()
         own = self._backend.scaling()
-        found = await self._siblings.ask(_SCALING)
+        found = await self._peers.ask(_SCALING)
         return added_up([own, *found.values.values()]) if found.values else own
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas in each process; see `Backend.scale`."""
         await self._backend.scale(program, num_warm, num_parked)
-        if not self._siblings.shares_backend:
-            await self._siblings.ask(_SCALE, [program, num_warm, num_parked])
+        if not self._peers.shares_backend:
+            await self._peers.ask(_SCALE, [program, num_warm, num_parked])
 
     def _scale_here(self, wish: Sequence[Any]) -> None:
         """Does it for another process, which was asked. What this one refuses that one refuses, too, and says so."""
@@ -164,19 +164,19 @@ class Whole:
         """
         self._clients.register(name, key, offset, num_bytes)
         region = {"name": name, "key": key, "offset": offset, "byte_size": num_bytes}
-        found = await self._siblings.ask(_REGISTER, region)
+        found = await self._peers.ask(_REGISTER, region)
         if found.errors:
             self._unregister_here({"region": region})
-            await self._siblings.ask(_UNREGISTER, {"region": region})
+            await self._peers.ask(_UNREGISTER, {"region": region})
             number, text = min(found.errors.items())
             raise ClientMemoryError(f"failed to register shared memory region '{name}' in cell {number}: {text}")
-        self._siblings.remember(_REGISTER, self._clients.status())
+        self._peers.remember(_REGISTER, self._clients.status())
 
     async def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them, in all processes."""
         self._clients.unregister(name)
-        await self._siblings.ask(_UNREGISTER, {"name": name})
-        self._siblings.remember(_REGISTER, self._clients.status())
+        await self._peers.ask(_UNREGISTER, {"name": name})
+        self._peers.remember(_REGISTER, self._clients.status())
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         """Takes in what others have kept for a process that starts: what clients have registered (but for what its client has
@@ -206,14 +206,14 @@ class Whole:
     def control_logs(self, control: LogControl) -> None:
         """From now on, the log has settings."""
         self._logs = control
-        self._siblings.answer(_LOGS, control.apply)
+        self._peers.answer(_LOGS, control.apply)
 
     async def set_logs(self, asked: Mapping[str, Any]) -> None:
         """Changes settings of the log in all processes. Raises what `LogControl.changed` raises."""
         values = self.logs.changed(asked)
         self.logs.apply(values)
-        self._siblings.remember(_LOGS, values)
-        await self._siblings.ask(_LOGS, values)
+        self._peers.remember(_LOGS, values)
+        await self._peers.ask(_LOGS, values)
 
     def _register_here(self, region: dict[str, Any]) -> None:
         if region not in self._clients.status():

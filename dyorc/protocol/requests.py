@@ -26,7 +26,7 @@ _STATIC_TYPES = (bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreparedRequest:
     """A request that can be sent any number of times.
 
     Attributes:
@@ -87,7 +87,9 @@ class Options:
     outputs: Sequence[str] | None = None
 
 
-def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any) -> Request:
+def infer_request(
+    path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any
+) -> PreparedRequest:
     """Builds a request for inference, whose answer's tensors are to be raw bytes.
 
     Args:
@@ -113,7 +115,7 @@ def infer_request(path: str, metadata: ModelMetadata, given: Mapping[str, Any], 
     except UnicodeEncodeError as error:  # half of a surrogate pair
         raise InvalidInputError(f"the request to {metadata.name!r} cannot be written as JSON: {error}") from error
     heading = (("content-type", media_types.TENSORS), (headers.JSON_LENGTH, str(len(head))))
-    return Request("POST", path, heading, (head, *pieces))
+    return PreparedRequest("POST", path, heading, (head, *pieces))
 
 
 def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:

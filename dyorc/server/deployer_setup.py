@@ -8,7 +8,7 @@ from dyorc.deployment.deployer import Deployer, Keep
 from dyorc.deployment.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.server_runtime import ServerRuntime
-from dyorc.gateway.siblings import NoPeers, Siblings
+from dyorc.gateway.siblings import NoPeers, PeerProcesses
 from dyorc.server.program_loading import LoadedTargets
 
 
@@ -18,7 +18,7 @@ async def deploying(
     running: ServerRuntime,
     settings: Settings,
     quiet: DrainCheck,
-    siblings: Siblings | None,
+    siblings: PeerProcesses | None,
     keep: Keep,
 ) -> AsyncGenerator[Deployer]:
     """Deploys while entered.

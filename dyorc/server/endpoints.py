@@ -10,7 +10,7 @@ from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.http.metrics_server import metrics_server
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.server.drain import Drain, Finish
 from dyorc.server.request_pipeline import RequestPipeline
@@ -50,7 +50,7 @@ async def endpoints(
         if telemetry.metrics:
             watch = await stack.enter_async_context(LoopLag())
             metrics = Metrics(service, watch.measure, jobs.measure)
-        live = Live(service, jobs) if telemetry.page else None
+        live = LiveFeed(service, jobs) if telemetry.page else None
         if live is not None and telemetry.records.max_bytes:
             intake.recording.add(live.graphs)
         gateway = Gateway(service, jobs, live, intake.records(), metrics)

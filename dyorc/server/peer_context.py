@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Siblings
+from dyorc.gateway.siblings import PeerProcesses
 from dyorc.system.ports import bind
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class PeerContext:
         listens_when_ready: Whether no request should come before the programs are ready, since others serve meanwhile.
     """
 
-    siblings: Siblings
+    siblings: PeerProcesses
     num_cells: int = 1
     remembered: Any = None
     notes: "CrashNotes | None" = None
@@ -37,7 +37,7 @@ class PeerContext:
 
     async def join(self, service: InferenceService, config: GatewayConfig) -> socket.socket:
         """Learns what the other processes know, and returns where to listen."""
-        service.whole.restore(self.remembered or {})
+        service.server_view.restore(self.remembered or {})
         status = service.backend.status
         while self.listens_when_ready and not status.is_ready and not status.is_failing:
             await status.wait_for_change(_LOOK_AGAIN_S)

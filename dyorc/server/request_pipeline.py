@@ -11,7 +11,7 @@ from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.origins import Origins
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Siblings
+from dyorc.gateway.siblings import PeerProcesses
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
@@ -39,12 +39,12 @@ class RequestPipeline:
             return None
         store = RecordStore(config)
         self.recording.add(store)
-        return Records(store, self.service.siblings)
+        return Records(store, self.service.peers)
 
 
 @contextlib.contextmanager
 def request_pipeline(
-    backend: Backend, settings: Settings, siblings: Siblings | None, traces: TraceOutput | None
+    backend: Backend, settings: Settings, siblings: PeerProcesses | None, traces: TraceOutput | None
 ) -> Generator[RequestPipeline]:
     """Takes requests in while entered.
 
@@ -64,5 +64,5 @@ def request_pipeline(
     origins = Origins(recording, None if traces is None else traces.tracer)
     service = InferenceService(backend, settings.gateway, siblings, origins)
     with contextlib.closing(service):
-        service.whole.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
+        service.server_view.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
         yield RequestPipeline(service, recording, settings)

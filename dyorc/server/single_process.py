@@ -71,7 +71,7 @@ async def serve_embedded(
             number = 0 if siblings is None else siblings.number
             await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
         keep = record_writer(store, group, before, jobs.is_open)
-        quiet = inlet.service.admission.begin_era
+        quiet = inlet.service.admission.begin_epoch
         deployer = deploying(what, running, settings, quiet, siblings, keep)
         inlet.service.deployments = await stack.enter_async_context(deployer)
         deploy = await stack.enter_async_context(deployed_beside(running))

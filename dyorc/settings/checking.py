@@ -37,8 +37,8 @@ def _missing_files(settings: Settings, layer: SettingsLayer) -> Iterator[str]:
         place = target.rpartition(":")[0]
         if place.endswith(".py") and not Path(place).is_file():
             yield f"{layer.place(('workflows', number))}: there is no file {place}"
-    for path, one in SETTINGS.items():
-        if one.is_file and layer.has(path):
+    for path, setting in SETTINGS.items():
+        if setting.is_file and layer.has(path):
             value = value_of(settings, path)
             if value and not Path(value).exists():
                 yield f"{layer.place(path)}: {dotted(path)}: there is no file {value}"
@@ -53,14 +53,14 @@ def _problems_of_code(settings: Settings, layer: SettingsLayer) -> Iterator[str]
         try:
             place, name = parts_of(target)
             module = imported[place].module if place in imported else import_place(place)
-            found = name_in(module, place, name)
+            target_object = name_in(module, place, name)
         except DyOrcError as error:
             yield f"{layer.place(('workflows', number))}: {error}"
         else:
-            programs += (found,) if isinstance(found, Program) else found.programs
-    for name, one in settings.programs.items():
+            programs += (target_object,) if isinstance(target_object, Program) else target_object.programs
+    for name, overrides in settings.programs.items():
         try:
-            with override_programs(programs, {name: one.changes}):
+            with override_programs(programs, {name: overrides.changes}):
                 pass
         except DyOrcError as error:
             yield f"{layer.place((PROGRAMS, name))}: {error}"

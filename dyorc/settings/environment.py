@@ -80,11 +80,11 @@ def _nearest(name: str, known: set[str]) -> str:
     there is any, or the most similar one.
     """
     section, _, last = name.removeprefix(_PREFIX).rpartition("__")
-    found = sorted(one for one in known if one.endswith(f"__{last}"))
-    sections = {one.removeprefix(_PREFIX).rpartition("__")[0]: one for one in found}
+    candidates = sorted(variable for variable in known if variable.endswith(f"__{last}"))
+    sections = {variable.removeprefix(_PREFIX).rpartition("__")[0]: variable for variable in candidates}
     if close := get_close_matches(section, sections, n=1):
-        found = [sections[close[0]]]
-    if not found:
-        rests = [one.removeprefix(_PREFIX) for one in known]
-        found = [_PREFIX + one for one in get_close_matches(name.removeprefix(_PREFIX), rests, n=1)]
-    return f" (did you mean {' or '.join(found[:3])}?)" if found else ""
+        candidates = [sections[close[0]]]
+    if not candidates:
+        rests = [variable.removeprefix(_PREFIX) for variable in known]
+        candidates = [_PREFIX + variable for variable in get_close_matches(name.removeprefix(_PREFIX), rests, n=1)]
+    return f" (did you mean {' or '.join(candidates[:3])}?)" if candidates else ""

@@ -23,10 +23,10 @@ def print_in_force(reading: LoadedSettings, *, is_all: bool = True) -> None:
 
 
 def _lines(reading: LoadedSettings) -> Iterator[tuple[str, str]]:
-    for path, one in SETTINGS.items():
-        if one.is_section or path == (PROGRAMS,):
+    for path, setting in SETTINGS.items():
+        if setting.is_section or path == (PROGRAMS,):
             continue
-        yield _text(dotted(path), value_of(reading.settings, path), is_secret=one.is_secret), reading.place(path)
+        yield _text(dotted(path), value_of(reading.settings, path), is_secret=setting.is_secret), reading.place(path)
     for name, overrides in reading.settings.programs.items():
         for key, value in overrides.changes.items():
             yield _text(f"{PROGRAMS}.{key_text(name)}.{key}", value), reading.place((PROGRAMS, name, key))

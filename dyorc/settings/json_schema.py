@@ -9,7 +9,7 @@ from dyorc.settings.descriptions import describe
 def schema() -> str:
     """Returns it as text, the same for the same settings."""
     describe()
-    found = Settings.model_json_schema()
-    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    found["title"] = "dyorc.toml"
-    return json.dumps(found, indent=2, sort_keys=True) + "\n"
+    content = Settings.model_json_schema()
+    content["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    content["title"] = "dyorc.toml"
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"

@@ -24,10 +24,10 @@ _KINDS = {dict: "a table", list: "an array"}
 
 def problems_of(error: ValidationError, layers: Sequence[SettingsLayer]) -> list[str]:
     """Returns a line for each value that cannot be used."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in error.errors():
-        found.setdefault(_named(_path_of(dict(one)), layers), []).append(dict(one))
-    return [_problem(name, errors) for name, errors in found.items()]
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for detail in error.errors():
+        by_name.setdefault(_named(_path_of(dict(detail)), layers), []).append(dict(detail))
+    return [_problem(name, errors) for name, errors in by_name.items()]
 
 
 def problems_of_programs(programs: Mapping[str, ProgramOverrides], layers: Sequence[SettingsLayer]) -> Iterator[str]:
@@ -43,7 +43,7 @@ def _problem(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
     path = _path_of(errors[0])
     if errors[0]["type"] == _UNKNOWN:
         return f"{name}: there is no such setting{suggestion(path)}"
-    expected = " or ".join(dict.fromkeys(_expected(one["msg"]) for one in errors))
+    expected = " or ".join(dict.fromkeys(_expected(detail["msg"]) for detail in errors))
     return f"{name} is {_shown(path, errors[0]['input'])}, expected {expected}"
 
 

@@ -41,21 +41,21 @@ class Setting:
 def settings_of(section: type[BaseModel] = Settings, above: tuple[str, ...] = ()) -> Iterator[Setting]:
     """Yields all settings and sections, each section before what it consists of."""
     for name, field in section.model_fields.items():
-        one = Setting((*above, name), field)
-        yield one
-        if one.is_section:
-            yield from settings_of(type(field.default), one.path)
+        setting = Setting((*above, name), field)
+        yield setting
+        if setting.is_section:
+            yield from settings_of(type(field.default), setting.path)
 
 
-SETTINGS = {one.path: one for one in settings_of()}
+SETTINGS = {setting.path: setting for setting in settings_of()}
 
 
 def value_of(settings: Settings, path: Path) -> Any:
     """Returns the value of a setting."""
-    found: Any = settings
+    value: Any = settings
     for key in path:
-        found = getattr(found, str(key))
-    return found
+        value = getattr(value, str(key))
+    return value
 
 
 def dotted(path: Path) -> str:
@@ -68,20 +68,20 @@ def is_secret(path: Path) -> bool:
     names = tuple(map(str, path))
     if names[:1] == (PROGRAMS,):
         return False
-    found = [one for place, one in SETTINGS.items() if place[: len(names)] == names or place == names[: len(place)]]
-    return not found or any(one.is_secret for one in found)
+    related = [setting for place, setting in SETTINGS.items() if place[: len(names)] == names or place == names[: len(place)]]
+    return not related or any(setting.is_secret for setting in related)
 
 
 def suggestion(path: Path) -> str:
     """Returns what was probably meant by an unknown key, in parentheses with a space before them; or nothing."""
     *above, name = map(str, path)
     siblings = _siblings(tuple(above))
-    found = [dotted(place) for place in SETTINGS if place[-1] == name]
-    if not found and (close := get_close_matches(name, siblings, n=1)):
-        found = [dotted((*above, *close))]
-    if not found:
-        found = [dotted(place) for place in SETTINGS if place[-1] in get_close_matches(name, _all_names(), n=1)]
-    return f" (did you mean {' or '.join(found[:_NUM_SUGGESTIONS])}?)" if found else ""
+    candidates = [dotted(place) for place in SETTINGS if place[-1] == name]
+    if not candidates and (close := get_close_matches(name, siblings, n=1)):
+        candidates = [dotted((*above, *close))]
+    if not candidates:
+        candidates = [dotted(place) for place in SETTINGS if place[-1] in get_close_matches(name, _all_names(), n=1)]
+    return f" (did you mean {' or '.join(candidates[:_NUM_SUGGESTIONS])}?)" if candidates else ""
 
 
 def _siblings(above: tuple[str, ...]) -> Sequence[str]:

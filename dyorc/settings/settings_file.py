@@ -47,19 +47,19 @@ def _line(key: toml_lines.Path, lines: Mapping[toml_lines.Path, int]) -> int:
 
 def _resolved(values: Mapping[str, Any], folder: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns the values with absolute paths. Values that are not what is expected stay, to be refused later."""
-    found: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for key, value in values.items():
         path = (*above, key)
         setting = SETTINGS.get(path)
         if isinstance(value, Mapping) and setting is not None and setting.is_section:
-            found[key] = _resolved(value, folder, path)
+            resolved[key] = _resolved(value, folder, path)
         elif isinstance(value, str) and value and setting is not None and setting.is_file:
-            found[key] = str(folder / value)
+            resolved[key] = str(folder / value)
         elif path == ("workflows",) and isinstance(value, list):
-            found[key] = [_target(one, folder) if isinstance(one, str) else one for one in value]
+            resolved[key] = [_target(target, folder) if isinstance(target, str) else target for target in value]
         else:
-            found[key] = value
-    return found
+            resolved[key] = value
+    return resolved
 
 
 def _target(target: str, folder: Path) -> str:

@@ -21,13 +21,13 @@ class SettingsLayer:
 
     def has(self, path: Path) -> bool:
         """Returns whether it sets the value at this path, or an element of it."""
-        found: Any = self.values
+        table: Any = self.values
         for key in path:
-            if not isinstance(found, Mapping):
+            if not isinstance(table, Mapping):
                 return True
-            if key not in found:
+            if key not in table:
                 return False
-            found = found[key]
+            table = table[key]
         return True
 
 

@@ -75,10 +75,10 @@ def _checked(make: Callable[[], Settings], layers: Sequence[SettingsLayer]) -> S
     return list(problems_of_programs(settings.programs, layers)) or settings
 
 
-def _settings_or_raise(found: Settings | list[str]) -> Settings:
-    if isinstance(found, Settings):
-        return found
-    raise ConfigurationError("\n".join(found))
+def _settings_or_raise(result: Settings | list[str]) -> Settings:
+    if isinstance(result, Settings):
+        return result
+    raise ConfigurationError("\n".join(result))
 
 
 def read_settings() -> Settings:

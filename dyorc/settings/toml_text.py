@@ -23,10 +23,10 @@ def value_text(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(value_text, value))}]"
         case dict():
-            pairs = ", ".join(f"{key_text(key)} = {value_text(one)}" for key, one in value.items())
+            pairs = ", ".join(f"{key_text(key)} = {value_text(element)}" for key, element in value.items())
             return f"{{ {pairs} }}" if pairs else "{}"
         case BaseModel():
-            return value_text({name: one for name, one in value if one is not None})
+            return value_text({name: element for name, element in value if element is not None})
         case _:
             return str(value)
 

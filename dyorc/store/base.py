@@ -362,7 +362,7 @@ def new_id() -> str:
 
 def job_of(fields: Mapping[str, Any]) -> StoredJob:
     """Builds a job from a store's values: numbers may be texts, and unknown values None or empty."""
-    found = {name: value for name, value in fields.items() if value not in (None, "")}
-    if "error" in found:
-        found["error"] = msgspec.json.decode(found["error"])
-    return msgspec.convert({"tenant": "", **found}, StoredJob, strict=False)
+    values = {name: value for name, value in fields.items() if value not in (None, "")}
+    if "error" in values:
+        values["error"] = msgspec.json.decode(values["error"])
+    return msgspec.convert({"tenant": "", **values}, StoredJob, strict=False)

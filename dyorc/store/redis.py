@@ -126,29 +126,29 @@ class RedisStore:
         }  # fmt: skip
         flat = [part for field in fields.items() for part in field]
         num_bytes, limits = job.body.num_stored_bytes, (quota.max_queued, quota.max_tenant_bytes, quota.max_bytes)
-        kind, *found = await self._call(
+        kind, *reply = await self._call(
             "submit", job.id, tenant, key, job.body.digest, num_bytes, *limits, *_parts(job.body), *flat
         )
         if kind == b"conflict":
-            other = found[0].decode()
+            other = reply[0].decode()
             raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {other!r}")
         if kind == b"many":
             raise too_many(quota.max_queued)
         if kind == b"full":
-            quota.check_bytes(num_bytes, *found)
-        taken = _job(found[0])
+            quota.check_bytes(num_bytes, *reply)
+        taken = _job(reply[0])
         return taken, taken.id == job.id
 
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
         """See `JobStore.lanes`."""
-        self._woken, found = await self._call("lanes", _ms(lease_s), *models)
-        return [Lane(unquote(tenant.decode()), model.decode(), band == b"1") for band, tenant, model in found]
+        self._woken, rows = await self._call("lanes", _ms(lease_s), *models)
+        return [Lane(unquote(tenant.decode()), model.decode(), band == b"1") for band, tenant, model in rows]
 
     async def claim(self, lanes: Sequence[Lane], owner: str, lease_s: float) -> list[Claim]:
         """See `JobStore.claim`."""
         flat = [part for lane in lanes for part in (int(lane.is_urgent), _key(lane.tenant), lane.model_name)]
-        found = await self._call("claim", owner, _ms(lease_s), *flat)
-        return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in found]
+        rows = await self._call("claim", owner, _ms(lease_s), *flat)
+        return [Claim(_job(job), int(_fields(job)["token"]), _body(body)) for job, body in rows]
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
         """See `JobStore.renew`. The server that looks for ended leases decides their length, so all have to use the same."""
@@ -163,11 +163,11 @@ class RedisStore:
         body = () if outcome.result is None else _parts(outcome.result)
         num_bytes = RECORD_BYTES if outcome.result is None else outcome.result.num_stored_bytes
         limits = (quota.max_tenant_bytes, quota.max_bytes)
-        kind, *found = await self._call(
+        kind, *limit = await self._call(
             "finish", claim.job.id, claim.token, outcome.state, outcome.num_attempts, error, num_bytes, *limits, *body
         )
         if kind == b"full":
-            quota.check_bytes(num_bytes, *found)
+            quota.check_bytes(num_bytes, *limit)
         return kind == b"ended"
 
     async def release(self, claim: Claim, delay_s: float, *, is_counted: bool) -> bool:
@@ -184,15 +184,15 @@ class RedisStore:
 
     async def result(self, tenant: str, job_id: str) -> Body | None:
         """See `JobStore.result`."""
-        is_known, *found = await self._call("result", _key(tenant), job_id)
+        is_known, *reply = await self._call("result", _key(tenant), job_id)
         if not is_known:
             raise _unknown(job_id)
-        return None if found[0][0] is None else _body(found[0])
+        return None if reply[0][0] is None else _body(reply[0])
 
     async def page(self, tenant: str, state: JobState | None, limit: int, after: str) -> list[StoredJob]:
         """See `JobStore.page`."""
-        found = await self._call("page", _key(tenant), state or "", min(limit, MAX_LISTED), after)
-        return [_job(one) for one in found]
+        rows = await self._call("page", _key(tenant), state or "", min(limit, MAX_LISTED), after)
+        return [_job(row) for row in rows]
 
     async def delete(self, tenant: str, job_id: str) -> None:
         """See `JobStore.delete`."""
@@ -213,8 +213,8 @@ class RedisStore:
 
     async def due_webhooks(self, limit: int, lease_s: float) -> list[DueWebhook]:
         """See `JobStore.due_webhooks`."""
-        found = await self._call("due_webhooks", limit, lease_s)
-        return [DueWebhook(_job(one), int(_fields(one).get("num_webhook_attempts", 0))) for one in found]
+        rows = await self._call("due_webhooks", limit, lease_s)
+        return [DueWebhook(_job(row), int(_fields(row).get("num_webhook_attempts", 0))) for row in rows]
 
     async def webhook_done(self, job_id: str) -> None:
         """See `JobStore.webhook_done`."""
@@ -268,8 +268,8 @@ def _parts(body: Body) -> tuple[bytes, str]:
     return body.data, "" if body.json_bytes is None else str(body.json_bytes)
 
 
-def _body(found: Sequence[bytes]) -> Body:
-    data, json_bytes = found
+def _body(row: Sequence[bytes]) -> Body:
+    data, json_bytes = row
     return Body(data, int(json_bytes) if json_bytes else None)
 
 

@@ -118,7 +118,7 @@ class SqliteStore:
     def _run(connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> StepOutcome:
         connection.execute("SAVEPOINT step")
         try:
-            found = step(connection)
+            result = step(connection)
         except sqlite3.Error:
             raise  # of the disk or the file: it concerns all steps
         except Exception as error:
@@ -127,7 +127,7 @@ class SqliteStore:
         finally:
             if connection.in_transaction:
                 connection.execute("RELEASE step")
-        return lambda: found
+        return lambda: result
 
     async def _call(self, step: Callable[..., T], *values: Any) -> T:
         return await self._batches.call(lambda connection: step(connection, *values, self._clock_s()))
@@ -136,9 +136,9 @@ class SqliteStore:
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
         """See `JobStore.submit`."""
-        found = await self._call(jobs.submit, job, quota)
+        outcome = await self._call(jobs.submit, job, quota)
         self._is_new.set()
-        return found
+        return outcome
 
     async def lanes(self, models: Collection[str], lease_s: float) -> list[Lane]:
         """See `JobStore.lanes`."""
@@ -226,10 +226,10 @@ class SqliteStore:
 
     async def noted(self, name: str) -> bytes | None:
         """See `NoteStore.noted`."""
-        found = await self._batches.call(
+        row = await self._batches.call(
             lambda connection: connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
         )
-        return None if found is None else found[0]
+        return None if row is None else row[0]
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
         """See `Leases.acquire_lease`."""

@@ -35,17 +35,17 @@ _HELD = "id = ? AND token = ? AND state = 'running'"
 def submit(connection: SqlConnection, job: NewJob, quota: Quota, now_s: float) -> tuple[StoredJob, bool]:
     """See `JobStore.submit`."""
     digest = job.body.digest
-    found = connection.execute(
+    stored = connection.execute(
         "SELECT id, digest, expires_s FROM jobs WHERE tenant = ? AND (id = ? OR idempotency_key = ?)",
         (job.tenant, job.id, job.idempotency_key or None),
     ).fetchone()
-    if found is not None and found[2] is not None and found[2] <= now_s:
-        _forget(connection, found[0])  # it has expired, and would be swept soon
-        found = None
-    if found is not None:
-        if found[1] != digest:
-            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {found[0]!r}")
-        return read(connection, job.tenant, found[0], now_s), found[0] == job.id
+    if stored is not None and stored[2] is not None and stored[2] <= now_s:
+        _forget(connection, stored[0])  # it has expired, and would be swept soon
+        stored = None
+    if stored is not None:
+        if stored[1] != digest:
+            raise ConflictError(f"idempotency key {job.idempotency_key!r} was used for another body, by job {stored[0]!r}")
+        return read(connection, job.tenant, stored[0], now_s), stored[0] == job.id
     waiting = "SELECT 1 FROM jobs WHERE tenant = ? AND state = 'queued' LIMIT ?"
     if connection.execute(f"SELECT COUNT(*) FROM ({waiting})", (job.tenant, quota.max_queued)).fetchone()[0] >= quota.max_queued:
         raise too_many(quota.max_queued)
@@ -66,10 +66,10 @@ def lanes(connection: SqlConnection, models: Collection[str], now_s: float) -> l
     lapsed = connection.execute(
         "SELECT DISTINCT tenant, model_name, is_urgent FROM jobs WHERE state = 'running' AND lease_until_s <= ?", (now_s,)
     ).fetchall()
-    found = dict.fromkeys(Lane(tenant, model, bool(is_urgent)) for tenant, model, is_urgent in lapsed)
+    claimable = dict.fromkeys(Lane(tenant, model, bool(is_urgent)) for tenant, model, is_urgent in lapsed)
     for is_urgent in (True, False):
-        found |= dict.fromkeys(lane for lane in _queued(connection, is_urgent) if _is_ready(connection, lane, now_s))
-    return [lane for lane in found if lane.model_name in models]
+        claimable |= dict.fromkeys(lane for lane in _queued(connection, is_urgent) if _is_ready(connection, lane, now_s))
+    return [lane for lane in claimable if lane.model_name in models]
 
 
 def _queued(connection: SqlConnection, is_urgent: bool) -> Iterator[Lane]:
@@ -134,10 +134,12 @@ def _take(connection: SqlConnection, job_id: str, owner: str, lease_s: float, no
 def renew(connection: SqlConnection, claims: Sequence[Claim], lease_s: float, now_s: float) -> set[str]:
     """See `JobStore.renew`."""
     lost: set[str] = set()
-    for one in claims:
-        held = connection.execute(f"UPDATE jobs SET lease_until_s = ? WHERE {_HELD}", (now_s + lease_s, one.job.id, one.token))
+    for claim in claims:
+        held = connection.execute(
+            f"UPDATE jobs SET lease_until_s = ? WHERE {_HELD}", (now_s + lease_s, claim.job.id, claim.token)
+        )
         if not held.rowcount:
-            lost.add(one.job.id)
+            lost.add(claim.job.id)
     return lost
 
 
@@ -269,10 +271,10 @@ def due_webhooks(connection: SqlConnection, limit: int, lease_s: float, now_s: f
         "WHERE due_s <= ? ORDER BY due_s LIMIT ?",
         (now_s, limit),
     ).fetchall()
-    found = [DueWebhook(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
-    for one in found:
-        postpone(connection, one.job.id, lease_s, now_s)
-    return found
+    webhooks = [DueWebhook(job_of(dict(zip(_NAMES, row[:-1], strict=True))), row[-1]) for row in rows]
+    for webhook in webhooks:
+        postpone(connection, webhook.job.id, lease_s, now_s)
+    return webhooks
 
 
 def postpone(connection: SqlConnection, job_id: str, delay_s: float, now_s: float) -> None:

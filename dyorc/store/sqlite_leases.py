@@ -139,8 +139,8 @@ def _release(connection: sqlite3.Connection, name: str, owner: str, fence: int, 
 
 
 def _read(connection: sqlite3.Connection, name: str) -> _Row:
-    found = connection.execute("SELECT fence, owner, record, renewed_s, lease_s FROM leases WHERE name = ?", (name,)).fetchone()
-    return _NOBODY if found is None else _Row(*found)
+    row = connection.execute("SELECT fence, owner, record, renewed_s, lease_s FROM leases WHERE name = ?", (name,)).fetchone()
+    return _NOBODY if row is None else _Row(*row)
 
 
 def _write(connection: sqlite3.Connection, name: str, row: _Row) -> None:

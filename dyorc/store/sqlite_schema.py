@@ -84,11 +84,11 @@ def migrate(connection: SqlConnection) -> None:
     Raises:
         NewerSchemaError: If its version is newer.
     """
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found > VERSION:
-        raise NewerSchemaError(f"its tables have version {found}, expected at most {VERSION}: a newer DyOrc wrote it")
-    for statements in _STEPS[found:]:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise NewerSchemaError(f"its tables have version {version}, expected at most {VERSION}: a newer DyOrc wrote it")
+    for statements in _STEPS[version:]:
         for statement in statements:
             connection.execute(statement)
-    if found < VERSION:
+    if version < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")

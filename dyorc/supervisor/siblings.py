@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from dyorc.errors import DyOrcError
-from dyorc.gateway.siblings import Answers
+from dyorc.gateway.siblings import PeerReplies
 from dyorc.gateway.tenant_counts import TenantCounts
 from dyorc.models.status import StatusBoard
 from dyorc.supervisor.channel import CellChannel, Message
@@ -51,7 +51,7 @@ class CellPeers:
         self._counted: Any = None
         self._handlers: dict[str, Callable[[Any], Any]] = {}
         self._ids = count()
-        self._asked: dict[int, asyncio.Future[Answers]] = {}
+        self._asked: dict[int, asyncio.Future[PeerReplies]] = {}
         self._others: dict[int, Mapping[str, Any]] = {}
         self._has_started = False
         self._told: dict[str, Any] | None = None
@@ -94,16 +94,16 @@ class CellPeers:
     def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
         self._handlers[what] = handler
 
-    async def ask(self, what: str, value: Any = None) -> Answers:
+    async def ask(self, what: str, value: Any = None) -> PeerReplies:
         if self._num_cells == 1:
-            return Answers({})
+            return PeerReplies({})
         number = next(self._ids)
         future = self._asked[number] = asyncio.get_running_loop().create_future()
         self._channel.send("ask", id=number, what=what, value=value)
         try:
             return await asyncio.wait_for(future, _ANSWER_TIMEOUT_S)
         except TimeoutError:
-            return Answers({}, tuple(one for one in range(self._num_cells) if one != self.number))
+            return PeerReplies({}, tuple(one for one in range(self._num_cells) if one != self.number))
         finally:
             del self._asked[number]
 
@@ -174,5 +174,5 @@ class CellPeers:
         future = self._asked.get(message["id"])
         if future is not None and not future.done():
             future.set_result(
-                Answers(dict(message["values"]), tuple(message["missing"]), dict(message["errors"]), dict(message["counted"]))
+                PeerReplies(dict(message["values"]), tuple(message["missing"]), dict(message["errors"]), dict(message["counted"]))
             )

@@ -78,8 +78,8 @@ class _Walk:
         """Returns the call that had to be ready before another could run."""
         if has_waited_for_its_decision(call) and at_ns == call.committed_ns:
             return self._decider(call, at_ns)
-        if call.asked_ns < call.queued_ns and (found := self._last_before(at_ns, call.sources)) is not None:
-            return found
+        if call.asked_ns < call.queued_ns and (last_source := self._last_before(at_ns, call.sources)) is not None:
+            return last_source
         return self._last_before(min(at_ns, call.asked_ns))
 
     def _decider(self, call: CallTrace, at_ns: int) -> CallTrace | None:

@@ -134,7 +134,9 @@ def _batch(batch: BatchTrace, clock: _Clock, store: RecordStore, may_see: MaySee
         "gather_ms": round(batch.gather_s * 1e3, 3),
         "infer_ms": round(batch.infer_s * 1e3, 3),
         "publish_ms": round(batch.publish_s * 1e3, 3),
-        "moves": [{"tier": one.tier, "num_bytes": one.num_bytes, "took_ms": round(one.took_s * 1e3, 3)} for one in batch.moves],
+        "moves": [
+            {"tier": move.tier, "num_bytes": move.num_bytes, "took_ms": round(move.took_s * 1e3, 3)} for move in batch.moves
+        ],
         "outcome": batch.outcome,
     }
 

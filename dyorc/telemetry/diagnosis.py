@@ -53,8 +53,8 @@ def _sentences(record: RequestRecord, path: Sequence[StageInterval]) -> list[str
     worst = sorted(durations, key=lambda key: -durations[key])[:_MAX_SENTENCES]
     whole_ns = record.duration_ns
     shown = [key for number, key in enumerate(worst) if number == 0 or durations[key] >= _MIN_SHARE * whole_ns]
-    found = [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
-    return [f"refused before it ran: {record.error}", *found] if record.was_refused else found
+    sentences = [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
+    return [f"refused before it ran: {record.error}", *sentences] if record.was_refused else sentences
 
 
 def _said(record: RequestRecord, stage: RequestStage, program: str, pieces: Sequence[StageInterval]) -> str:

@@ -65,20 +65,20 @@ class GraphWeights:
             "weight": self.weight,
             "nodes": [[*node, number] for node, number in self.nodes.items()],
             "edges": [
-                [*edge.source, *edge.target, edge.label, one.number, one.num_sources, one.num_guessed]
-                for edge, one in self.edges.items()
+                [*edge.source, *edge.target, edge.label, use.number, use.num_sources, use.num_guessed]
+                for edge, use in self.edges.items()
             ],
         }
 
     @classmethod
     def of_values(cls, values: dict[str, Any]) -> "GraphWeights":
         """Returns what `as_values` was called on."""
-        found = cls(values["num_requests"])
-        found.weight = values["weight"]
-        found.nodes = {PathNode(kind, name): number for kind, name, number in values["nodes"]}
+        total = cls(values["num_requests"])
+        total.weight = values["weight"]
+        total.nodes = {PathNode(kind, name): number for kind, name, number in values["nodes"]}
         for from_kind, from_name, to_kind, to_name, label, *numbers in values["edges"]:
-            found.edges[PathEdge(PathNode(from_kind, from_name), PathNode(to_kind, to_name), label)] = EdgeUse(*numbers)
-        return found
+            total.edges[PathEdge(PathNode(from_kind, from_name), PathNode(to_kind, to_name), label)] = EdgeUse(*numbers)
+        return total
 
     def report(self, programs: Iterable[str], requests_per_s: float) -> dict[str, Any]:
         """Returns the graph as plain values. What has become very rare is left out.
@@ -91,14 +91,14 @@ class GraphWeights:
         nodes = {INPUT: weight, ANSWER: 0.0} | {PathNode("program", name): 0.0 for name in programs}
         nodes |= {node: number for node, number in sorted(self.nodes.items()) if node in nodes or number / weight >= _MIN_SHARE}
         edges = {  # in the same order again and again
-            edge: one
-            for edge, one in sorted(self.edges.items(), key=lambda item: item[0])
-            if one.number / weight >= _MIN_SHARE and edge.source in nodes and edge.target in nodes
+            edge: use
+            for edge, use in sorted(self.edges.items(), key=lambda item: item[0])
+            if use.number / weight >= _MIN_SHARE and edge.source in nodes and edge.target in nodes
         }
         return {
             "num_requests": self.num_requests,
             "nodes": [_node(node, number / weight, requests_per_s) for node, number in nodes.items()],
-            "edges": [_edge(edge, one, nodes[edge.source], one.number / weight * requests_per_s) for edge, one in edges.items()],
+            "edges": [_edge(edge, use, nodes[edge.source], use.number / weight * requests_per_s) for edge, use in edges.items()],
         }
 
 

@@ -124,8 +124,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     def totals(self) -> "Levels":
         """Returns what has been counted so far, without what is now."""
         return Levels(
-            programs={name: one.totals() for name, one in self.programs.items()},
-            workflows={name: one.totals() for name, one in self.workflows.items()},
+            programs={name: levels.totals() for name, levels in self.programs.items()},
+            workflows={name: levels.totals() for name, levels in self.workflows.items()},
         )
 
     def plus(self, other: "Levels") -> "Levels":
@@ -142,21 +142,21 @@ def sum_of(levels: Iterable[Levels]) -> Levels:
     return reduce(Levels.plus, levels, Levels())
 
 
-def sums(one: list[int], other: list[int]) -> list[int]:
+def sums(counts: list[int], other: list[int]) -> list[int]:
     """Returns the sums of counts of the same buckets; an empty list stands for zeros."""
-    return [a + b for a, b in zip(one, other, strict=True)] if one and other else one or other
+    return [a + b for a, b in zip(counts, other, strict=True)] if counts and other else counts or other
 
 
-def _added(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+def _added(counts: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: counts.get(name, 0) + other.get(name, 0) for name in counts | other}
 
 
-def _together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    found = dict(one)
+def _together(levels: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(levels)
     for name, values in other.items():
-        found[name] = found[name].plus(values) if name in found else values
-    return found
+        merged[name] = merged[name].plus(values) if name in merged else values
+    return merged
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one if other is None else other if one is None else one + other
+def _sum(value: float | None, other: float | None) -> float | None:
+    return value if other is None else other if value is None else value + other

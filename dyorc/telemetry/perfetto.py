@@ -137,10 +137,10 @@ class _Drawing:
         at_ns = call.asked_ns
         queued_ns = call.queued_ns or end_ns
         sent_ns = call.batches[0].sent_ns if call.batches else end_ns
-        for what, until_ns in (("waits for inputs", queued_ns), ("queued", sent_ns), ("running", end_ns)):
+        for state, until_ns in (("waits for inputs", queued_ns), ("queued", sent_ns), ("running", end_ns)):
             until_ns = min(max(until_ns, at_ns), end_ns)
             if until_ns > at_ns:
-                self._bar(what, "call", place, at_ns, until_ns, {})
+                self._bar(state, "call", place, at_ns, until_ns, {})
             at_ns = until_ns
         for batch in call.batches:
             if _which(batch) in self._places and call.asked_ns <= batch.sent_ns < end_ns:
@@ -182,8 +182,8 @@ class _Drawing:
         at_us = max(0, at_ns - self._base_ns) / 1e3
         return {"name": name, "cat": kind, "ph": phase, "pid": pid, "tid": row, "ts": at_us}
 
-    def _name(self, what: str, name: str, pid: int, row: int = 0) -> None:
-        self.events.append({"name": what, "ph": "M", "pid": pid, "tid": row, "args": {"name": name}})
+    def _name(self, label: str, name: str, pid: int, row: int = 0) -> None:
+        self.events.append({"name": label, "ph": "M", "pid": pid, "tid": row, "args": {"name": name}})
 
 
 def _which(batch: BatchTrace) -> tuple[int, int]:

@@ -45,5 +45,5 @@ def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> float
 
 def quantile_ms(bounds_ns: Sequence[int], counts: Sequence[int], part: float) -> float | None:
     """Returns the same of durations, in milliseconds."""
-    found = quantile(bounds_ns, counts, part)
-    return None if found is None else round(found / 1e6, 3)
+    duration_ns = quantile(bounds_ns, counts, part)
+    return None if duration_ns is None else round(duration_ns / 1e6, 3)

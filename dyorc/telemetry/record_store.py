@@ -121,10 +121,10 @@ class RecordStore:
 
     def find(self, request_id: str, may_see: MaySee) -> RequestRecord | None:
         """Returns a request's record. Clients choose ids, so several may have the same: it is the latest that may be seen."""
-        found = self._by_id.get(request_id)
-        if found is None or may_see(found):
-            return found
-        return next((one for one in self._all() if one.origin.request_id == request_id and may_see(one)), None)
+        latest = self._by_id.get(request_id)
+        if latest is None or may_see(latest):
+            return latest
+        return next((record for record in self._all() if record.origin.request_id == request_id and may_see(record)), None)
 
     def by_number(self, number: int) -> RequestRecord | None:
         """Returns the record of a request by the engine's number."""
@@ -132,21 +132,21 @@ class RecordStore:
 
     def select(self, query: Query, may_see: MaySee) -> list[RequestRecord]:
         """Returns records in the order that is asked for."""
-        found = (record for record in self._all() if _fits(record, query) and may_see(record))
+        matching = (record for record in self._all() if _fits(record, query) and may_see(record))
         if query.order == "slowest":
-            return heapq.nlargest(query.limit, found, key=_duration_ns)
-        return list(islice(found, query.limit))
+            return heapq.nlargest(query.limit, matching, key=_duration_ns)
+        return list(islice(matching, query.limit))
 
     def since(self, from_ns: int, may_see: MaySee) -> list[RequestRecord]:
         """Returns the records of requests that ended after a time, the latest first."""
-        found: list[RequestRecord] = []
+        records: list[RequestRecord] = []
         for kept in reversed(self._latest):
             if kept.record.ended_ns < from_ns:
-                return found
+                return records
             if may_see(kept.record):
-                found.append(kept.record)
+                records.append(kept.record)
         others = chain(self._retained.records(), (kept.record for kept in self._refused.all()))
-        return found + [record for record in others if record.ended_ns >= from_ns and may_see(record)]
+        return records + [record for record in others if record.ended_ns >= from_ns and may_see(record)]
 
     def usage(self, may_see: MaySee) -> RecordUsage:
         """Returns how much is kept of what may be seen."""

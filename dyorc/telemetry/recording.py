@@ -99,10 +99,10 @@ class Recording:
             self._hand(record(), [self._wants_all])
 
     def _refusals(self, outcome: str) -> _Bucket:
-        found = self._refused.get(outcome)
-        if found is None:
-            found = self._refused[outcome] = _Bucket(min(_MAX_REFUSED_PER_S, self._max_per_s), self._clock_s)
-        return found
+        bucket = self._refused.get(outcome)
+        if bucket is None:
+            bucket = self._refused[outcome] = _Bucket(min(_MAX_REFUSED_PER_S, self._max_per_s), self._clock_s)
+        return bucket
 
     def ended(self, record: RequestRecord) -> None:
         """Hands a record to all sinks. One that raises gets no more: a request must not fail because it was looked at."""

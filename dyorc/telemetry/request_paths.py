@@ -128,8 +128,8 @@ class _Walk:
     def _loose_ends(self) -> list[_Start]:
         """Returns what makes up the answer: results that nobody else reads, and branches in which nothing follows."""
         unread = [call for call in self._calls.values() if call.call_id not in self._read and call.outcome == "done"]
-        found = [(_program(call), call.call_id, "") for call in unread]
-        return found + [self._branch(number) for number in self._ends if number not in self._joined]
+        ends = [(_program(call), call.call_id, "") for call in unread]
+        return ends + [self._branch(number) for number in self._ends if number not in self._joined]
 
     def _branch(self, number: int) -> _Start:
         decision = self._decisions[number]
@@ -159,11 +159,13 @@ class _Walk:
 
 def _taken(decisions: Sequence[DecisionTrace]) -> list[bool]:
     """Returns which decisions were reached in truth, not only by a wrong guess, and taken."""
-    found: list[bool] = []
-    for one in decisions:
-        is_real = one.decision < 0 or (found[one.decision] and decisions[one.decision].outcome == one.branch)
-        found.append(is_real and bool(one.outcome))
-    return found
+    is_taken: list[bool] = []
+    for decision in decisions:
+        is_real = decision.decision < 0 or (
+            is_taken[decision.decision] and decisions[decision.decision].outcome == decision.branch
+        )
+        is_taken.append(is_real and bool(decision.outcome))
+    return is_taken
 
 
 def _has_run(call: CallTrace) -> bool:

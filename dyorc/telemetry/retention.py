@@ -68,8 +68,8 @@ class RefusedRecords:
 
     def all(self) -> list[SizedRecord]:
         """Returns what is kept, the latest first."""
-        found = chain.from_iterable(self._by_outcome.values())
-        return sorted(found, key=lambda kept: -kept.record.ended_ns)
+        records = chain.from_iterable(self._by_outcome.values())
+        return sorted(records, key=lambda kept: -kept.record.ended_ns)
 
 
 class RetainedRecords:
@@ -108,7 +108,7 @@ class RetainedRecords:
 
     def pop(self) -> SizedRecord:
         """Removes the oldest record of the fullest shelf."""
-        shelf = max(self._queues, key=lambda one: one.num_bytes)
+        shelf = max(self._queues, key=lambda queue: queue.num_bytes)
         kept = shelf.remove(next(iter(shelf.records)))
         if shelf is self._slowest:
             heap = [entry for entry in self._heaps[kept.record.workflow] if entry[1] != kept.record.number]
@@ -122,4 +122,4 @@ class RetainedRecords:
 
     def records(self) -> Iterator[RequestRecord]:
         """Returns their records, the latest first."""
-        return iter(sorted((kept.record for kept in self.all()), key=lambda one: -one.ended_ns))
+        return iter(sorted((kept.record for kept in self.all()), key=lambda record: -record.ended_ns))

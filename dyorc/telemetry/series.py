@@ -168,21 +168,21 @@ class History:
         if recent is None:
             recent = self._recent[name] = RecentCounts()
             recent.sample([0] * len(counts))
-        found = self.latencies[name] = recent.sample(counts)
-        return found
+        quantiles = self.latencies[name] = recent.sample(counts)
+        return quantiles
 
     def rates(self) -> dict[str, dict[str, dict[str, float]]]:
         """Returns the rates of now: of ``programs`` and ``workflows``, by name and column."""
         return {
-            "programs": {name: {"calls_per_s": one.now()["calls_per_s"]} for name, one in self.programs.items()},
-            "workflows": {name: _of(one.now(), "requests_per_s", "failed_per_s") for name, one in self.workflows.items()},
+            "programs": {name: {"calls_per_s": series.now()["calls_per_s"]} for name, series in self.programs.items()},
+            "workflows": {name: _of(series.now(), "requests_per_s", "failed_per_s") for name, series in self.workflows.items()},
         }
 
 
-def _series(found: dict[str, Series], name: str, columns: Sequence[str]) -> Series:
-    series = found.get(name)
+def _series(by_name: dict[str, Series], name: str, columns: Sequence[str]) -> Series:
+    series = by_name.get(name)
     if series is None:
-        series = found[name] = Series(columns)
+        series = by_name[name] = Series(columns)
     return series
 
 
@@ -218,8 +218,8 @@ def _plain(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3)
 
 
-def _joined(one: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
-    return one if other is None else other if one is None else join(one, other)
+def _joined(value: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
+    return value if other is None else other if value is None else join(value, other)
 
 
 def _shifted(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:

@@ -124,12 +124,12 @@ class WorkflowGraph:
 
     def weights(self) -> GraphWeights:
         """Returns all that is known, so that the latest request weighs 1. Cost: that of all shapes."""
-        found = GraphWeights(num_requests=self.num_requests)
-        found.merge(self._rest)
+        total = GraphWeights(num_requests=self.num_requests)
+        total.merge(self._rest)
         for tour, weight in self._shapes.values():
-            found.add(tour, weight)
-        found.scale(1 / self._weight)
-        return found
+            total.add(tour, weight)
+        total.scale(1 / self._weight)
+        return total
 
 
 class WorkflowGraphs:

@@ -27,8 +27,8 @@ def own_name() -> str:
 
 def is_of_another(path: str) -> bool:
     """Returns whether its name says that somebody else owns it."""
-    found = _NAME.search(path)
-    return found is not None and found[1] != _owner()
+    match = _NAME.search(path)
+    return match is not None and match[1] != _owner()
 
 
 def _owner() -> str:
@@ -53,12 +53,12 @@ class ServerLeftovers:
 
     def pids(self) -> list[int]:
         """Returns its living processes. A zombie does not count, since it has no environment any more."""
-        found: list[int] = []
+        pids: list[int] = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # it is gone, or belongs to another user
                 if self._needle in b"\0" + path.read_bytes() + b"\0":
-                    found.append(int(path.parent.name))
-        return sorted(found)
+                    pids.append(int(path.parent.name))
+        return sorted(pids)
 
     def kill_processes(self) -> None:
         """Sends SIGKILL to each of its processes."""
@@ -85,8 +85,8 @@ def _command(pid: int) -> str:
 
 def _shared_memory() -> set[str]:
     """Returns the names of files there, except arenas, since this server's have a folder of their own, and what others own."""
-    found = SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ()
-    names = {path.name for path in found if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
+    paths = SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ()
+    names = {path.name for path in paths if path.is_file() and not path.name.startswith(_ARENA_PREFIX)}
     return {name for name in names if not is_of_another(name)}
 
 

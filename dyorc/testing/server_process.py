@@ -131,8 +131,8 @@ class ServerProcess:
     @property
     def grpc_address(self) -> str:
         """The address of its gRPC port, e.g. ``127.0.0.1:8001``; empty without gRPC. Known once the server is ready."""
-        found = self._search(r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)")
-        return "" if found is None else found[1]
+        match = self._search(r"(?i)\bgrpc\b[^\d]*([\d.]+:\d+)")
+        return "" if match is None else match[1]
 
     def wait_for(self, pattern: str, timeout_s: float = START_TIMEOUT_S) -> re.Match[str]:
         """Waits for a line that matches, among those printed already too, and returns the first match.
@@ -143,15 +143,15 @@ class ServerProcess:
         give_up_at_s = time.monotonic() + timeout_s
         while True:
             has_ended = not self._reader.is_alive()
-            if found := self._search(pattern):
-                return found
+            if match := self._search(pattern):
+                return match
             if has_ended or time.monotonic() > give_up_at_s:
                 why = "the server ended" if has_ended else f"{timeout_s:g} s passed"
                 raise RuntimeError(f"{why} before a line like {pattern!r}; it printed:\n{self.output}")
             time.sleep(_POLL_S)
 
     def _search(self, pattern: str) -> re.Match[str] | None:
-        return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
+        return next((match for line in list(self.lines) if (match := re.search(pattern, line))), None)
 
     def wait_until_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:
         """Waits until every program has a replica. Returns how many seconds this took since the start; NaN if the server does not
@@ -202,5 +202,5 @@ class ServerProcess:
         left = self._traces.left()
         while left and time.monotonic() < give_up_at_s:
             time.sleep(_POLL_S)
-            left = [one for one in self._traces.left() if one in left]  # what appears later belongs to others
+            left = [leftover for leftover in self._traces.left() if leftover in left]  # what appears later belongs to others
         return left

@@ -127,20 +127,20 @@ def size_shares(sizes: Mapping[str, int]) -> list[float | None]:
     total = sum(calls.values())
     if not total:
         return []
-    found: list[float | None] = [
+    percentages: list[float | None] = [
         100 * sum(num for size, num in calls.items() if low <= size <= high) / total for low, high in _SIZES
     ]
     largest = max(calls)
-    return found[: next((at + 1 for at, (_, high) in enumerate(_SIZES) if largest <= high), len(_SIZES))]
+    return percentages[: next((at + 1 for at, (_, high) in enumerate(_SIZES) if largest <= high), len(_SIZES))]
 
 
 def batch_chart(program: str, series: Mapping[str, tuple[int, Mapping[str, int]]]) -> str:
     """Returns a chart of the batches in which a program's calls ran. Each name has its style and its batches by size."""
-    found = {name: (style, size_shares(sizes)) for name, (style, sizes) in series.items()}
-    num_ranges = max((len(values) for _, values in found.values()), default=0)
+    shares = {name: (style, size_shares(sizes)) for name, (style, sizes) in series.items()}
+    num_ranges = max((len(values) for _, values in shares.values()), default=0)
     bars = [
         BarSeries(name=name, style=style, values=[*values, *([0.0] * (num_ranges - len(values)))])
-        for name, (style, values) in found.items()
+        for name, (style, values) in shares.items()
         if values
     ]
     groups = [str(high) if low == high else f"{low}–{high}" for low, high in _SIZES[:num_ranges]]
@@ -161,16 +161,16 @@ def speculation_charts(series: Mapping[str, tuple[int, Mapping[str, float]]]) ->
 
     Systems that guessed nothing are left out, and so are charts without bars.
     """
-    series = {name: (style, found) for name, (style, found) in series.items() if any(found.values())}
-    figures = dict.fromkeys(figure for _, found in series.values() for figure in found)
+    series = {name: (style, values) for name, (style, values) in series.items() if any(values.values())}
+    figures = dict.fromkeys(figure for _, values in series.values() for figure in values)
     times = [figure for figure in figures if figure.endswith("_s")]
     counts = [figure for figure in figures if not figure.endswith("_s")]
     charts: list[str] = []
     for y_name, chosen in (("count", counts), ("seconds", times)):
         bars = [
-            BarSeries(name=name, style=style, values=[found.get(figure) for figure in chosen])
-            for name, (style, found) in series.items()
-            if any(found.get(figure) for figure in chosen)
+            BarSeries(name=name, style=style, values=[values.get(figure) for figure in chosen])
+            for name, (style, values) in series.items()
+            if any(values.get(figure) for figure in chosen)
         ]
         groups = [figure.removeprefix("num_").removesuffix("_s") for figure in chosen]
         is_roomy = len(bars) * len(groups) <= _MAX_NUMBERS

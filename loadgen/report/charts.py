@@ -57,16 +57,16 @@ def shares(histogram: str) -> tuple[list[tuple[float, float]], int]:
 def cdf_chart(curves: Sequence[Curve], *, name: str, slo_ms: float | None = None) -> str:
     """Returns a chart of the share of requests that took no longer than each latency: a line per measurement, marked at p50 and
     p99. Empty without data."""
-    found = [(curve, *shares(curve.histogram)) for curve in curves if curve.histogram]
-    found = [(curve, points, num) for curve, points, num in found if num]
-    if not found:
+    distributions = [(curve, *shares(curve.histogram)) for curve in curves if curve.histogram]
+    distributions = [(curve, points, num) for curve, points, num in distributions if num]
+    if not distributions:
         return ""
-    lowest = min(max(points[0][0], 1e-3) for _, points, _ in found)
-    highest = max(points[-1][0] for _, points, _ in found)
-    head, head_px = legend([(curve.name, curve.style) for curve, _, _ in found], WIDTH, dashes=True)
+    lowest = min(max(points[0][0], 1e-3) for _, points, _ in distributions)
+    highest = max(points[-1][0] for _, points, _ in distributions)
+    head, head_px = legend([(curve.name, curve.style) for curve, _, _ in distributions], WIDTH, dashes=True)
     frame = Frame(
         x=logarithmic(lowest, max(highest, slo_ms or 0.0)),
-        y=nines(max(num for _, _, num in found)),
+        y=nines(max(num for _, _, num in distributions)),
         left=_LEFT,
         top=head_px + 20,
         width=WIDTH - _LEFT - _RIGHT,
@@ -74,10 +74,10 @@ def cdf_chart(curves: Sequence[Curve], *, name: str, slo_ms: float | None = None
         x_name="latency, ms",
         y_name="share of requests",
     )
-    drawn = [head, frame.axes(), *(_curve(curve, points, frame) for curve, points, _ in found)]
+    drawn = [head, frame.axes(), *(_curve(curve, points, frame) for curve, points, _ in distributions)]
     drawn.append(frame.upright(slo_ms, f"SLO {short(slo_ms)} ms") if slo_ms else "")
     described = "; ".join(
-        f"{curve.name}: p50 {_at(points, 0.5):.3g} ms, p99 {_at(points, 0.99):.3g} ms" for curve, points, _ in found
+        f"{curve.name}: p50 {_at(points, 0.5):.3g} ms, p99 {_at(points, 0.99):.3g} ms" for curve, points, _ in distributions
     )
     return picture(name, described, drawn, WIDTH, frame.top + _PLOT_PX + _BELOW)
 

@@ -40,12 +40,14 @@ class _Line:
 
 def course_charts(courses: Sequence[Course], *, slo_ms: float | None = None) -> dict[str, str]:
     """Returns up to four charts by name; the one of errors only if there were any. A step has the same place in all of them."""
-    latency = [_Line(course=one, figure="p50", values=one.timeline.p50_ms) for one in courses]
-    latency += [_Line(course=one, figure="p99", values=one.timeline.p99_ms, dashes=_DASHES) for one in courses]
-    rates = [_Line(course=one, figure="answered", values=_per_s(one, one.timeline.num_answered)) for one in courses]
-    rates += [_Line(course=one, figure="due", values=_per_s(one, one.timeline.num_due), dashes=_DASHES) for one in courses]
-    waiting = [_Line(course=one, figure="waiting", values=one.timeline.max_waiting) for one in courses]
-    bad = [_Line(course=one, figure="bad", values=_per_s(one, one.timeline.num_bad)) for one in courses]
+    latency = [_Line(course=course, figure="p50", values=course.timeline.p50_ms) for course in courses]
+    latency += [_Line(course=course, figure="p99", values=course.timeline.p99_ms, dashes=_DASHES) for course in courses]
+    rates = [_Line(course=course, figure="answered", values=_per_s(course, course.timeline.num_answered)) for course in courses]
+    rates += [
+        _Line(course=course, figure="due", values=_per_s(course, course.timeline.num_due), dashes=_DASHES) for course in courses
+    ]
+    waiting = [_Line(course=course, figure="waiting", values=course.timeline.max_waiting) for course in courses]
+    bad = [_Line(course=course, figure="bad", values=_per_s(course, course.timeline.num_bad)) for course in courses]
     drawn = {
         "Latency over time": _chart(latency, "Latency over time", "ms: p50 –, p99 - -", is_logarithmic=True, slo_ms=slo_ms),
         "Rate over time": _chart(rates, "Rate over time", "per s: answered –, due - -"),

@@ -85,8 +85,8 @@ def _results(entries: Sequence[Named]) -> str:
             [entry.result.label, rate_text(entry.result), *map(milliseconds, values), *goodput, *map("{:,}".format, outcomes)]
         )
     head = [*_COLUMNS[0], *_COLUMNS[1]]
-    told = "Latency counts from the moment at which a request was due, whether or not it could be sent then."
-    return section("Results", table(head, rows, bad=("errors", "wrong", "no answer")), paragraph(told, is_soft=True))
+    note = "Latency counts from the moment at which a request was due, whether or not it could be sent then."
+    return section("Results", table(head, rows, bad=("errors", "wrong", "no answer")), paragraph(note, is_soft=True))
 
 
 def _curve(entry: Named) -> Curve:
@@ -108,9 +108,9 @@ def _over_time(entries: Sequence[Named]) -> str:
 
 def _slo_ms(results: Sequence[RunResult]) -> float | None:
     """Returns the objective, if all results share it."""
-    found = {result.slo_s for result in results}
-    slo_s = found.pop()
-    return None if found or slo_s is None else 1e3 * slo_s
+    objectives = {result.slo_s for result in results}
+    slo_s = objectives.pop()
+    return None if objectives or slo_s is None else 1e3 * slo_s
 
 
 def _against_load(entries: Sequence[Named]) -> str:
@@ -118,13 +118,16 @@ def _against_load(entries: Sequence[Named]) -> str:
     for entry in entries:
         if entry.result.load.get("arrivals") not in ("ramp", "closed"):
             lines.setdefault(entry.result.label, []).append(entry)
-    if all(len({entry.result.rate_rps for entry in found}) < 2 for found in lines.values()):
+    if all(len({entry.result.rate_rps for entry in members}) < 2 for members in lines.values()):
         return ""
     drawn = [
         LoadLine(
             name=label,
             style=style,
-            points=[(one.result.rate_rps, one.result.latency_ms.p50, one.result.latency_ms.p99) for one in of_label],
+            points=[
+                (measurement.result.rate_rps, measurement.result.latency_ms.p50, measurement.result.latency_ms.p99)
+                for measurement in of_label
+            ],
         )
         for style, (label, of_label) in enumerate(lines.items())
     ]

@@ -99,8 +99,8 @@ class Connections:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():  # what this waiter was given goes to the next
-                given = waiter.result()
-                self._hand_over(None) if given is None else self._give_back(given)
+                connection = waiter.result()
+                self._hand_over(None) if connection is None else self._give_back(connection)
             raise
 
     def _hand_over(self, connection: Connection | None) -> bool:

@@ -22,8 +22,8 @@ def http_failure(status: int, body: bytes) -> RequestFailedError:
     except ValueError:
         content = None
     if isinstance(content, dict):
-        told = content.get("code") or content.get("error") or content.get("detail") or ""
+        message = content.get("code") or content.get("error") or content.get("detail") or ""
     else:
-        told = body[: 4 * _MAX_CHARS].decode("utf-8", "replace")
-    text = plain(told) if isinstance(told, str) else ""
+        message = body[: 4 * _MAX_CHARS].decode("utf-8", "replace")
+    text = plain(message) if isinstance(message, str) else ""
     return RequestFailedError(f"HTTP {status}: {text}" if text else f"HTTP {status}")

@@ -35,9 +35,9 @@ def _function(path: str) -> MakeTarget:
     if not colon:
         raise ValueError(f"the protocol is {path!r}, expected http, grpc, raw or package.module:function")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the protocol {path!r} cannot be imported: {error}") from error
-    if not callable(found):
-        raise ValueError(f"{path} is a {type(found).__name__}, expected a function (spec, pool) -> Target")
-    return cast(MakeTarget, found)
+    if not callable(function):
+        raise ValueError(f"{path} is a {type(function).__name__}, expected a function (spec, pool) -> Target")
+    return cast(MakeTarget, function)

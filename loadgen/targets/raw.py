@@ -31,8 +31,10 @@ class RawTarget:
         self._connections = Connections(spec)
         path = "/" + spec.model.lstrip("/")
         self._requests = [
-            http_post(spec.url, path, (), spec.headers, self._codec.pack(with_batch_dim(one) if spec.has_batch_dim else one))
-            for one in pool.inputs
+            http_post(
+                spec.url, path, (), spec.headers, self._codec.pack(with_batch_dim(inputs) if spec.has_batch_dim else inputs)
+            )
+            for inputs in pool.inputs
         ]
 
     async def __aenter__(self) -> Self:

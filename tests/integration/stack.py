@@ -227,9 +227,9 @@ async def running(
         service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         service.shedding = Shedding(LoopLag(lambda: 0.0))  # on a busy machine, requests with a short time limit would be refused
         lines = RequestLog("off", 1.0, status_of_outcome)
-        service.whole.control_logs(LogControl(LogsConfig(), lines, Recording(RecordsConfig()), orchestrator.set_logs))
+        service.server_view.control_logs(LogControl(LogsConfig(), lines, Recording(RecordsConfig()), orchestrator.set_logs))
         kept = None if store is None else await stack.enter_async_context(Jobs(service, store, jobs or JobsConfig()))
-        shown = None if records is None else Records(records, service.siblings)
+        shown = None if records is None else Records(records, service.peers)
         app = Gateway(service, kept, records=shown, metrics=Metrics(service))
         http = HttpServer(app, gateway, service.shedding, DirectInference(service))
         server = await stack.enter_async_context(http)

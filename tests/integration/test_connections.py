@@ -318,7 +318,7 @@ async def test_nothing_more_is_read_while_a_request_waits_for_its_turn(tls: Tls)
         await client.send(request("/hang") + request(body=b"second"))
         await wait_until_async(lambda: found.app.events, "the first request is answered")
         await serves(found)
-        connections = found.server.lobby.connections
+        connections = found.server.registry.connections
         assert any(one.flow.is_reading_paused for one in connections)
         found.app.release.set()
         await client.read()
@@ -442,7 +442,7 @@ async def test_stopping_does_not_wait_for_clients_that_never_read() -> None:
         await wait_until_async(lambda: found.app.events, "the request comes")
         async with asyncio.timeout(TIMEOUT_S):
             await found.server.__aexit__(None, None, None)
-        connections = found.server.lobby.connections
+        connections = found.server.registry.connections
         await wait_until_async(lambda: not connections, "the connection is gone, though nobody has read")
         assert len(await client.closed()) < LARGE
 
@@ -479,7 +479,7 @@ def test_a_connection_that_comes_while_the_server_stops_is_closed(num_turns: int
 
     with socket.socket() as client:
         server = asyncio.run(serve(client))
-        assert server.lobby.connections == set()
+        assert server.registry.connections == set()
         client.settimeout(10)  # the loop has ended: it is closed now, or never
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""

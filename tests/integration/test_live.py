@@ -19,7 +19,7 @@ from dyorc.gateway import live as live_module
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
@@ -47,7 +47,7 @@ class Served(NamedTuple):
     """A gateway over a fake, with three keys."""
 
     url: str
-    live: Live
+    live: LiveFeed
     backend: FakeBackend
     service: InferenceService
     keys_file: Path
@@ -72,7 +72,7 @@ async def serving(file: Path) -> AsyncGenerator[Served]:
     backend.now = BUSY
     config = GatewayConfig(port=0, drain_timeout_s=TIMEOUT_S, keys_file=str(file))
     with contextlib.closing(InferenceService(backend, config)) as service:
-        live = Live(service, period_s=_PERIOD_S)
+        live = LiveFeed(service, period_s=_PERIOD_S)
         async with HttpServer(Gateway(service, live=live), config, service.shedding) as server, live:
             yield Served(server.url, live, backend, service, file, operator, user, guest)
 
@@ -236,7 +236,7 @@ async def test_a_client_that_does_not_read_misses_events_and_finds_the_latest(se
 
 async def test_the_numbers_are_those_of_a_real_server() -> None:
     async with running([arithmetic.quadruple]) as stack:
-        live = Live(stack.service, period_s=_PERIOD_S)
+        live = LiveFeed(stack.service, period_s=_PERIOD_S)
         async with live:
             body = {"inputs": [{"name": "x", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
             for _ in range(3):

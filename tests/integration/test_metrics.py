@@ -22,7 +22,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Answers, NoPeers
+from dyorc.gateway.siblings import NoPeers, PeerReplies
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.metrics import catalogue
@@ -113,10 +113,10 @@ class Others(NoPeers):
     def __init__(self, answering: Mapping[str, Any], ended: Mapping[str, Any], inherited: Mapping[str, Any] | None) -> None:
         self.counts: Callable[[], Any] = dict
         self.num_counted = 0
-        self._answers = Answers({0: answering}, missing=(2,), counted={2: {"metrics": ended}})
+        self._answers = PeerReplies({0: answering}, missing=(2,), counted={2: {"metrics": ended}})
         self._inherited = inherited and {"metrics": inherited, "statistics": {}}
 
-    async def ask(self, what: str, value: Any = None) -> Answers:
+    async def ask(self, what: str, value: Any = None) -> PeerReplies:
         return self._answers
 
     def counting(self, counts: Callable[[], Any]) -> Any:

@@ -17,7 +17,7 @@ from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import Answers, NoPeers
+from dyorc.gateway.siblings import NoPeers, PeerReplies
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
@@ -40,14 +40,14 @@ class Twin(NoPeers):
         """Takes a handler."""
         self._handlers[what] = handler
 
-    async def ask(self, what: str, value: Any = None) -> Answers:
+    async def ask(self, what: str, value: Any = None) -> PeerReplies:
         """Asks the other."""
         if self.other is None:
-            return Answers({})
+            return PeerReplies({})
         if self.other.is_silent:
-            return Answers({}, (self.other.number,))
+            return PeerReplies({}, (self.other.number,))
         asked = msgspec.json.decode(msgspec.json.encode(value))
-        return Answers({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
+        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
 
 
 class Served(NamedTuple):

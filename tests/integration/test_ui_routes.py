@@ -12,7 +12,7 @@ from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.ui_files import ui_files
 from dyorc.models.registry import ModelRegistry
@@ -32,7 +32,7 @@ async def serving(file: Path, *, has_page: bool = True) -> AsyncIterator[httpx.A
     backend = FakeBackend(repertoire, lambda workflow, inputs: [list[Array](inputs)])
     config = GatewayConfig(port=0, drain_timeout_s=1, keys_file=str(file))
     with contextlib.closing(InferenceService(backend, config)) as service:
-        gateway = Gateway(service, live=Live(service) if has_page else None)
+        gateway = Gateway(service, live=LiveFeed(service) if has_page else None)
         async with (
             HttpServer(gateway, config, service.shedding) as server,
             httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, trust_env=False) as client,

@@ -18,7 +18,7 @@ from dyorc.errors import TransportError
 from dyorc.protocol.answers import parse_answer
 from dyorc.protocol.headers import JSON_LENGTH
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from tests import oip
 from tests.scripted_server import binary_answer
 
@@ -46,7 +46,7 @@ def _metadata(inputs: dict[str, oip.Array]) -> ModelMetadata:
     return ModelMetadata("m", tensors, ())
 
 
-def _body(request: Request) -> tuple[dict[str, Any], bytes]:
+def _body(request: PreparedRequest) -> tuple[dict[str, Any], bytes]:
     content = b"".join(request.chunks())
     assert len(content) == request.num_bytes
     length = int(dict(request.headers)[JSON_LENGTH])

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as npst
 
 from dyorc.errors import DyOrcError, InvalidInputError
 from dyorc.gateway.grpc.decoding import parse
-from dyorc.gateway.grpc.inputs import Inputs
+from dyorc.gateway.grpc.inputs import GrpcInputs
 from dyorc.gateway.grpc.wire import split, streamed, with_raw
 from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
@@ -35,7 +35,7 @@ class NoMemory:
 def _read(message: bytes) -> dict[str, Any]:
     found, raws = parse(message)
     memory: Any = NoMemory()
-    return Inputs(found.inputs, raws, memory).arrays()
+    return GrpcInputs(found.inputs, raws, memory).arrays()
 
 
 @given(st.lists(_ARRAYS, min_size=1, max_size=3))

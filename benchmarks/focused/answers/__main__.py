@@ -50,29 +50,29 @@ def main() -> None:
     adopt_orphans()
     targets = [f"{served.__file__}:{name}" for name in ("large", "text", "taken")]
     command = [sys.executable, "-m", "dyorc.cli.main", "serve", *targets, "--port", "0"]
-    found: defaultdict[str, list[float]] = defaultdict(list)
+    times_s: defaultdict[str, list[float]] = defaultdict(list)
     with serving(command, _ENVIRONMENT) as (address, _):
         for kind in ("raw", "text", "sent"):
             _read(kind, address)  # replicas and arenas warm up
         for _ in range(options.rounds):
-            _round(address, found)
-            print({name: round(values[-1], 3) for name, values in found.items()}, file=sys.stderr, flush=True)
+            _round(address, times_s)
+            print({name: round(values[-1], 3) for name, values in times_s.items()}, file=sys.stderr, flush=True)
         time.sleep(_SETTLE_S)
-        found["resident_mib_later"].append(_resident_mib(address))
-    print(json.dumps({name: round(statistics.median(values), 3) for name, values in found.items()}))
+        times_s["resident_mib_later"].append(_resident_mib(address))
+    print(json.dumps({name: round(statistics.median(values), 3) for name, values in times_s.items()}))
 
 
-def _round(address: Address, found: defaultdict[str, list[float]]) -> None:
+def _round(address: Address, times_s: defaultdict[str, list[float]]) -> None:
     with _Prober(address) as prober:
         time.sleep(_IDLE_S)
-    found["idle_ms"].append(prober.longest_ms)
+    times_s["idle_ms"].append(prober.longest_ms)
     for kind in _READERS:
         with _Prober(address) as prober:
-            found[f"{kind}_s"].append(_read(kind, address))
-        found[f"{kind}_longest_ms"].append(prober.longest_ms)
+            times_s[f"{kind}_s"].append(_read(kind, address))
+        times_s[f"{kind}_longest_ms"].append(prober.longest_ms)
         size = _TEXT_100_MB if kind == "text" else _LARGE_100_MB
-        found[f"{kind}_ms_per_100_mb"].append(prober.longest_ms / size)
-    found["resident_mib"].append(_resident_mib(address))
+        times_s[f"{kind}_ms_per_100_mb"].append(prober.longest_ms / size)
+    times_s["resident_mib"].append(_resident_mib(address))
 
 
 def _read(kind: str, address: Address) -> float:

@@ -54,9 +54,9 @@ def _by_client(url: str) -> float:
     with Client(url, timeout_s=_TIMEOUT_S) as client:
         client.metadata("large")
         start_s = time.perf_counter()
-        found = client.infer("large", seed=_SEED)
+        outputs = client.infer("large", seed=_SEED)
         duration_s = time.perf_counter() - start_s
-    assert found[0] == found[-1] == _SEED[0]
+    assert outputs[0] == outputs[-1] == _SEED[0]
     return duration_s
 
 
@@ -64,9 +64,9 @@ async def _by_async_client(url: str) -> float:
     async with AsyncClient(url, timeout_s=_TIMEOUT_S) as client:
         await client.metadata("large")
         start_s = time.perf_counter()
-        found = await client.infer("large", seed=_SEED)
+        outputs = await client.infer("large", seed=_SEED)
         duration_s = time.perf_counter() - start_s
-    assert found[0] == found[-1] == _SEED[0]
+    assert outputs[0] == outputs[-1] == _SEED[0]
     return duration_s
 
 
@@ -79,9 +79,9 @@ def _sent(url: str) -> float:
     with Client(url, timeout_s=_TIMEOUT_S) as client:
         client.metadata("taken")
         start_s = time.perf_counter()
-        found = client.infer("taken", numbers=numbers)
+        outputs = client.infer("taken", numbers=numbers)
         duration_s = time.perf_counter() - start_s
-    assert found[0] == _SEED[0]
+    assert outputs[0] == _SEED[0]
     return duration_s
 
 

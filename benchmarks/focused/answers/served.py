@@ -12,9 +12,9 @@ NUM_TEXT = 5_000_000
 @dyorc.program(max_batch_size=1)
 def large_numbers(seed: Float[np.ndarray, "batch 1"]) -> Float[np.ndarray, "batch 50000000"]:
     """Writes 200 MB straight into shared memory."""
-    found = dyorc.empty((len(seed), NUM_LARGE), np.float32)
-    found[:] = seed
-    return found
+    numbers = dyorc.empty((len(seed), NUM_LARGE), np.float32)
+    numbers[:] = seed
+    return numbers
 
 
 @dyorc.program(max_batch_size=1)

@@ -97,13 +97,13 @@ def time_programs() -> float:
 
 def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds, and how DyOrc compares."""
-    found = {name: turns.medians(figures) for name, figures in rounds.items()}
-    shown = {name: {figure: figures[figure] for figure in _FIGURES} for name, figures in found.items()}
+    medians = {name: turns.medians(figures) for name, figures in rounds.items()}
+    shown = {name: {figure: figures[figure] for figure in _FIGURES} for name, figures in medians.items()}
     return {
         **shown,
         **dict(_ratios(shown)),
         "programs_ms": round(time_programs(), 3),
-        "orchestrator_bytes_per_call": found.get("dyorc", {}).get("bytes_per_call"),
+        "orchestrator_bytes_per_call": medians.get("dyorc", {}).get("bytes_per_call"),
     }
 
 

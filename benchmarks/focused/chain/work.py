@@ -49,4 +49,4 @@ def draw_pool(num_requests: int = 64, seed: int = 0) -> Pool:
     seeds = np.random.default_rng(seed).uniform(-1.0, 1.0, num_requests).astype(np.float32)
     means = np.linspace(-1.0, 2.0, NUM_VALUES).reshape(NUM_TOTALS, -1).mean(axis=1)
     answers = (np.outer(seeds, means) + _OFFSET).astype(np.float32)
-    return Pool(inputs=[{"seed": one[None]} for one in seeds], answers=[{OUTPUT: answer} for answer in answers])
+    return Pool(inputs=[{"seed": value[None]} for value in seeds], answers=[{OUTPUT: answer} for answer in answers])

@@ -88,22 +88,22 @@ def _ray_serve(folder: Path, num_rounds: int, *, has_default: bool) -> dict[str,
     command = [sys.executable, "-m", "benchmarks.focused.coldstart.ray_serve", str(folder), *configs]
     environment = os.environ | {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT_S, check=True)
-    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
-    print(f"Ray Serve: {found}", file=sys.stderr, flush=True)
-    return found
+    figures: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    print(f"Ray Serve: {figures}", file=sys.stderr, flush=True)
+    return figures
 
 
 def _figures(measured: Measured) -> dict[str, float | None]:
     starts, theirs = measured.starts, measured.theirs
     zero = [value for name, value in theirs.items() if name.startswith("zero")]
     return {
-        "cold_s": round(statistics.median(one.cold_s for one in starts), 3),
-        "fork_s": round(statistics.median(one.fork_s for one in starts), 3),
-        "parked_s": round(statistics.median(one.parked_s for one in starts), 3),
+        "cold_s": round(statistics.median(start.cold_s for start in starts), 3),
+        "fork_s": round(statistics.median(start.fork_s for start in starts), 3),
+        "parked_s": round(statistics.median(start.parked_s for start in starts), 3),
         "ray_serve_default_s": round(theirs["default"], 3) if "default" in theirs else None,
         "ray_serve_zero_delay_s": round(statistics.median(zero), 3),
-        "second_replica_mb": round(statistics.median(one.second_bytes for one in starts) / _MB, 1),
-        "second_replica_ratio": round(statistics.median(one.second_bytes / one.second_own_bytes for one in starts), 3),
+        "second_replica_mb": round(statistics.median(start.second_bytes for start in starts) / _MB, 1),
+        "second_replica_ratio": round(statistics.median(start.second_bytes / start.second_own_bytes for start in starts), 3),
     }
 
 

@@ -90,8 +90,8 @@ def measure(turn: Turn, pool: Pool) -> dict[str, float]:
 
 def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds, and how DyOrc compares."""
-    found = {name: turns.medians(figures) for name, figures in rounds.items()}
-    systems = {name: {figure: figures[figure] for figure in _FIGURES if figure in figures} for name, figures in found.items()}
+    medians = {name: turns.medians(figures) for name, figures in rounds.items()}
+    systems = {name: {figure: figures[figure] for figure in _FIGURES if figure in figures} for name, figures in medians.items()}
     native = {name: figures for name, figures in systems.items() if name.startswith("native")}
     best = {figure: name for figure in _FIGURES if (name := turns.best_of(figure, native)) is not None}
     modes = {name: figures for name, figures in systems.items() if turns.is_dyorc(name)}
@@ -107,7 +107,7 @@ def summarize(rounds: Rounds) -> dict[str, object]:
         "native_settings": best,
         "dyorc_modes": best_modes,
         "systems": systems,
-        "client_cpu_ratio": max(value for figures in found.values() for name, value in figures.items() if "cpu_" in name),
+        "client_cpu_ratio": max(value for figures in medians.values() for name, value in figures.items() if "cpu_" in name),
     }
 
 

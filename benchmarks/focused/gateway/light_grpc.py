@@ -48,8 +48,8 @@ class LightGrpcTarget:
         self._host, _, port = spec.url.rpartition(":")
         self._port = int(port)
         self._call = Call.of(spec.url, METHOD)
-        inputs = [with_batch_dim(one) for one in pool.inputs] if spec.has_batch_dim else pool.inputs
-        self._requests = [_message(laid_out(spec.model, one)) for one in inputs]
+        inputs = [with_batch_dim(tensors) for tensors in pool.inputs] if spec.has_batch_dim else pool.inputs
+        self._requests = [_message(laid_out(spec.model, tensors)) for tensors in inputs]
         if (longest := max(map(len, self._requests))) > _MAX_FRAME_BYTES:
             raise ValueError(f"a request has {longest} bytes, expected at most {_MAX_FRAME_BYTES}")
         self._idle: list[Connection] = []
@@ -78,9 +78,9 @@ class LightGrpcTarget:
         connection = self._idle.pop() if self._idle else await self._open()
         answer: asyncio.Future[bytes] = self._loop.create_future()
         connection.send(self._requests[index], answer)
-        found = await answer
+        reply = await answer
         self._idle.append(connection)
-        return found
+        return reply
 
     def decode(self, answer: RawAnswer) -> Tensors:
         tensors = read(answer) if isinstance(answer, bytes) else answer

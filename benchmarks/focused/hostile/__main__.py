@@ -41,7 +41,7 @@ def _measured(system: System, options: argparse.Namespace) -> dict[str, Any]:
         for name in options.attacks.split(","):
             num = max(2, round(_NUM_ATTACKERS[name] * options.scale))
             figures[name] = measure(Attack(name=name, arguments=[name, address.url, str(num)]), probe, options.rounds)
-    return {**figures, "worst_p99_ratio": max(one["p99_ratio"] for one in figures.values())}
+    return {**figures, "worst_p99_ratio": max(case["p99_ratio"] for case in figures.values())}
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _set_batch_wait(address: Address, timeout_s: float) -> None:
 
 def summarize(rounds: Rounds) -> dict[str, object]:
     """Returns medians over the rounds and, if there is a peer to compare with, the two ratios."""
-    systems = {name: turns.without_cpu(turns.medians(found)) for name, found in rounds.items()}
+    systems = {name: turns.without_cpu(turns.medians(figures_of_rounds)) for name, figures_of_rounds in rounds.items()}
     summary: dict[str, object] = dict(systems)
     ours = {name: figures for name, figures in systems.items() if turns.is_dyorc(name)}
     peers = {name: figures for name, figures in systems.items() if name not in ours}

@@ -65,14 +65,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def _peers(arguments: argparse.Namespace) -> dict[str, Ask]:
-    found: dict[str, Ask] = {}
+    peers: dict[str, Ask] = {}
     if arguments.autoparallel:
         source = arguments.autoparallel.resolve()
-        found["autoparallel"] = autoparallel(source, is_sharded=False)
-        found["autoparallel-sharded"] = autoparallel(source, is_sharded=True)
+        peers["autoparallel"] = autoparallel(source, is_sharded=False)
+        peers["autoparallel-sharded"] = autoparallel(source, is_sharded=True)
     if arguments.sailor:
-        found["sailor"] = sailor(arguments.sailor.resolve())
-    return found
+        peers["sailor"] = sailor(arguments.sailor.resolve())
+    return peers
 
 
 def _known(path: Path | None) -> dict[str, Any]:
@@ -103,16 +103,16 @@ def _commit(folder: Path) -> str:
 def _row(case: Case, peers: Mapping[str, Ask]) -> dict[str, Any]:
     program = capture(*build(case.model), name=case.model)
     cluster = _cluster(case.machines)
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for name in _OURS:
-        found[name] = _judged(case, name, program, cluster, [_ours(name, program, cluster)])
+        row[name] = _judged(case, name, program, cluster, [_ours(name, program, cluster)])
     for name, ask in peers.items():
         try:
-            found[name] = _judged(case, name, program, cluster, ask(case, program, cluster))
+            row[name] = _judged(case, name, program, cluster, ask(case, program, cluster))
         except (NoAnswerError, PlanError) as error:
-            found[name] = {"no_plan": str(error)}
+            row[name] = {"no_plan": str(error)}
             _say(f"{case.name}: {name}: {error}")
-    return {"case": case.name, "model": case.model, "cluster": case.machines.name, "planners": found}
+    return {"case": case.name, "model": case.model, "cluster": case.machines.name, "planners": row}
 
 
 def _ours(name: str, program: TensorProgram, cluster: Cluster) -> Answer:
@@ -164,8 +164,8 @@ def _judged(case: Case, name: str, program: TensorProgram, cluster: Cluster, ans
     return row | dict(chosen.more)
 
 
-def _is_proved(program: TensorProgram, found: Plan) -> bool:
-    return verify(program, found).is_proved
+def _is_proved(program: TensorProgram, plan: Plan) -> bool:
+    return verify(program, plan).is_proved
 
 
 def _peak_gb(price: PricedPlan) -> float:

@@ -73,24 +73,24 @@ def _asked(question: dict[str, Any], mesh: Any, began_s: float) -> dict[str, Any
         has_nvswitch=False,
         net_latency=machines["latency_s"] * 1e6,
     )
-    with AutoParallel(module, inputs, mesh, cost_model=network) as asked:
+    with AutoParallel(module, inputs, mesh, cost_model=network) as parallel:
         traced_s = time.perf_counter()
-        asked.add_input_constraints([(Shard(0),)] * len(examples))
-        asked.add_output_constraints([(Replicate(),)])
+        parallel.add_input_constraints([(Shard(0),)] * len(examples))
+        parallel.add_output_constraints([(Replicate(),)])
         if question["is_sharded"]:
-            asked.add_parameter_memory_constraint()
-        asked.optimize_placement(verbose=False)
+            parallel.add_parameter_memory_constraint()
+        parallel.optimize_placement(verbose=False)
         done_s = time.perf_counter()
-        found = asked.sharding_optimizer.get_json()
+        placements = parallel.sharding_optimizer.get_json()
     return {
         "mesh": list(mesh.shape),
         "took_s": done_s - began_s,
         "trace_s": traced_s - began_s,
         "solve_s": done_s - traced_s,
-        "cost_s": found["summary"]["total"] / 1e6,
+        "cost_s": placements["summary"]["total"] / 1e6,
         "torch": torch.__version__,
-        "sources": list(_sources(found["nodes"])),
-        "nodes": list(_nodes(found["nodes"])),
+        "sources": list(_sources(placements["nodes"])),
+        "nodes": list(_nodes(placements["nodes"])),
     }
 
 

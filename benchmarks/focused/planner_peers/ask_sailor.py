@@ -52,14 +52,14 @@ def _loaded(path: str) -> Any:
     return library
 
 
-def _plan(found: Any, kinds: list[str]) -> dict[str, Any]:
+def _plan(sailor_plan: Any, kinds: list[str]) -> dict[str, Any]:
     return {
-        "layers": [list(stage) for stage in found.get_stages()],
-        "samples": found.get_mbs(),
-        "step_s": found.get_Tpp(),
+        "layers": [list(stage) for stage in sailor_plan.get_stages()],
+        "samples": sailor_plan.get_mbs(),
+        "step_s": sailor_plan.get_Tpp(),
         "replicas": [
             [{"kind": kinds[kind], "tensor_parallel": degree} for kind, degree, _ in stage]
-            for stage in found.get_config_per_stage()
+            for stage in sailor_plan.get_config_per_stage()
         ],
     }
 

@@ -69,18 +69,18 @@ def autoparallel(source: Path, *, is_sharded: bool) -> Ask:
         python = _ROOT / ".venv-peers" / "autoparallel" / "bin" / "python"
         command = [str(python), "-m", f"{_PACKAGE}.ask_autoparallel"]
         with TemporaryDirectory(prefix="dyorc-peers-") as folder:
-            found = _answer(command, case.question(is_sharded=is_sharded), Path(folder), [_ROOT, source])
-        imported = plan_of_placements(program, cluster, read_placements(found), name)
+            answer = _answer(command, case.question(is_sharded=is_sharded), Path(folder), [_ROOT, source])
+        imported = plan_of_placements(program, cluster, read_placements(answer), name)
         more = {
-            "trace_s": round(found["trace_s"], 2),
-            "solve_s": round(found["solve_s"], 2),
+            "trace_s": round(answer["trace_s"], 2),
+            "solve_s": round(answer["solve_s"], 2),
             "products": imported.num_products,
             "products_alike": imported.num_products_alike,
             "nodes": imported.num_nodes,
             "nodes_alike": imported.num_alike,
             "not_expressed": len(imported.not_expressed),
         }
-        return [_with_times(imported.plan, found, found["cost_s"], more)]
+        return [_with_times(imported.plan, answer, answer["cost_s"], more)]
 
     return ask
 
@@ -94,29 +94,29 @@ def sailor(library: Path) -> Ask:
         with TemporaryDirectory(prefix="dyorc-peers-") as name:
             folder = Path(name)
             question = sailor_files.write(program, cluster, folder, library)
-            found = _answer([sys.executable, str(Path(__file__).with_name("ask_sailor.py"))], question, folder, [])
-        if not found["plans"]:
+            answer = _answer([sys.executable, str(Path(__file__).with_name("ask_sailor.py"))], question, folder, [])
+        if not answer["plans"]:
             raise NoAnswerError("it says that there is no plan")
-        return list(_sailor_plans(program, cluster, found))
+        return list(_sailor_plans(program, cluster, answer))
 
     return ask
 
 
-def _sailor_plans(program: TensorProgram, cluster: Cluster, found: Mapping[str, Any]) -> Iterator[Answer]:
+def _sailor_plans(program: TensorProgram, cluster: Cluster, answer: Mapping[str, Any]) -> Iterator[Answer]:
     layers, kinds = sailor_files.layer_of_parameters(program), sailor_files.kinds_of(cluster)
-    for number, pipeline in enumerate(read_pipelines(found)[:_BEST]):
+    for number, pipeline in enumerate(read_pipelines(answer)[:_BEST]):
         try:
             plan = plan_of_pipeline(program, cluster, pipeline, layers, kinds, "sailor")
         except PlanError:
             if number == 0:
                 raise
             continue
-        more = {"chosen": str(pipeline), "plans": found["num_plans"]}
-        yield _with_times(plan, found, pipeline.step_s, more)
+        more = {"chosen": str(pipeline), "plans": answer["num_plans"]}
+        yield _with_times(plan, answer, pipeline.step_s, more)
 
 
-def _with_times(plan: Plan, found: Mapping[str, Any], expected_s: float, more: Mapping[str, Any]) -> Answer:
-    return Answer(plan=plan, search_s=found["took_s"], search_cpu_s=found["took_cpu_s"], expected_s=expected_s, more=more)
+def _with_times(plan: Plan, answer: Mapping[str, Any], expected_s: float, more: Mapping[str, Any]) -> Answer:
+    return Answer(plan=plan, search_s=answer["took_s"], search_cpu_s=answer["took_cpu_s"], expected_s=expected_s, more=more)
 
 
 def _answer(command: Sequence[str], question: Mapping[str, Any], folder: Path, paths: Sequence[Path]) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def _answer(command: Sequence[str], question: Mapping[str, Any], folder: Path, p
     Raises:
         NoAnswerError: It failed; the last line of what it wrote says why.
     """
-    asked, answered = folder / "question.json", folder / "answer.json"
-    asked.write_text(json.dumps(question))
+    question_file, answered = folder / "question.json", folder / "answer.json"
+    question_file.write_text(json.dumps(question))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
     try:
         done = subprocess.run(
-            [*command, str(asked), str(answered)],
+            [*command, str(question_file), str(answered)],
             cwd=folder,
             env=environment,
             capture_output=True,

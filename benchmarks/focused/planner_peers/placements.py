@@ -96,8 +96,8 @@ class Imported:
 def read_placements(answer: Mapping[str, Any]) -> PeerPlacements:
     """Reads what `ask_autoparallel` wrote."""
 
-    def tensor(found: Mapping[str, Any]) -> PeerTensor:
-        return PeerTensor(tuple(found["shape"]), _placements(found["placement"]))
+    def tensor(entry: Mapping[str, Any]) -> PeerTensor:
+        return PeerTensor(tuple(entry["shape"]), _placements(entry["placement"]))
 
     nodes = tuple(
         PeerNode(each["op"], each["is_backward"], tuple(each["shape"]), tuple(map(tensor, each["inputs"])))
@@ -114,22 +114,24 @@ def _placements(text: str) -> tuple[Placement, ...]:
     )
 
 
-def plan_of_placements(program: TensorProgram, cluster: Cluster, found: PeerPlacements, planner: str) -> Imported:
+def plan_of_placements(program: TensorProgram, cluster: Cluster, placements: PeerPlacements, planner: str) -> Imported:
     """Returns the plan that places what it can as the other planner does.
 
     Raises:
         PlanError: The mesh has another number of ranks than the cluster.
     """
-    if prod(found.mesh) != cluster.num_ranks:
-        raise PlanError(f"{planner} planned for {prod(found.mesh)} ranks, and cluster {cluster.name} has {cluster.num_ranks}")
+    if prod(placements.mesh) != cluster.num_ranks:
+        raise PlanError(
+            f"{planner} planned for {prod(placements.mesh)} ranks, and cluster {cluster.name} has {cluster.num_ranks}"
+        )
     choices = choices_of(program)
-    counterparts = aligned(program, found.nodes)
+    counterparts = aligned(program, placements.nodes)
     axes, alike, refused = [], set(counterparts), set[str]()
-    for index, size in enumerate(found.mesh):
+    for index, size in enumerate(placements.mesh):
         allowed = {name: _allowed(choices, program.node_named[name], peer, index) for name, peer in counterparts.items()}
         refused |= {name for name, strategies in allowed.items() if not strategies}
         restricted = replace(choices, strategies={**choices.strategies, **{n: s for n, s in allowed.items() if s}})
-        sources = {name: _source(choices, name, tensor, index, size) for name, tensor in found.sources.items()}
+        sources = {name: _source(choices, name, tensor, index, size) for name, tensor in placements.sources.items()}
         axes.append(follow(restricted, MeshAxis(name=f"peer{index}", size=size), sources))
     alike -= refused
     products = {node.name for node in program.nodes if _kind(node.op) == "product"}
@@ -145,7 +147,7 @@ def plan_of_placements(program: TensorProgram, cluster: Cluster, found: PeerPlac
 
 def aligned(program: TensorProgram, nodes: Sequence[PeerNode]) -> dict[str, PeerNode]:
     """Returns the counterpart of each node that has one, by the node's name."""
-    found: dict[str, PeerNode] = {}
+    pairs: dict[str, PeerNode] = {}
     for is_backward in (False, True):
         ours = [node for node in _computing(program) if (node.phase is Phase.BACKWARD) == is_backward]
         theirs = [node for node in nodes if node.is_backward == is_backward]
@@ -154,8 +156,8 @@ def aligned(program: TensorProgram, nodes: Sequence[PeerNode]) -> dict[str, Peer
         theirs = [node for node in theirs if _peer_key(node) in known]
         matcher = SequenceMatcher(None, keys, [_peer_key(node) for node in theirs], autojunk=False)
         for start, other, size in matcher.get_matching_blocks():
-            found |= {ours[start + i].name: theirs[other + i] for i in range(size)}
-    return found
+            pairs |= {ours[start + i].name: theirs[other + i] for i in range(size)}
+    return pairs
 
 
 def _computing(program: TensorProgram) -> list[Node]:
@@ -224,7 +226,7 @@ def translated(placement: Placement, before: Sequence[int], after: Sequence[int]
     for order in orders:
         groups = _groups(before, [after[dim] for dim in order])
         if groups is not None:
-            inner = [(one[0], order[other[0]]) for one, other in groups]
+            inner = [(dims[0], order[other[0]]) for dims, other in groups]
             return next((Shard(there) for here, there in inner if here == placement.dim), None)
     return None
 
@@ -235,13 +237,13 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int]
     right = [dim for dim, extent in enumerate(after) if extent != 1]
     groups: list[tuple[list[int], list[int]]] = []
     while left and right:
-        one, other = [left.pop(0)], [right.pop(0)]
-        while (here := prod(before[dim] for dim in one)) != (there := prod(after[dim] for dim in other)):
-            short, rest = (one, left) if here < there else (other, right)
+        here_dims, other = [left.pop(0)], [right.pop(0)]
+        while (here := prod(before[dim] for dim in here_dims)) != (there := prod(after[dim] for dim in other)):
+            short, rest = (here_dims, left) if here < there else (other, right)
             if not rest:
                 return None
             short.append(rest.pop(0))
-        if len(one) > 1 and len(other) > 1:
+        if len(here_dims) > 1 and len(other) > 1:
             return None
-        groups.append((one, other))
+        groups.append((here_dims, other))
     return None if left or right else groups

@@ -29,14 +29,14 @@ _ALL_REDUCES = 2
 
 def layer_of_parameters(program: TensorProgram) -> dict[str, int]:
     """The layer of each parameter, as Sailor counts: the embedding, the transformer layers, and the head."""
-    found: dict[str, int] = {}
+    layers: dict[str, int] = {}
     num_layers = 1 + max(int(name.split(".")[1]) for name in program.parameters if name.startswith("layers."))
     for name in program.parameters:
         if name.startswith("layers."):
-            found[name] = 1 + int(name.split(".")[1])
+            layers[name] = 1 + int(name.split(".")[1])
         else:
-            found[name] = 0 if name.split(".")[0] in ("tokens", "positions") else num_layers + 1
-    return found
+            layers[name] = 0 if name.split(".")[0] in ("tokens", "positions") else num_layers + 1
+    return layers
 
 
 def kinds_of(cluster: Cluster) -> dict[str, list[int]]:
@@ -54,7 +54,7 @@ def write(program: TensorProgram, cluster: Cluster, folder: Path, library: Path)
         _write(folder / kind / "profile.json", layers.profile(cluster, ranks[0]))
     rate = cluster.slowest_link(range(cluster.num_ranks))[0]
     each = {str(degree): [[0.0, 0.0, rate / 1e9], rate] for degree in _TENSOR_PARALLEL}
-    network = {_ZONE: {one: {str(n): {_ZONE: dict.fromkeys(kinds, each)} for n in _TENSOR_PARALLEL} for one in kinds}}
+    network = {_ZONE: {source: {str(n): {_ZONE: dict.fromkeys(kinds, each)} for n in _TENSOR_PARALLEL} for source in kinds}}
     quotas = {kind: {_ZONE: 4 * cluster.num_ranks} for kind in kinds}  # it tries only degrees well below them
     training = {"model": "model", "optimizer": "Adam", "global_batch_size": layers.batch, "num_layers": layers.count - 2}
     content = {
@@ -64,7 +64,7 @@ def write(program: TensorProgram, cluster: Cluster, folder: Path, library: Path)
         "prices": {_ZONE: {_ZONE: 0.0}},
         "quotas": quotas,
     }
-    files = {name: str(_write(folder / f"{name}.json", found)) for name, found in content.items()}
+    files = {name: str(_write(folder / f"{name}.json", table)) for name, table in content.items()}
     return {
         "library": str(library),
         "zone": _ZONE,
@@ -141,7 +141,7 @@ class _Layers:
         return [name for node in self._nodes[layer] if node.phase is Phase.FORWARD for name in node.outputs if name]
 
     def _parameters(self, layer: int) -> list[str]:
-        return [name for name, found in self._of_parameter.items() if found == layer]
+        return [name for name, parameter_layer in self._of_parameter.items() if parameter_layer == layer]
 
     def _size(self, names: Sequence[str]) -> int:
         values = self._program.values

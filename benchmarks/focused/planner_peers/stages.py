@@ -56,19 +56,19 @@ def read_pipelines(answer: Mapping[str, Any]) -> tuple[PeerPipeline, ...]:
         PeerPipeline(
             tuple(
                 PeerStage(tuple(layers), tuple((each["kind"], each["tensor_parallel"]) for each in replicas))
-                for layers, replicas in zip(found["layers"], found["replicas"], strict=True)
+                for layers, replicas in zip(entry["layers"], entry["replicas"], strict=True)
             ),
-            found["samples"],
-            found["step_s"],
+            entry["samples"],
+            entry["step_s"],
         )
-        for found in answer["plans"]
+        for entry in answer["plans"]
     )
 
 
 def plan_of_pipeline(
     program: TensorProgram,
     cluster: Cluster,
-    found: PeerPipeline,
+    pipeline: PeerPipeline,
     layer_of: Mapping[str, int],
     kinds: Mapping[str, Sequence[int]],
     planner: str,
@@ -86,17 +86,18 @@ def plan_of_pipeline(
     Raises:
         PlanError: Replicas of a stage differ in their tensor-parallel degrees, which no mesh does, or the batch cannot be cut.
     """
-    choices, dp = choices_of(program), len(found.stages[0].replicas)
+    choices, dp = choices_of(program), len(pipeline.stages[0].replicas)
     batch = program.values[program.inputs[0]].shape[0]
-    num_parts = -(-batch // (found.samples * dp))
+    num_parts = -(-batch // (pipeline.samples * dp))
     axes = parts_along(choices, num_parts)
     axes += [follow(choices, MeshAxis(name="data", size=dp), batch_of(choices))] if dp > 1 else []
     shards = columns_and_rows(choices)
     inside = tuple(
-        (follow(choices, MeshAxis(name="tensor", size=_degree(stage)), shards, pinned=shards.keys()),) for stage in found.stages
+        (follow(choices, MeshAxis(name="tensor", size=_degree(stage)), shards, pinned=shards.keys()),)
+        for stage in pipeline.stages
     )
-    stage_of = {layer: index for index, stage in enumerate(found.stages) for layer in stage.layers}
-    stages = stages_with(choices, {name: stage_of[layer] for name, layer in layer_of.items()}, _ranks(found, kinds))
+    stage_of = {layer: index for index, stage in enumerate(pipeline.stages) for layer in stage.layers}
+    stages = stages_with(choices, {name: stage_of[layer] for name, layer in layer_of.items()}, _ranks(pipeline, kinds))
     stages = replace(stages, inside=inside)
     order = in_order(choices) if num_parts == 1 else one_forward_one_backward(choices, axes[0], stages)
     return plan_of(choices, axes, stages, order, planner, cluster)
@@ -109,11 +110,11 @@ def _degree(stage: PeerStage) -> int:
     return degrees.pop()
 
 
-def _ranks(found: PeerPipeline, kinds: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
+def _ranks(pipeline: PeerPipeline, kinds: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
     """Deals out ranks of each kind in order."""
     left = {kind: list(ranks) for kind, ranks in kinds.items()}
     stages: list[tuple[int, ...]] = []
-    for stage in found.stages:
+    for stage in pipeline.stages:
         ranks: list[int] = []
         for kind, count in stage.replicas:
             ranks += left[kind][:count]

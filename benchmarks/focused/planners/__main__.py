@@ -46,7 +46,7 @@ def main() -> int:
     """Runs the benchmark, and returns the exit status."""
     arguments = _arguments()
     torch.set_num_threads(1)
-    found = task(arguments.size)
+    trained_task = task(arguments.size)
     slowness = tuple(float(part) for part in arguments.slowness.split(","))
     num_ranks = len(slowness)
     link = LinkShape(bytes_per_s=arguments.mbytes_per_s * 1e6)
@@ -58,10 +58,10 @@ def main() -> int:
     for device in cluster.devices:
         rates = f"{device.flops_per_s / 1e9:.2f} Gflop/s, {device.memory_bytes_per_s / 1e9:.2f} GB/s"
         _say(f"{device.machine}: {rates}, {device.overhead_s * 1e6:.0f} us for each operation")
-    plans = _plans(arguments.planners.split(","), found, cluster)
+    plans = _plans(arguments.planners.split(","), trained_task, cluster)
     with tempfile.TemporaryDirectory(prefix="dyorc-planners-") as folder, Ranks(options) as ranks:
-        trained = _rounds(ranks, found, plans, arguments, Path(folder))
-    report = _report(found, plans, trained, cluster, arguments)
+        trained = _rounds(ranks, trained_task, plans, arguments, Path(folder))
+    report = _report(trained_task, plans, trained, cluster, arguments)
     print(json.dumps(report))
     return 0 if report["losses_equal"] and not any(row["findings"] for row in report["planners"].values()) else 1
 
@@ -78,19 +78,19 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _plans(names: Sequence[str], found: Task, cluster: Cluster) -> dict[str, tuple[Plan, float]]:
+def _plans(names: Sequence[str], trained_task: Task, cluster: Cluster) -> dict[str, tuple[Plan, float]]:
     """Returns each planner's plan, and the seconds it took."""
     plans: dict[str, tuple[Plan, float]] = {}
     for name in names:
         began_s = time.perf_counter()
-        made = plan(found.program, cluster, name)
+        made = plan(trained_task.program, cluster, name)
         plans[name] = made, time.perf_counter() - began_s
         _say(f"{name}: planned in {plans[name][1]:.1f} s, {len(made.steps)} steps")
     return plans
 
 
 def _rounds(
-    ranks: Ranks, found: Task, plans: Mapping[str, tuple[Plan, float]], arguments: argparse.Namespace, folder: Path
+    ranks: Ranks, trained_task: Task, plans: Mapping[str, tuple[Plan, float]], arguments: argparse.Namespace, folder: Path
 ) -> dict[str, list[Trained]]:
     trained: dict[str, list[Trained]] = {name: [] for name in plans}
     for number in range(arguments.rounds):
@@ -102,7 +102,7 @@ def _rounds(
                 resume=folder / name if number else None,
                 checkpoint=folder / name,
             )
-            part = train_on(ranks, made, found.program, found.sources, found.batch, training)
+            part = train_on(ranks, made, trained_task.program, trained_task.sources, trained_task.batch, training)
             trained[name].append(part)
             _say(f"round {number + 1}, {name}: {_step_s([part]) * 1e3:.1f} ms, loss {part.losses[-1]:.3f}")
     return trained
@@ -113,18 +113,18 @@ def _step_s(parts: Sequence[Trained]) -> float:
 
 
 def _report(
-    found: Task,
+    trained_task: Task,
     plans: Mapping[str, tuple[Plan, float]],
     trained: Mapping[str, Sequence[Trained]],
     cluster: Cluster,
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
-    expected = losses_on_one_device(found, arguments.steps)
+    expected = losses_on_one_device(trained_task, arguments.steps)
     rows: dict[str, Any] = {}
     for name, (made, search_s) in plans.items():
         losses = [loss for part in trained[name] for loss in part.losses]
         measured_s = _step_s(trained[name])
-        predicted_s = simulate(made, found.program, cluster, overlap=arguments.overlap).total_s
+        predicted_s = simulate(made, trained_task.program, cluster, overlap=arguments.overlap).total_s
         difference = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
         _say(
             f"{name}: {measured_s * 1e3:.1f} ms measured, {predicted_s * 1e3:.1f} ms predicted, losses differ by {difference:.1e}"
@@ -135,7 +135,7 @@ def _report(
             "predicted_s": round(predicted_s, 5),
             "predicted_over_measured": round(predicted_s / measured_s, 3),
             "search_s": round(search_s, 2),
-            "findings": [str(finding) for finding in verify(found.program, made).findings],
+            "findings": [str(finding) for finding in verify(trained_task.program, made).findings],
             "peak_mb": [round(size / 1e6, 1) for size in trained[name][-1].peak_bytes],
             "last_loss": round(losses[-1], 4),
             "max_loss_difference": difference,
@@ -146,7 +146,7 @@ def _report(
         "slowness": arguments.slowness,
         "mbytes_per_s": arguments.mbytes_per_s,
         "overlap": arguments.overlap,
-        "model": dict(found.sizes),
+        "model": dict(trained_task.sizes),
         "gflops": [round(device.flops_per_s / 1e9, 2) for device in cluster.devices],
         "losses_equal": all(row["max_loss_difference"] < _SAME_LOSS for row in rows.values()),
         "first_loss": round(expected[0], 4),

@@ -51,12 +51,12 @@ def task(size: str) -> Task:
     return Task(program, sources, _SIZES[size])
 
 
-def losses_on_one_device(found: Task, steps: int) -> list[float]:
+def losses_on_one_device(trained_task: Task, steps: int) -> list[float]:
     """Trains on one device, without any plan."""
-    sources, losses = dict(found.sources), list[float]()
+    sources, losses = dict(trained_task.sources), list[float]()
     for step in range(steps):
-        results = evaluate(found.program, {**sources, **found.batch(step)})
-        losses.append(float(results[found.program.loss]))
-        for name, gradient in found.program.gradients.items():
+        results = evaluate(trained_task.program, {**sources, **trained_task.batch(step)})
+        losses.append(float(results[trained_task.program.loss]))
+        for name, gradient in trained_task.program.gradients.items():
             sources[name] = sources[name] - LEARNING_RATE * results[gradient]
     return losses

@@ -40,12 +40,12 @@ def main() -> None:
 def _decisions(num_replicas: int, num_in_flight: int, duration_s: float) -> dict[str, float]:
     module = "benchmarks.focused.scaleout.decisions"
     command = [sys.executable, "-m", module, str(num_replicas), str(num_in_flight), str(duration_s)]
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return _said(f"{num_replicas} replicas", json.loads(found.stdout.splitlines()[-1]))
+    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return _said(f"{num_replicas} replicas", json.loads(finished.stdout.splitlines()[-1]))
 
 
-def _said(what: str, figures: dict[str, float]) -> dict[str, float]:
-    print(f"{what}: {figures}", file=sys.stderr, flush=True)
+def _said(heading: str, figures: dict[str, float]) -> dict[str, float]:
+    print(f"{heading}: {figures}", file=sys.stderr, flush=True)
     return figures
 
 

@@ -79,7 +79,7 @@ def measure(parts: Parts, duration_s: float) -> dict[str, float]:
 def _pool() -> Pool:
     generator = np.random.default_rng(1)
     inputs = [{"x": generator.standard_normal(256).astype(np.float32)} for _ in range(64)]
-    return Pool(inputs=inputs, answers=[{"output": -one["x"]} for one in inputs])
+    return Pool(inputs=inputs, answers=[{"output": -tensors["x"]} for tensors in inputs])
 
 
 def _cpu_s(part: ServerProcess | None) -> float:

@@ -78,7 +78,7 @@ def _measure_steady(address: Address, steady: Steady) -> dict[str, object]:
     with Watch(address, SCALING, watch.read_dyorc) as seen:
         result = send_steadily("steady", dyorc_spec(address), guarded_pool(), steady.rate_rps, steady.duration_s)
     begin_s, end_s = seen.samples[0].at_s, seen.samples[0].at_s + steady.duration_s
-    settled = [one for one in seen.samples if begin_s + _SETTLED_S <= one.at_s < end_s]
+    settled = [sample for sample in seen.samples if begin_s + _SETTLED_S <= sample.at_s < end_s]
     ups, downs = watch.changes(watch.wanted_courses(settled)) if settled else (0, 0)
     return as_figures(result) | {"ups_after_15_s": ups, "downs_after_15_s": downs}
 

@@ -44,8 +44,8 @@ _STATES = ("warm", "warming", "parked", "starting")
 def read_dyorc(answer: Any) -> tuple[Mapping[str, Counts], Mapping[str, int]]:
     """Reads the answer of ``/scaling``."""
     programs = answer["programs"].items()
-    counts = {name: {state: one[f"num_{state}"] for state in _STATES} for name, one in programs}
-    return counts, {name: one["num_warm_wanted"] for name, one in programs}
+    counts = {name: {state: program[f"num_{state}"] for state in _STATES} for name, program in programs}
+    return counts, {name: program["num_warm_wanted"] for name, program in programs}
 
 
 def read_ray_serve(answer: Any) -> tuple[Mapping[str, Counts], Mapping[str, int]]:
@@ -107,13 +107,13 @@ def ask(address: Address, path: str, body: Any = None) -> Any:
 
 def replica_seconds(samples: Sequence[Sample], duration_s: float) -> dict[str, float]:
     """Returns how long replicas were in each state, all programs and replicas together, within a time from the first sample."""
-    found: dict[str, float] = {}
-    within = [one for one in samples if one.at_s <= samples[0].at_s + duration_s]
-    for one, after in pairwise(within):
-        for counts in one.counts.values():
+    by_program: dict[str, float] = {}
+    within = [sample for sample in samples if sample.at_s <= samples[0].at_s + duration_s]
+    for sample, after in pairwise(within):
+        for counts in sample.counts.values():
             for state, number in counts.items():
-                found[state] = found.get(state, 0.0) + number * (after.at_s - one.at_s)
-    return {f"{state}_s": round(seconds, 1) for state, seconds in found.items()}
+                by_program[state] = by_program.get(state, 0.0) + number * (after.at_s - sample.at_s)
+    return {f"{state}_s": round(seconds, 1) for state, seconds in by_program.items()}
 
 
 def changes(courses: Mapping[str, Sequence[int]]) -> tuple[int, int]:
@@ -124,16 +124,16 @@ def changes(courses: Mapping[str, Sequence[int]]) -> tuple[int, int]:
 
 def warm_courses(samples: Sequence[Sample]) -> dict[str, list[int]]:
     """Returns each program's number of warm replicas over time."""
-    return {name: [one.counts[name].get("warm", 0) for one in samples] for name in samples[0].counts}
+    return {name: [sample.counts[name].get("warm", 0) for sample in samples] for name in samples[0].counts}
 
 
 def wanted_courses(samples: Sequence[Sample]) -> dict[str, list[int]]:
     """Returns each program's number of wanted warm replicas over time."""
-    return {name: [one.wanted[name] for one in samples] for name in samples[0].wanted}
+    return {name: [sample.wanted[name] for sample in samples] for name in samples[0].wanted}
 
 
 def outside(samples: Sequence[Sample], least: int, most: int) -> int:
     """Returns how often a program had more than `most` processes, or the server wanted more or fewer than allowed."""
-    processes = [sum(counts.values()) for one in samples for counts in one.counts.values()]
-    wanted = [number for one in samples for number in one.wanted.values()]
+    processes = [sum(counts.values()) for sample in samples for counts in sample.counts.values()]
+    wanted = [number for sample in samples for number in sample.wanted.values()]
     return sum(number > most for number in processes) + sum(not least <= number <= most for number in wanted)

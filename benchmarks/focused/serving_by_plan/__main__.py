@@ -55,7 +55,7 @@ def main() -> int:
         for system in systems.values():
             system.close()
     summary = {
-        "systems": {name: _medians(found) for name, found in rounds.items()},
+        "systems": {name: _medians(figures) for name, figures in rounds.items()},
         "plans": {name: _about(plan) for name, plan in plans.items()},
         "differences": differences,
         "rounds": rounds,
@@ -81,15 +81,15 @@ def _difference(system: System, other: System, tokens: Mapping[int, torch.Tensor
 def _rounds(
     systems: Mapping[str, System], tokens: Mapping[int, torch.Tensor], num_rounds: int, duration_s: float
 ) -> dict[str, list[dict[str, float]]]:
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
     for number in range(num_rounds):
         for name, system in systems.items():
             figures = {"latency_ms_1": _latency_ms(system, tokens[1])}
             for size in _BATCHES[1:]:
                 figures[f"samples_per_s_{size}"] = size * system.batches_per_s(tokens[size], duration_s)
-            found[name].append({key: round(value, 3) for key, value in figures.items()})
-            print(f"round {number + 1}  {name:<22} {found[name][-1]}", file=sys.stderr, flush=True)
-    return found
+            rounds[name].append({key: round(value, 3) for key, value in figures.items()})
+            print(f"round {number + 1}  {name:<22} {rounds[name][-1]}", file=sys.stderr, flush=True)
+    return rounds
 
 
 def _latency_ms(system: System, tokens: torch.Tensor) -> float:

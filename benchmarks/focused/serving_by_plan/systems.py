@@ -157,10 +157,10 @@ class Group:
 
 def weights_bytes(plan: Plan) -> list[int]:
     """Returns what each rank holds of the weights."""
-    found = [0] * plan.num_ranks
+    num_bytes = [0] * plan.num_ranks
     for name, tensors in plan.sources.items():
         if plan.values[name].kind is not ValueKind.INPUT:
             for tensor in tensors:
                 for piece in pieces_at(plan, tensor):
-                    found[piece.rank] += torch.Size(extents(piece.region)).numel() * type_sizes[plan.values[name].dtype]
-    return found
+                    num_bytes[piece.rank] += torch.Size(extents(piece.region)).numel() * type_sizes[plan.values[name].dtype]
+    return num_bytes

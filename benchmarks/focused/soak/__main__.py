@@ -54,8 +54,8 @@ class Server:
         return self._process.memory_info().rss / 2**20, self._process.num_fds()
 
     def _num_connections(self) -> int:
-        found = self._process.net_connections("tcp")
-        return sum(one.laddr.port == self._port and one.status == "ESTABLISHED" for one in found)
+        connections = self._process.net_connections("tcp")
+        return sum(connection.laddr.port == self._port and connection.status == "ESTABLISHED" for connection in connections)
 
 
 def stretch(spec: TargetSpec, pool: Pool, num_clients: int) -> int:

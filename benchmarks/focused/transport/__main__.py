@@ -99,7 +99,7 @@ def measure(hops: Sequence[Hop], num_rounds: int, duration_s: float) -> Table:
             for hop in hops if round_ % 2 == 0 else reversed(hops):
                 taken_us = hop.time_hops(num_bytes, counts[hop.name, num_bytes])
                 medians[hop.name, num_bytes].append(statistics.median(taken_us))
-    return {cell: statistics.median(found) for cell, found in medians.items()}
+    return {cell: statistics.median(times) for cell, times in medians.items()}
 
 
 def describe(hops: Sequence[Hop], table: Table) -> list[Line]:

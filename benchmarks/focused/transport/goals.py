@@ -31,15 +31,15 @@ class Goal:
     @classmethod
     def at_most(cls, meaning: str, limit: float, values: Sequence[float | None]) -> Goal:
         """Returns a goal that the largest value meets if it is at most the limit."""
-        found = [value for value in values if value is not None]
-        value = round(max(found), 3) if found else None
+        known = [value for value in values if value is not None]
+        value = round(max(known), 3) if known else None
         return cls(meaning=f"most of {meaning}", value=value, limit=limit, is_met=None if value is None else value <= limit)
 
     @classmethod
     def at_least(cls, meaning: str, limit: float, values: Sequence[float | None]) -> Goal:
         """Returns a goal that the smallest value meets if it is at least the limit."""
-        found = [value for value in values if value is not None]
-        value = round(min(found), 3) if found else None
+        known = [value for value in values if value is not None]
+        value = round(min(known), 3) if known else None
         return cls(meaning=f"least of {meaning}", value=value, limit=limit, is_met=None if value is None else value >= limit)
 
 

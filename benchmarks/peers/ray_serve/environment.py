@@ -53,9 +53,9 @@ def find_free_ports(num_ports: int) -> list[int]:
     """Returns ports that were free a moment ago: Ray wants to be told which to use, and opens them itself."""
     sockets = [socket.socket() for _ in range(num_ports)]
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()

@@ -128,10 +128,10 @@ class ProgramModel:
         import triton_python_backend_utils as pb_utils  # pyright: ignore[reportMissingImports]  # only within Triton
 
         items = [list(self._items(request, pb_utils)) for request in requests]
-        found = iter(self.program.run_items([item for of_request in items for item in of_request]))
+        remaining = iter(self.program.run_items([item for of_request in items for item in of_request]))
         responses: list[Any] = []
         for of_request in items:
-            outputs = [next(found) for _ in of_request]
+            outputs = [next(remaining) for _ in of_request]
             tensors = [pb_utils.Tensor(name, self._stacked(name, outputs)) for name in self.program.program.outputs]
             responses.append(pb_utils.InferenceResponse(tensors))
         return responses

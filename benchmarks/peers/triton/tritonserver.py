@@ -64,9 +64,9 @@ def free_ports(num: int) -> list[int]:
     """Returns ports that are free now, since Triton cannot choose free ports itself."""
     with ExitStack() as stack:
         opened = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for one in opened:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in opened]
+        for listener in opened:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in opened]
 
 
 def libpython_folder() -> str:
@@ -85,10 +85,10 @@ def _backends(package: Path, folder: Path) -> Path:
 
 
 def _package() -> Path:
-    found = find_spec("pytriton")
-    if found is None or found.origin is None:
+    spec = find_spec("pytriton")
+    if spec is None or spec.origin is None:
         sys.exit(f"{sys.executable} has no nvidia-pytriton")
-    return Path(found.origin).parent / "tritonserver"
+    return Path(spec.origin).parent / "tritonserver"
 
 
 def _shared_libraries(package: Path) -> Path:

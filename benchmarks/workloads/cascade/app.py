@@ -49,7 +49,7 @@ def is_confident(probabilities: np.ndarray[Any, Any]) -> bool:
 
 @dyorc.workflow
 async def cascade(image: Float[np.ndarray, "1 8 8"]) -> Answer:
-    found = small(image)
-    if await dyorc.when(found, is_confident):
-        return {"probabilities": found}
+    guess = small(image)
+    if await dyorc.when(guess, is_confident):
+        return {"probabilities": guess}
     return {"probabilities": large(image)}

@@ -36,9 +36,9 @@ def _net(name: str) -> Callable[..., Tensors]:
 
 
 async def _flow(call: Call, inputs: Tensors) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
-    found = await call("small", image=inputs["image"])
-    if found["probabilities"].max() >= CONFIDENT:
-        return found, "small"
+    outputs = await call("small", image=inputs["image"])
+    if outputs["probabilities"].max() >= CONFIDENT:
+        return outputs, "small"
     return await call("large", image=inputs["image"]), "large"
 
 

@@ -31,8 +31,8 @@ class Find:
         self.program = LoadedProgram(WORKLOAD, "find")
 
     def __call__(self, strip: Float[np.ndarray, "batch 1 8 width"]) -> Pieces:
-        found: Tensors = self.program.run(strip=strip)
-        return {"count": found["count"], "columns": found["columns"]}
+        outputs: Tensors = self.program.run(strip=strip)
+        return {"count": outputs["count"], "columns": outputs["columns"]}
 
 
 class Answer(TypedDict):
@@ -48,15 +48,15 @@ find = Find()
 @dyorc.workflow
 async def read_piece(image: Float[np.ndarray, "1 8 8"]) -> Float[np.ndarray, "10"]:
     """Returns the probabilities of one piece's digits."""
-    found = small(image)
-    if await dyorc.when(found, is_confident):
-        return found
+    guess = small(image)
+    if await dyorc.when(guess, is_confident):
+        return guess
     return large(image)
 
 
 @dyorc.workflow
 async def fanout(strip: Float[np.ndarray, "1 8 width"]) -> Answer:
-    found = await find(strip)
-    starts = found["columns"][: int(found["count"])].tolist()
+    pieces = await find(strip)
+    starts = pieces["columns"][: int(pieces["count"])].tolist()
     read = await dyorc.gather(*(read_piece(strip[:, :, at : at + PIECE_WIDTH]) for at in starts))
     return {"digits": digits_of(read), "count": np.array(len(read), np.int32)}

@@ -33,9 +33,9 @@ def _find() -> Callable[..., Tensors]:
         columns = np.full((len(strip), MAX_PIECES), -1, np.int32)
         counts = np.zeros(len(strip), np.int32)
         for at, picture in enumerate(strip):
-            found = find_pieces(picture[0])
-            counts[at] = len(found)
-            columns[at, : len(found)] = found
+            pieces = find_pieces(picture[0])
+            counts[at] = len(pieces)
+            columns[at, : len(pieces)] = pieces
         return {"count": counts, "columns": columns}
 
     return run
@@ -50,16 +50,16 @@ def digits_of(probabilities: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, 
 
 async def _read(call: Call, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns the probabilities of one piece's digits."""
-    found = await call("small", image=image)
-    if found["probabilities"].max() < CONFIDENT:
-        found = await call("large", image=image)
-    return found["probabilities"]
+    outputs = await call("small", image=image)
+    if outputs["probabilities"].max() < CONFIDENT:
+        outputs = await call("large", image=image)
+    return outputs["probabilities"]
 
 
 async def _flow(call: Call, inputs: Tensors) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
     strip = inputs["strip"]
-    found = await call("find", strip=strip)
-    starts = found["columns"][: int(found["count"])].tolist()
+    pieces = await call("find", strip=strip)
+    starts = pieces["columns"][: int(pieces["count"])].tolist()
     read = await asyncio.gather(*(_read(call, strip[:, :, at : at + PIECE_WIDTH]) for at in starts))
     return {"digits": digits_of(read), "count": np.array(len(read), np.int32)}, _branch(len(read))
 

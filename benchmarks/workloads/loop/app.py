@@ -35,8 +35,8 @@ class Refine:
         state: Float[np.ndarray, "batch 1024"],
         turn: Int[np.ndarray, "batch 1"],
     ) -> Turn:
-        found = self.program.run(image=image, state=state, turn=turn)
-        return {"state": found["state"], "halt": found["halt"], "probabilities": found["probabilities"]}
+        outputs = self.program.run(image=image, state=state, turn=turn)
+        return {"state": outputs["state"], "halt": outputs["halt"], "probabilities": outputs["probabilities"]}
 
 
 class Answer(TypedDict):
@@ -55,9 +55,9 @@ def is_sure(halt: np.ndarray[Any, Any]) -> bool:
 
 @dyorc.workflow
 async def loop(image: Float[np.ndarray, "1 8 8"]) -> Answer:
-    found = refine(image, np.zeros(WIDTH, np.float32), np.array([0], np.int64))
+    outputs = refine(image, np.zeros(WIDTH, np.float32), np.array([0], np.int64))
     num_turns = 1
-    while not await dyorc.when(found["halt"], is_sure):
-        found = refine(image, found["state"], np.array([num_turns], np.int64))
+    while not await dyorc.when(outputs["halt"], is_sure):
+        outputs = refine(image, outputs["state"], np.array([num_turns], np.int64))
         num_turns += 1
-    return {"probabilities": found["probabilities"], "turns": np.array([num_turns], np.int64)}
+    return {"probabilities": outputs["probabilities"], "turns": np.array([num_turns], np.int64)}

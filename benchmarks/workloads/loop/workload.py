@@ -47,13 +47,13 @@ async def _flow(call: Call, inputs: Tensors) -> tuple[dict[str, Array], str]:
     state: Array = np.zeros(WIDTH, np.float32)
     num_turns = 0
     halted = False
-    found: dict[str, Array] = {}
+    outputs: dict[str, Array] = {}
     while not halted:
-        found = await call("refine", image=inputs["image"], state=state, turn=np.array([num_turns], np.int64))
+        outputs = await call("refine", image=inputs["image"], state=state, turn=np.array([num_turns], np.int64))
         num_turns += 1
-        state = found["state"]
-        halted = bool(found["halt"][0] >= SURE)
-    return {"probabilities": found["probabilities"], "turns": np.array([num_turns], np.int64)}, _branch(num_turns)
+        state = outputs["state"]
+        halted = bool(outputs["halt"][0] >= SURE)
+    return {"probabilities": outputs["probabilities"], "turns": np.array([num_turns], np.int64)}, _branch(num_turns)
 
 
 def _branch(num_turns: int) -> str:

@@ -55,8 +55,8 @@ class Detect:
         self.program = LoadedProgram(WORKLOAD, "detect")
 
     def __call__(self, page: UInt8[np.ndarray, "height width 3"]) -> Found:
-        found = self.program.run(page=page[np.newaxis])
-        return {"quads": found["quads"][0], "num_lines": found["num_lines"][0]}
+        outputs = self.program.run(page=page[np.newaxis])
+        return {"quads": outputs["quads"][0], "num_lines": outputs["num_lines"][0]}
 
 
 @dyorc.program(batched=False, **OPTIONS)
@@ -91,8 +91,8 @@ class Recognise:
         self.program = LoadedProgram(WORKLOAD, "recognise")
 
     def __call__(self, line: Float[np.ndarray, "batch 3 48 width"]) -> Line:
-        found = self.program.run(line=line)
-        return {"text": found["text"], "score": found["score"]}
+        outputs = self.program.run(line=line)
+        return {"text": outputs["text"], "score": outputs["score"]}
 
 
 detect = Detect()
@@ -115,8 +115,8 @@ async def read_line(crop: UInt8[np.ndarray, "height width 3"], quad: Float[np.nd
 
 @dyorc.workflow
 async def ocr(page: UInt8[np.ndarray, "height width 3"]) -> Page:
-    found = await detect(page)
-    quads = found["quads"][: int(found["num_lines"][0])]
+    detected = await detect(page)
+    quads = detected["quads"][: int(detected["num_lines"][0])]
     refs = []
     for quad in quads:
         x0, y0, x1, y1 = bounds(quad)

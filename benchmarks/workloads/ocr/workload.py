@@ -49,10 +49,10 @@ def _detect() -> Callable[..., Tensors]:
         height, width = page.shape[1:3]
         sides = [-(-side // _SIDE_MULTIPLE) * _SIDE_MULTIPLE for side in (width, height)]
         probability = run_model(model, as_model_input(cv2.resize(page[0], sides))[np.newaxis])
-        found = find_lines(probability[0, 0], height, width)[:MAX_LINES]
+        lines = find_lines(probability[0, 0], height, width)[:MAX_LINES]
         quads = np.zeros((1, MAX_LINES, 4, 2), np.float32)
-        quads[0, : len(found)] = found
-        return {"quads": quads, "num_lines": np.array([[len(found)]], np.int64)}
+        quads[0, : len(lines)] = lines
+        return {"quads": quads, "num_lines": np.array([[len(lines)]], np.int64)}
 
     return run
 
@@ -119,8 +119,8 @@ async def _read_line(call: Call, page: Array, quad: Array) -> dict[str, Array]:
 async def _flow(call: Call, inputs: Tensors) -> tuple[dict[str, Array], str]:
     use_example("ocr")
     page = inputs["page"]
-    found = await call("detect", page=page)
-    quads = found["quads"][: int(found["num_lines"][0])]
+    detected = await call("detect", page=page)
+    quads = detected["quads"][: int(detected["num_lines"][0])]
     lines = await asyncio.gather(*(_read_line(call, page, quad) for quad in quads))
     read = [at for at, line in enumerate(lines) if line["score"][0] >= MIN_SCORE]
     texts = np.array([bytes(lines[at]["text"][0]) for at in read], object)
@@ -149,12 +149,12 @@ def _is_clear(programs: Mapping[str, LoadedProgram], page: Array) -> bool:
     distances: list[float] = []
 
     async def call(program: str, /, **inputs: Array) -> dict[str, Array]:
-        (found,) = programs[program].run_items([inputs])
+        (outputs,) = programs[program].run_items([inputs])
         if program == "classify":
-            distances.append(abs(float(found["probabilities"][1]) - MIN_TURN_PROBABILITY))
+            distances.append(abs(float(outputs["probabilities"][1]) - MIN_TURN_PROBABILITY))
         elif program == "recognise":
-            distances.append(abs(float(found["score"][0]) - MIN_SCORE))
-        return found
+            distances.append(abs(float(outputs["score"][0]) - MIN_SCORE))
+        return outputs
 
     asyncio.run(_answer(call, page))
     return bool(distances) and min(distances) > _MARGIN

@@ -48,8 +48,8 @@ class Expert:
         self.program = LoadedProgram(WORKLOAD, topic)
 
     def __call__(self, tokens: Int[np.ndarray, "batch 32"]) -> Intents:
-        found: Tensors = self.program.run(tokens=tokens)
-        return {"intent": found["intent"], "probability": found["probability"]}
+        outputs: Tensors = self.program.run(tokens=tokens)
+        return {"intent": outputs["intent"], "probability": outputs["probability"]}
 
 
 class Answer(TypedDict):
@@ -69,5 +69,5 @@ experts = {topic: Expert(topic).with_options(name=topic) for topic in TOPICS}
 async def router(text: dyorc.Bytes[np.ndarray, ""]) -> Answer:
     tokens = tokenise(text)
     topic = await dyorc.choose(route(tokens), nearest)
-    found = experts[topic](tokens)
-    return {"topic": topic.encode(), "intent": found["intent"], "probability": found["probability"]}
+    outputs = experts[topic](tokens)
+    return {"topic": topic.encode(), "intent": outputs["intent"], "probability": outputs["probability"]}

@@ -90,8 +90,12 @@ def nearest(scores: np.ndarray[Any, Any]) -> str:
 async def _flow(call: Call, inputs: Tensors) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
     tokens = (await call("tokenise", text=inputs["text"]))["tokens"]
     topic = nearest((await call("route", tokens=tokens))["scores"])
-    found = await call(topic, tokens=tokens)
-    return {"topic": _text(topic.encode()), "intent": _text(found["intent"].item()), "probability": found["probability"]}, topic
+    outputs = await call(topic, tokens=tokens)
+    return {
+        "topic": _text(topic.encode()),
+        "intent": _text(outputs["intent"].item()),
+        "probability": outputs["probability"],
+    }, topic
 
 
 def _text(text: bytes) -> np.ndarray[Any, Any]:

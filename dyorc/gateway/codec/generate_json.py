@@ -16,7 +16,7 @@ from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
-from dyorc.gateway.codec.json_outputs import Form, texts, wanted_outputs
+from dyorc.gateway.codec.json_outputs import AnswerForm, texts, wanted_outputs
 from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
@@ -50,7 +50,7 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
                 " expected a string, number or boolean"
             )
     inputs = read_inputs(given, memoryview(b""), memory)
-    return make_request(model, request_id, inputs, parameters, wanted_outputs(None, False, model, memory, Form.JSON))
+    return make_request(model, request_id, inputs, parameters, wanted_outputs(None, False, model, memory, AnswerForm.JSON))
 
 
 def _fields_of(body: bytes | memoryview) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
-from dyorc.gateway.codec.json_outputs import Form, Output, wanted_outputs
+from dyorc.gateway.codec.json_outputs import AnswerForm, Output, wanted_outputs
 from dyorc.gateway.codec.raw_body import read_raw_input
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
@@ -40,7 +40,7 @@ def decode_request(
     json_bytes: int | None,
     model: Model,
     memory: RequestMemory,
-    form: Form = Form.AS_ASKED,
+    form: AnswerForm = AnswerForm.AS_ASKED,
     *,
     is_job: bool = False,
 ) -> InferRequest:
@@ -74,6 +74,6 @@ def decode_request(
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
     given = read_inputs(request.inputs, view[json_bytes:], memory)
-    is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is Form.BINARY)
+    is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is AnswerForm.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
     return make_request(model, request.id, given, request.parameters, outputs)

@@ -19,7 +19,7 @@ from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
 
 
-class Form(Enum):
+class AnswerForm(Enum):
     """What an answer can carry."""
 
     AS_ASKED = "JSON, raw bytes after it, or client memory"
@@ -35,7 +35,7 @@ class Output(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def wanted_outputs(
-    asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory, form: Form = Form.AS_ASKED
+    asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory, form: AnswerForm = AnswerForm.AS_ASKED
 ) -> list[WantedOutput]:
     """Returns the outputs to send.
 
@@ -52,7 +52,7 @@ def wanted_outputs(
         wanted = all_outputs(model, is_binary=by_default)
     else:
         wanted = [wanted_output(output.name, output.parameters, by_default, model, memory) for output in asked]
-    if form is not Form.AS_ASKED:
+    if form is not AnswerForm.AS_ASKED:
         wanted = [_in_stream(output, form, model) for output in wanted]
     tensors = model.signature.outputs.tensors
     for output in wanted:
@@ -62,11 +62,11 @@ def wanted_outputs(
     return wanted
 
 
-def _in_stream(output: WantedOutput, form: Form, model: Model) -> WantedOutput:
+def _in_stream(output: WantedOutput, form: AnswerForm, model: Model) -> WantedOutput:
     if output.span is not None:
         name = model.signature.outputs.names[output.at]
         raise InvalidInputError(f"output {name!r}: streams do not go to shared memory; the next part would overwrite this one")
-    return output._replace(is_binary=False) if form is Form.JSON else output
+    return output._replace(is_binary=False) if form is AnswerForm.JSON else output
 
 
 def encode_response(

@@ -10,7 +10,7 @@ from typing import Any
 from dyorc.errors import ConflictError, InvalidInputError, UnknownRegionError
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.whole import Whole
+from dyorc.gateway.whole import ServerView
 from dyorc.protocol import inference_pb2 as pb
 
 
@@ -19,12 +19,12 @@ class ClientMemoryCalls:
 
     Args:
         clients: The memory that clients share.
-        whole: Registers it with all processes of the server.
+        server_view: Registers it with all processes of the server.
     """
 
-    def __init__(self, clients: ClientMemory, whole: Whole) -> None:
+    def __init__(self, clients: ClientMemory, server_view: ServerView) -> None:
         self._clients = clients
-        self._whole = whole
+        self._server_view = server_view
 
     def status(self, request: Any, tenant: Tenant) -> Any:
         found = pb.SystemSharedMemoryStatusResponse()
@@ -40,11 +40,11 @@ class ClientMemoryCalls:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")
         if any(region["name"] == request.name for region in self._clients.status()):
             raise ConflictError(f"shared memory region '{request.name}' already in manager")
-        await self._whole.register(request.name, request.key, request.offset, request.byte_size)
+        await self._server_view.register(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
     async def unregister(self, request: Any, tenant: Tenant) -> Any:
-        await self._whole.unregister(request.name or None)
+        await self._server_view.unregister(request.name or None)
         return pb.SystemSharedMemoryUnregisterResponse()
 
     def cuda_status(self, request: Any, tenant: Tenant) -> Any:

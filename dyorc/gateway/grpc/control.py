@@ -35,7 +35,7 @@ class Control:
 
     def __init__(self, service: InferenceService) -> None:
         self._service = service
-        self._status = service.whole.status
+        self._status = service.server_view.status
 
     def server_live(self, request: Any, tenant: Tenant) -> Any:
         return pb.ServerLiveResponse(live=True)
@@ -68,7 +68,7 @@ class Control:
             models = [found] if request.version else list(self._service.catalog.versions[found.name].values())
         else:
             models = self._service.catalog.of_tenant(tenant.may_use)
-        counts = await self._service.whole.statistics([model.tally for model in models])
+        counts = await self._service.server_view.statistics([model.tally for model in models])
         stats = [model_statistics(model.key, one) for model, one in zip(models, counts, strict=True)]
         return ParseDict({"model_stats": stats}, pb.ModelStatisticsResponse())
 
@@ -110,12 +110,12 @@ class Control:
     async def log_settings(self, request: Any, tenant: Tenant) -> Any:
         """Returns the settings, after it has changed those that are named. That needs a key that may manage."""
         asked = {name: _value_of(setting) for name, setting in request.settings.items()}
-        whole = self._service.whole
+        server_view = self._service.server_view
         if asked:
             tenant.check_managing()
-            await whole.set_logs(asked)
+            await server_view.set_logs(asked)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
-        settings = {name: {kinds[type(value)]: value} for name, value in whole.logs.settings().items()}
+        settings = {name: {kinds[type(value)]: value} for name, value in server_view.logs.settings().items()}
         return ParseDict({"settings": settings}, pb.LogSettingsResponse())
 
     def _model(self, request: Any, tenant: Tenant) -> Model:

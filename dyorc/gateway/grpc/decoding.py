@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.grpc.contents import values_of
-from dyorc.gateway.grpc.inputs import Inputs
+from dyorc.gateway.grpc.inputs import GrpcInputs
 from dyorc.gateway.grpc.wire import split
 from dyorc.gateway.outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.parameters import flag
@@ -65,7 +65,7 @@ async def decode_request(
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
     _check_number(found.inputs, "inputs")
-    inputs = Inputs(found.inputs, raws, memory)
+    inputs = GrpcInputs(found.inputs, raws, memory)
     if inputs.num_bytes > INLINE_BYTES:
         given = await off_loop.run(inputs.arrays)
     else:

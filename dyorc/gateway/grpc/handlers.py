@@ -45,7 +45,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
     methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
     methods[path_of("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
     methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
-    health = Health(service.whole.status, streams, frozenset({SERVICE}))
+    health = Health(service.server_view.status, streams, frozenset({SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
     reflection = Reflection(service, streams, (SERVICE, HEALTH))
@@ -55,7 +55,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
 
 def _answers(service: InferenceService) -> dict[str, Callable[[Any, Tenant], Any]]:
     control = Control(service)
-    memory = ClientMemoryCalls(service.clients, service.whole)
+    memory = ClientMemoryCalls(service.clients, service.server_view)
     return {
         "ServerLive": control.server_live,
         "ServerReady": control.server_ready,

@@ -16,7 +16,7 @@ from dyorc.protocol.raw import MAX_RANK
 from dyorc.transport.outbox import offsets_of
 
 
-class Inputs:
+class GrpcInputs:
     """A request's inputs. Making one checks their heads, and finds the memory that they need.
 
     Args:

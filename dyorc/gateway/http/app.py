@@ -15,7 +15,7 @@ from dyorc.gateway.http.inference import InferenceRoutes
 from dyorc.gateway.http.job_routes import add_job_routes
 from dyorc.gateway.http.ui_routes import TO_PAGE, asks_for_page
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
@@ -38,7 +38,7 @@ class Gateway:
         self,
         service: InferenceService,
         jobs: Jobs | None = None,
-        live: Live | None = None,
+        live: LiveFeed | None = None,
         records: Records | None = None,
         metrics: Metrics | None = None,
     ) -> None:

@@ -14,7 +14,7 @@ from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.http.control_models import Region
 from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
-from dyorc.gateway.whole import Whole
+from dyorc.gateway.whole import ServerView
 
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"
@@ -37,7 +37,7 @@ _BODY = json_body(
 _TAGS: list[str | Enum] = ["shared memory"]
 
 
-def add_system_memory_routes(app: FastAPI, memory: ClientMemory, whole: Whole) -> None:
+def add_system_memory_routes(app: FastAPI, memory: ClientMemory, server_view: ServerView) -> None:
     """Adds ``/v2/systemsharedmemory[/region/{name}]/(status|register|unregister)``."""
 
     @app.get(f"{_SYSTEM}/status", response_model=list[Region], tags=_TAGS)
@@ -58,14 +58,14 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory, whole: Whole) -
             raise InvalidInputError("Shared memory register request has no 'key' field")
         if wanted.byte_size is msgspec.UNSET:
             raise InvalidInputError("Shared memory register request has no 'byte_size' field")
-        await whole.register(name, wanted.key, wanted.offset, wanted.byte_size)
+        await server_view.register(name, wanted.key, wanted.offset, wanted.byte_size)
         return Response()
 
     @app.post(f"{_SYSTEM}/unregister", response_class=Response, tags=_TAGS)
     @app.post(f"{_SYSTEM}/region/{{name}}/unregister", response_class=Response, tags=_TAGS)
     async def unregister(name: str | None = None) -> Response:
         """Unregisters one region, or all of them."""
-        await whole.unregister(name)
+        await server_view.unregister(name)
         return Response()
 
 

@@ -47,7 +47,7 @@ class ConnectionRegistry:
         self.app = app
         self.limits = limits
         self.max_connections = max_connections
-        self.patience = Timeouts(limits)
+        self.timeouts = Timeouts(limits)
         self.shedding = shedding
         self.direct = direct
         self.known_heads = KnownHeads()

@@ -1,6 +1,6 @@
 """One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` parses requests, an `exchange.py` takes each one to its answer, and `watch.py` limits how long the client may
+`request_parser.py` parses requests, a `ServerExchange` takes each to its answer, and `watch.py` limits how long the client may
 take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When a client goes,
 the work for it is cancelled at once.
 
@@ -22,13 +22,13 @@ from dyorc.gateway.http.answer_writer import AnswerWriter
 from dyorc.gateway.http.answers import JSON
 from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.direct import DirectRequest, Route
-from dyorc.gateway.http.exchange import Exchange
+from dyorc.gateway.http.exchange import ServerExchange
 from dyorc.gateway.http.flow import Flow, waited_ns
 from dyorc.gateway.http.half_closed import HalfClosed
 from dyorc.gateway.http.heads import limit_s_of
 from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
-from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
-from dyorc.gateway.http.watch import Stage, Watch
+from dyorc.gateway.http.request_parser import HttpRefusal, ParsedHead, RequestParser
+from dyorc.gateway.http.watch import ConnectionStage, ConnectionTimeouts
 from dyorc.gateway.ids import Ids
 from dyorc.gateway.request_ids import header_of
 from dyorc.protocol.headers import RETRY_AFTER, Header
@@ -43,29 +43,29 @@ _PIECE_BYTES = 4 * 2**10
 _NOTHING = memoryview(b"")
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A client's connection.
 
     Args:
-        lobby: What all connections of its server share.
+        registry: What all connections of its server share.
     """
 
     transport: asyncio.Transport
     flow: Flow
 
-    def __init__(self, lobby: ConnectionRegistry) -> None:
-        self._lobby = lobby
-        self._parser = RequestParser(self, lobby.limits.max_header_bytes)
-        self._watch = Watch(self, lobby.patience, lobby.limits)
+    def __init__(self, registry: ConnectionRegistry) -> None:
+        self._registry = registry
+        self._parser = RequestParser(self, registry.limits.max_header_bytes)
+        self._timeouts = ConnectionTimeouts(self, registry.timeouts, registry.limits)
         self._callbacks: list[Callback] = []
-        self._waiting: deque[Exchange] = deque()
-        self._answering: Exchange | None = None
+        self._waiting: deque[ServerExchange] = deque()
+        self._answering: ServerExchange | None = None
         self._direct: DirectRequest | None = None  # answers that one, if the application does not
-        self._reading: Exchange | None = None  # the last one whose head has arrived
+        self._reading: ServerExchange | None = None  # the last one whose head has arrived
         self._is_reading_head = self._is_new = False
         self.received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
         self._unread = _NOTHING  # received but not parsed yet
-        self._last_words: Refusal | None = None  # ends the connection once everything before it has been answered
+        self._last_words: HttpRefusal | None = None  # ends the connection once everything before it has been answered
         self._has_hung_up = False  # nothing more will be said, and what still comes is discarded
         self._is_lost = self._is_stopping = self._is_half_closed = False
 
@@ -94,17 +94,17 @@ class Connection(asyncio.Protocol):
         socket, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         is_tls = transport.get_extra_info("sslcontext") is not None
         self.place = {"server": socket and socket[:2], "client": peer and peer[:2], "scheme": "https" if is_tls else "http"}
-        if not self._lobby.enter(self):
-            num = self._lobby.max_connections
-            self.refuse(Refusal(503, "capacity", f"the server has {num} connections and accepts no more", retry_after_s=1))
+        if not self._registry.enter(self):
+            num = self._registry.max_connections
+            self.refuse(HttpRefusal(503, "capacity", f"the server has {num} connections and accepts no more", retry_after_s=1))
             self.transport.close()  # a surplus connection must not linger
-        self._watch.settle()
+        self._timeouts.settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles that the connection is gone."""
         self._is_lost = True
-        self._watch.end()
-        self._lobby.leave(self)
+        self._timeouts.end()
+        self._registry.leave(self)
         self._give_up_requests()
         self.flow.resume_writing()
 
@@ -115,11 +115,11 @@ class Connection(asyncio.Protocol):
         raw_head = b""
         if self._is_at_rest:
             raw_head = data[: data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4]
-            known = self._lobby.known_heads.find(raw_head)
+            known = self._registry.known_heads.find(raw_head)
             if known is not None and known.num_bytes == len(data):
                 self._answer_known(known, data)
                 return
-        self._watch.on_received(len(data))
+        self._timeouts.on_received(len(data))
         self.received_ns = time.monotonic_ns() - waited_ns(self.transport)
         self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
         self._parse()
@@ -143,12 +143,12 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Handles that the client reads more slowly than the server writes."""
         self.flow.pause_writing()
-        self._watch.on_writing_paused()
+        self._timeouts.on_writing_paused()
 
     def resume_writing(self) -> None:
         """Handles that the client has caught up."""
         self.flow.resume_writing()
-        self._watch.on_writing_resumed()
+        self._timeouts.on_writing_resumed()
 
     # What the parser calls
 
@@ -160,8 +160,8 @@ class Connection(asyncio.Protocol):
     def on_head(self, head: ParsedHead) -> None:
         """Handles the complete head of a request."""
         self._is_reading_head = False
-        exchange = self._reading = Exchange(
-            head, self, AnswerWriter(self.transport, self._lobby.common_headers, head), self._arrived_ns
+        exchange = self._reading = ServerExchange(
+            head, self, AnswerWriter(self.transport, self._registry.common_headers, head), self._arrived_ns
         )
         if self._answering is None:
             self._start(exchange)
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
             self._hang_up()
         elif not (self._is_at_rest or self.transport.is_closing()):
             self._go_on()
-        self._watch.settle(is_answered=True)
+        self._timeouts.settle(is_answered=True)
 
     def give_up(self) -> None:
         """Handles that an answer will never be complete. Nothing may follow that the client could mistake for a part of it."""
@@ -199,26 +199,26 @@ class Connection(asyncio.Protocol):
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Has a task answer."""
-        self._lobby.start(work)
+        self._registry.start(work)
 
-    # What the server and the watch call
+    # What the server and the timeouts call
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> ConnectionStage:
         """What the connection is waiting for."""
         if self._is_lost:
-            return Stage.LOST
+            return ConnectionStage.LOST
         if self.transport.is_closing():
-            return Stage.CLOSING
+            return ConnectionStage.CLOSING
         if self._has_hung_up:
-            return Stage.REFUSED
+            return ConnectionStage.REFUSED
         if self._last_words is not None or self._is_half_closed:
-            return Stage.ANSWER
+            return ConnectionStage.ANSWER
         if self._is_reading_head:
-            return Stage.HEAD
+            return ConnectionStage.HEAD
         if self._reading is not None and not self._reading.is_read:
-            return Stage.BODY
-        return Stage.IDLE if self._answering is None else Stage.ANSWER
+            return ConnectionStage.BODY
+        return ConnectionStage.IDLE if self._answering is None else ConnectionStage.ANSWER
 
     @property
     def is_body_wanted(self) -> bool:
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         """Ends the connection at once."""
         self.transport.abort()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: HttpRefusal) -> None:
         """Refuses the client: answers its complete requests, then says why, and closes when the client does, or soon after."""
         if self._last_words is None and not self._has_hung_up and not self.transport.is_closing():
             self._last_words = refusal
@@ -264,10 +264,12 @@ class Connection(asyncio.Protocol):
     def _answer_known(self, known: KnownHead, data: bytes) -> None:
         """Answers a request that came as a whole, with a head that has been parsed before.
 
-        The connection stays in its waiting room: in most cases it would come back in no time.
+        The connection stays in its timeout queue: in most cases it would come back in no time.
         """
-        lobby = self._lobby
-        exchange = self._reading = Exchange(known.head, self, AnswerWriter(self.transport, lobby.common_headers, known.head))
+        registry = self._registry
+        exchange = self._reading = ServerExchange(
+            known.head, self, AnswerWriter(self.transport, registry.common_headers, known.head)
+        )
         exchange.is_read = True
         direct = self._start(exchange, known.route)
         if direct is not None:
@@ -277,7 +279,7 @@ class Connection(asyncio.Protocol):
         """Remembers the head of a direct request, if that request is all that has come."""
         exchange, route = direct.exchange, direct.route
         if exchange.is_read and raw_head.startswith(b"POST ") and len(raw_head) + route.num_bytes == num_bytes:
-            self._lobby.known_heads.add(raw_head, KnownHead(exchange.head, route, num_bytes))
+            self._registry.known_heads.add(raw_head, KnownHead(exchange.head, route, num_bytes))
 
     def _run_direct(self) -> None:
         """Runs the direct request that is to be answered now, once it is read. Never while the parser runs."""
@@ -312,32 +314,32 @@ class Connection(asyncio.Protocol):
             self._hang_up()
         self.flow.resume_reading()
 
-    def _start(self, exchange: Exchange, route: Route | None = None) -> DirectRequest | None:
+    def _start(self, exchange: ServerExchange, route: Route | None = None) -> DirectRequest | None:
         """Begins to answer a request. Returns it if it is direct: then it has to be run once it is read."""
         self._answering = exchange
-        lobby, direct = self._lobby, self._lobby.direct
+        registry, direct = self._registry, self._registry.direct
         if self.flow.is_writing_paused or direct is None:
             route = direct = None
         elif route is None:
             route = direct.route(exchange.head)
         is_urgent = route is None or route.head.timeout_s is not None
-        if lobby.shedding is not None and (is_urgent or direct is None or not direct.is_idle):
-            refusal = lobby.shedding.refusal(exchange.arrived_ns, partial(limit_s_of, exchange.head.headers))
+        if registry.shedding is not None and (is_urgent or direct is None or not direct.is_idle):
+            refusal = registry.shedding.refusal(exchange.arrived_ns, partial(limit_s_of, exchange.head.headers))
             if refusal is not None and not self.flow.is_writing_paused:
                 _write(exchange.writer, _refusal_of(refusal), exchange.ids)
-                if lobby.direct is not None:
-                    lobby.direct.refused(exchange, refusal)
+                if registry.direct is not None:
+                    registry.direct.refused(exchange, refusal)
                 asyncio.get_running_loop().call_soon(self.on_answered)
                 return None
         if route is None or direct is None:
-            lobby.start(exchange.run(lobby.app))
+            registry.start(exchange.run(registry.app))
             return None
         self._direct = DirectRequest(direct, route, exchange, self)
         return self._direct
 
     def _settle(self) -> None:
         is_new, self._is_new = self._is_new and self._is_reading_head, False
-        self._watch.settle(is_new=is_new)
+        self._timeouts.settle(is_new=is_new)
 
     def _may_read(self) -> bool:
         return not self._waiting and not self._unread and not self._is_half_closed
@@ -358,8 +360,8 @@ class Connection(asyncio.Protocol):
         self._answering = self._direct = None
         self._tell_of_loss()
 
-    def _say_last_words(self, refusal: Refusal) -> None:
-        _write(AnswerWriter(self.transport, self._lobby.common_headers, None), refusal, Ids.made_up())
+    def _say_last_words(self, refusal: HttpRefusal) -> None:
+        _write(AnswerWriter(self.transport, self._registry.common_headers, None), refusal, Ids.made_up())
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -395,12 +397,12 @@ class Connection(asyncio.Protocol):
             callback()
 
 
-def _refusal_of(error: DyOrcError) -> Refusal:
+def _refusal_of(error: DyOrcError) -> HttpRefusal:
     retry_after_s = None if error.retry_after_s is None else round(error.retry_after_s)
-    return Refusal(status_of(error), error.code, str(error), retry_after_s)
+    return HttpRefusal(status_of(error), error.code, str(error), retry_after_s)
 
 
-def _write(writer: AnswerWriter, refusal: Refusal, ids: Ids) -> None:
+def _write(writer: AnswerWriter, refusal: HttpRefusal, ids: Ids) -> None:
     is_retryable = refusal.retry_after_s is not None
     body = msgspec.json.encode(ErrorBody(refusal.text, refusal.code, is_retryable, ids.request_id, ids.trace_id))
     headers: list[Header] = [JSON, (b"content-length", b"%d" % len(body)), header_of(ids)]

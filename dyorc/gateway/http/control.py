@@ -18,7 +18,7 @@ from dyorc.gateway.http.server_routes import add_server_routes
 from dyorc.gateway.http.settings_routes import add_settings_routes
 from dyorc.gateway.http.ui_routes import add_ui_routes
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.records import Records
 from dyorc.gateway.service import InferenceService
@@ -26,7 +26,7 @@ from dyorc.version import version
 
 
 def control_app(
-    service: InferenceService, jobs: Jobs | None, live: Live | None, records: Records | None, metrics: Metrics | None
+    service: InferenceService, jobs: Jobs | None, live: LiveFeed | None, records: Records | None, metrics: Metrics | None
 ) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
@@ -40,7 +40,7 @@ def control_app(
     add_repository_routes(app, service)
     add_settings_routes(app, service)
     add_scaling_routes(app, service)
-    add_system_memory_routes(app, service.clients, service.whole)
+    add_system_memory_routes(app, service.clients, service.server_view)
     add_cuda_memory_routes(app, service.clients)
     if metrics is not None:
         add_metrics_route(app, metrics)

@@ -22,9 +22,9 @@ from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.http.answers import VARY, answer_lines, write_answer, write_error
 from dyorc.gateway.http.authentication import CHALLENGE, key_in
 from dyorc.gateway.http.compression import MIN_BYTES
-from dyorc.gateway.http.exchange import Exchange, Line
+from dyorc.gateway.http.exchange import ConnectionLike, ServerExchange
 from dyorc.gateway.http.heads import RequestHead, read_head, target_of
-from dyorc.gateway.http.plans import Plan, Plans
+from dyorc.gateway.http.plans import RequestTemplate, RequestTemplateCache
 from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_ids import id_line
@@ -55,7 +55,7 @@ class Route(NamedTuple):
     key: str | None
 
 
-class Desk(Line, Protocol):
+class DirectConnection(ConnectionLike, Protocol):
     """The connection, as a direct request sees it."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -71,7 +71,7 @@ class DirectInference:
 
     def __init__(self, service: InferenceService) -> None:
         self.service = service
-        self.plans = Plans()
+        self.templates = RequestTemplateCache()
         config = service.config
         self._max_bytes = min(_MAX_BODY_BYTES, config.max_request_bytes, service.backend.tensors.inline_limit_bytes)
 
@@ -80,7 +80,7 @@ class DirectInference:
         """Whether no request is in flight."""
         return not self.service.admission.num_requests
 
-    def refused(self, exchange: Exchange, error: DyOrcError) -> None:
+    def refused(self, exchange: ServerExchange, error: DyOrcError) -> None:
         """Notes that a request was refused before it was read."""
         target = target_of(exchange.head.path)
         if target is not None:
@@ -110,7 +110,7 @@ class DirectRequest:
 
     Args:
         exchange: Holds the request, and takes its answer.
-        desk: The connection.
+        connection: The connection.
 
     Attributes:
         exchange: The same.
@@ -119,14 +119,14 @@ class DirectRequest:
     """
 
     __slots__ = (
-        "_desk",
+        "_connection",
         "_inference",
         "_memory",
         "_model",
         "_origin",
-        "_plan",
         "_request",
         "_request_id",
+        "_template",
         "_tenant",
         "_ticket",
         "exchange",
@@ -137,14 +137,14 @@ class DirectRequest:
     _model: Model
     _request: InferRequest
 
-    def __init__(self, inference: DirectInference, route: Route, exchange: Exchange, desk: Desk) -> None:
+    def __init__(self, inference: DirectInference, route: Route, exchange: ServerExchange, connection: DirectConnection) -> None:
         self._inference = inference
         self.route = route
         self.exchange = exchange
-        self._desk = desk
+        self._connection = connection
         self._ticket: Ticket | None = None
         self._memory: RequestMemory | None = None
-        self._plan: Plan | None = None
+        self._template: RequestTemplate | None = None
         self._origin: Origin | None = None
         self._request_id = 0
         self._tenant = ""
@@ -188,7 +188,7 @@ class DirectRequest:
     def take(self, arrays: list[Array], /) -> Taken:
         """Encodes the outputs."""
         self._inference.service.check_answer(self._model, arrays)
-        if self._plan is not None and (found := self._plan.answer(arrays)) is not None:
+        if self._template is not None and (found := self._template.answer(arrays)) is not None:
             return found
         request = self._request
         steps = steps_of(request, self._origin)
@@ -198,33 +198,33 @@ class DirectRequest:
     def done(self, taken: Taken) -> None:
         """Writes the answer."""
         self._close()
-        exchange, desk = self.exchange, self._desk
+        exchange, connection = self.exchange, self._connection
         if exchange.is_lost:
             return
-        if desk.transport.is_closing():  # the loop has not told the connection of its end yet
-            desk.on_answered()
+        if connection.transport.is_closing():  # the loop has not told the connection of its end yet
+            connection.on_answered()
             return
         try:
             self._write_answer(taken)
         except Exception:  # it may be written in part, so nothing may follow
             _log.exception("answer_not_written", model=self.route.model, **exchange.ids.facts)
-            desk.give_up()
+            connection.give_up()
 
     def _write_answer(self, taken: Taken) -> None:
-        exchange, desk, head = self.exchange, self._desk, self.route.head
+        exchange, connection, head = self.exchange, self._connection, self.route.head
         lines, parts, json_bytes = taken
         num_bytes = 0
         for part in parts:
             num_bytes += len(part)
         is_compressed = head.answer_encoding is not None and num_bytes >= MIN_BYTES
-        if num_bytes > _MAX_ANSWER_BYTES or is_compressed or exchange.writer.is_last or desk.flow.is_writing_paused:
-            desk.start(_write(exchange, head, parts, json_bytes, self._origin))
+        if num_bytes > _MAX_ANSWER_BYTES or is_compressed or exchange.writer.is_last or connection.flow.is_writing_paused:
+            connection.start(_write(exchange, head, parts, json_bytes, self._origin))
         else:
             if head.request_id or exchange.has_given_id:
                 lines += id_line(exchange.ids)
             exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
             written(self._origin)
-            desk.on_answered()
+            connection.on_answered()
 
     def failed(self, error: Exception) -> None:
         """Writes the error."""
@@ -239,7 +239,7 @@ class DirectRequest:
             self._tell(error)
         if not self.exchange.is_lost:
             more = [CHALLENGE] if isinstance(error, AuthenticationError) else ()
-            self._desk.start(_refuse(self.exchange, error, more))
+            self._connection.start(_refuse(self.exchange, error, more))
 
     # Inside
 
@@ -252,18 +252,18 @@ class DirectRequest:
     def _decode(self, body: bytes) -> Sequence[Array]:
         """Returns the inputs, and notes the request's other fields."""
         model, json_bytes = self._model, self.route.head.json_bytes
-        plans = self._inference.plans
+        templates = self._inference.templates
         if json_bytes:
-            plan = self._plan = plans.find(model, body[:json_bytes], len(body))
-            if plan is not None:
-                self._request = plan.request
-                return plan.arrays(body)
+            template = self._template = templates.find(model, body[:json_bytes], len(body))
+            if template is not None:
+                self._request = template.request
+                return template.arrays(body)
         memory = self._memory = self._inference.service.memory()
         request = self._request = decode_request(body, json_bytes, model, memory)
         if request.request_id:
             self.exchange.ids.name(request.request_id)
         if json_bytes:
-            plans.add(model, body[:json_bytes], body, request)
+            templates.add(model, body[:json_bytes], body, request)
         return request.arrays
 
     def _close(self) -> None:
@@ -276,11 +276,15 @@ class DirectRequest:
 
 
 async def _write(
-    exchange: Exchange, head: RequestHead, parts: Sequence[bytes | memoryview], json_bytes: int | None, origin: Origin | None
+    exchange: ServerExchange,
+    head: RequestHead,
+    parts: Sequence[bytes | memoryview],
+    json_bytes: int | None,
+    origin: Origin | None,
 ) -> None:
     await write_answer(exchange.send, head, parts, json_bytes)
     written(origin)
 
 
-async def _refuse(exchange: Exchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
+async def _refuse(exchange: ServerExchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:
     await write_error(exchange.send, error, exchange.ids, more)

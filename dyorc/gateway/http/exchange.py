@@ -25,7 +25,7 @@ _MAX_UNREAD_BYTES = 64 * 2**10
 _FIRST_ERROR = 400
 
 
-class Line(Protocol):
+class ConnectionLike(Protocol):
     """The connection, as an exchange sees it."""
 
     @property
@@ -51,12 +51,12 @@ class Line(Protocol):
         """Learns that the exchange's answer will never be complete."""
 
 
-class Exchange:
+class ServerExchange:
     """One request, from the end of its head to the end of its answer.
 
     Args:
         head: Of the request.
-        line: Where the rest of the request comes from.
+        connection: Where the rest of the request comes from.
         writer: Where the answer goes.
         arrived_ns: When the request's first byte came, on the monotonic clock; 0: to be found out when it is asked for.
 
@@ -68,11 +68,11 @@ class Exchange:
 
     __slots__ = (
         "_arrived_ns",
+        "_connection",
         "_ended_ns",
         "_ids",
         "_is_continue_due",
         "_is_taken",
-        "_line",
         "_news",
         "_num_unread_bytes",
         "_parts",
@@ -82,14 +82,14 @@ class Exchange:
         "writer",
     )
 
-    def __init__(self, head: ParsedHead, line: Line, writer: AnswerWriter, arrived_ns: int = 0) -> None:
+    def __init__(self, head: ParsedHead, connection: ConnectionLike, writer: AnswerWriter, arrived_ns: int = 0) -> None:
         self.head = head
         self.writer = writer
         self.is_read = self.is_lost = False
         self._arrived_ns = arrived_ns
         self._ended_ns = 0
         self._ids: Ids | None = None
-        self._line = line
+        self._connection = connection
         self._is_continue_due = head.expects_continue
         self._parts: list[bytes] = []
         self._num_unread_bytes = 0
@@ -100,7 +100,7 @@ class Exchange:
     def arrived_ns(self) -> int:
         """When the request's first byte came, on the monotonic clock."""
         if not self._arrived_ns:
-            self._arrived_ns = time.monotonic_ns() - waited_ns(self._line.transport)
+            self._arrived_ns = time.monotonic_ns() - waited_ns(self._connection.transport)
         return self._arrived_ns
 
     @property
@@ -129,13 +129,13 @@ class Exchange:
         self._parts.append(part)
         self._num_unread_bytes += len(part)
         if self._num_unread_bytes > _MAX_UNREAD_BYTES:
-            self._line.flow.pause_reading()
+            self._connection.flow.pause_reading()
         self._tell()
 
     def end(self) -> None:
         """Learns that the request is complete."""
         self.is_read = True
-        self._ended_ns = self._line.received_ns
+        self._ended_ns = self._connection.received_ns
         self._tell()
 
     def lose(self) -> None:
@@ -155,24 +155,24 @@ class Exchange:
         try:
             await app(self._scope(), self.receive, self.send)
         except asyncio.CancelledError:
-            self._line.give_up()
+            self._connection.give_up()
             raise
         except Exception as error:
             _log.exception("request_crashed", path=self.head.path, **self.ids.facts)
             await self._answer_crash(error)
         if not self.writer.is_complete and not self.is_lost:
-            self._line.give_up()
+            self._connection.give_up()
 
     async def receive(self) -> Message:
         """Returns the next part of the body. Waits if there is none yet; after the body's end, waits until the client goes
         away."""
-        if self._is_continue_due and not self._line.transport.is_closing():
-            self._line.transport.write(GO_ON)
+        if self._is_continue_due and not self._connection.transport.is_closing():
+            self._connection.transport.write(GO_ON)
         self._is_continue_due = False
         while self._is_taken or not (self._parts or self.is_read):
             if self._is_over():
                 break
-            self._line.flow.resume_reading()
+            self._connection.flow.resume_reading()
             self._news = asyncio.get_running_loop().create_future()
             await self._news
         if self._is_over():
@@ -182,8 +182,8 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Writes the head of the answer, or a part of its body."""
-        if self._line.flow.is_writing_paused and not self.is_lost:
-            await self._line.flow.drain()
+        if self._connection.flow.is_writing_paused and not self.is_lost:
+            await self._connection.flow.drain()
         if self.is_lost:
             return
         if message["type"] == "http.response.start":
@@ -198,14 +198,14 @@ class Exchange:
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))
         if self.writer.is_complete:
             self._tell()
-            self._line.on_answered()
+            self._connection.on_answered()
 
     # Inside
 
     def _scope(self) -> Scope:
         scope = self.head.scope()
-        scope.update(self._line.place)
-        scope["dyorc.connection"] = self._line
+        scope.update(self._connection.place)
+        scope["dyorc.connection"] = self._connection
         scope[EXCHANGE] = self
         scope["dyorc.arrived_ns"] = self.arrived_ns
         return scope

@@ -40,7 +40,7 @@ _READ = frozenset(
 _SECONDS = re.compile(rb"\d{1,15}(\.\d{1,15})?")
 
 
-class Target(NamedTuple):
+class InferenceTarget(NamedTuple):
     """What the path of an inference request names."""
 
     model: str
@@ -76,7 +76,7 @@ class RequestHead(NamedTuple):
     caller: TraceContext | None = None
 
 
-def target_of(path: str) -> Target | None:
+def target_of(path: str) -> InferenceTarget | None:
     """Parses the path of an inference route, ``/v2/models/{model}[/versions/{version}]/{action}``; None for other paths."""
     if not path.startswith(_MODELS):
         return None
@@ -84,9 +84,9 @@ def target_of(path: str) -> Target | None:
     if parts[-1] not in _ACTIONS or not parts[3]:
         return None
     if len(parts) == 5:
-        return Target(parts[3], None, parts[4])
+        return InferenceTarget(parts[3], None, parts[4])
     if len(parts) == 7 and parts[4] == "versions" and parts[5]:
-        return Target(parts[3], parts[5], parts[6])
+        return InferenceTarget(parts[3], parts[5], parts[6])
     return None
 
 

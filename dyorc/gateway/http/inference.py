@@ -12,13 +12,13 @@ from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.generate_json import decode_generate, encode_generate
 from dyorc.gateway.codec.inference_json import decode_request
-from dyorc.gateway.codec.json_outputs import Form, encode_response
+from dyorc.gateway.codec.json_outputs import AnswerForm, encode_response
 from dyorc.gateway.http.answers import write_answer, write_error
 from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.exchange import Exchange
+from dyorc.gateway.http.exchange import ServerExchange
 from dyorc.gateway.http.front import EXCHANGE, arrival_of, ids_of, tenant_of
-from dyorc.gateway.http.heads import RequestHead, Target, read_head
+from dyorc.gateway.http.heads import InferenceTarget, RequestHead, read_head
 from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as_frame, attach_current_task, only_part
 from dyorc.gateway.origins import Arrival, News, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory
@@ -68,7 +68,7 @@ class InferenceRoutes:
             GENERATE_STREAM: self._generate_stream,
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: Target) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
         """Answers one request."""
         try:
             tenant = tenant_of(scope)
@@ -123,7 +123,7 @@ class InferenceRoutes:
 
     async def _infer_stream(self, incoming: Incoming) -> None:
         model, head = incoming.model, incoming.head
-        form, wrap = (Form.BINARY, as_frame) if head.accepts_frames else (Form.JSON, as_event)
+        form, wrap = (AnswerForm.BINARY, as_frame) if head.accepts_frames else (AnswerForm.JSON, as_event)
         with self._service.memory() as memory:
             request, origin = await self._receive(
                 incoming, memory, lambda body: decode_request(body, head.json_bytes, model, memory, form)
@@ -151,7 +151,7 @@ class InferenceRoutes:
     ) -> tuple[InferRequest, Origin | None]:
         """Reads a request, and returns it with its origin, if it is recorded."""
         body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
-        origins, exchange = self._service.origins, cast(Exchange, incoming.scope[EXCHANGE])
+        origins, exchange = self._service.origins, cast(ServerExchange, incoming.scope[EXCHANGE])
         traced = origins.traced(incoming.head.caller)
         arrival = Arrival("http", exchange.ids, exchange.arrived_ns, len(body), exchange.read_ns, traced)
         request = decode(body)

@@ -16,7 +16,7 @@ from dyorc.gateway.http.authentication import authenticate
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.streams import EVENTS, UNBUFFERED, attach_current_task
-from dyorc.gateway.live import Live
+from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.live_report import Snapshot
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
@@ -28,7 +28,7 @@ _HEARTBEAT = b": still here\n\n"
 _NO_STORE = (b"cache-control", b"no-store")
 
 
-def add_live_routes(app: FastAPI, service: InferenceService, live: Live) -> None:
+def add_live_routes(app: FastAPI, service: InferenceService, live: LiveFeed) -> None:
     """Adds ``/live``, ``/events``, ``/history`` and ``/graph``."""
 
     @app.get(LIVE_NOW, tags=["live"])
@@ -73,7 +73,7 @@ def _window_s(text: str | None) -> int:
 class _Events(Response):
     """Server-sent events, until the client goes, its key is revoked, or the server stops."""
 
-    def __init__(self, access: Access, live: Live) -> None:
+    def __init__(self, access: Access, live: LiveFeed) -> None:
         super().__init__()
         self._access = access
         self._live = live

@@ -25,7 +25,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return service.model(tenant_of(request.scope), name, version)
 
     async def statistics_of(models: Sequence[Model]) -> dict[str, Any]:
-        found = await service.whole.statistics([model.tally for model in models])
+        found = await service.server_view.statistics([model.tally for model in models])
         return {"model_stats": [model_statistics(model.key, one) for model, one in zip(models, found, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
@@ -45,7 +45,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
-        require_ready(service.whole.status, find(request, name, version))
+        require_ready(service.server_view.status, find(request, name, version))
         return {"name": name, "ready": True}
 
     @app.get(f"{_MODEL}/{MODEL_CONFIG}", tags=["models"])

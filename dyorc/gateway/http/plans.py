@@ -1,7 +1,7 @@
 """What equal requests have in common: the JSON in front of binary tensors, read and checked once.
 
 A client that sends raw tensors sends the same JSON with each of them: names, types, shapes, sizes, parameters. Whatever follows
-from it alone is worked out for the first request and kept as a `Plan`, under the JSON's bytes.
+from it alone is worked out for the first request and kept as a `RequestTemplate`, under the JSON's bytes.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from dyorc.gateway.http.answers import answer_lines
 from dyorc.gateway.requests import InferRequest
 from dyorc.models.offers import ModelKey
 
-_MAX_PLANS = 256
+_MAX_TEMPLATES = 256
 """Of each model: clients that write something else into each JSON must not fill the memory."""
 _MAX_JSON_BYTES = 4096
 _MAX_FORMS = 64
@@ -40,7 +40,7 @@ class _Form(NamedTuple):
     json: bytes
 
 
-class Plan:
+class RequestTemplate:
     """What follows from a request's JSON.
 
     Attributes:
@@ -90,17 +90,17 @@ class Plan:
         return form
 
 
-class Plans:
-    """The plans of one server."""
+class RequestTemplateCache:
+    """The templates of one server."""
 
     def __init__(self) -> None:
-        self._plans: dict[ModelKey, dict[bytes, Plan]] = {}
+        self._templates: dict[ModelKey, dict[bytes, RequestTemplate]] = {}
 
-    def find(self, model: Model, json: bytes, num_bytes: int) -> Plan | None:
-        """Returns the plan of requests with this JSON and a body of this length, if there is one."""
-        plans = self._plans.get(model.key)
-        plan = None if plans is None else plans.get(json)
-        return plan if plan is not None and plan.num_bytes == num_bytes and plan.model is model else None
+    def find(self, model: Model, json: bytes, num_bytes: int) -> RequestTemplate | None:
+        """Returns the template of requests with this JSON and a body of this length, if there is one."""
+        templates = self._templates.get(model.key)
+        template = None if templates is None else templates.get(json)
+        return template if template is not None and template.num_bytes == num_bytes and template.model is model else None
 
     def add(self, model: Model, json: bytes, body: bytes, request: InferRequest) -> None:
         """Keeps what follows from the JSON of a request, if its inputs are in its body, and nothing is its own."""
@@ -111,10 +111,10 @@ class Plans:
         places = _places_of(request.arrays, body)
         if places is None:
             return
-        plans = self._plans.setdefault(model.key, {})
-        if len(plans) >= _MAX_PLANS:
-            plans.clear()
-        plans[json] = Plan(model, replace(request, arrays=()), places, len(body))
+        templates = self._templates.setdefault(model.key, {})
+        if len(templates) >= _MAX_TEMPLATES:
+            templates.clear()
+        templates[json] = RequestTemplate(model, replace(request, arrays=()), places, len(body))
 
 
 def _places_of(arrays: Sequence[Array], body: bytes) -> list[_Place] | None:

@@ -16,7 +16,7 @@ from dyorc.protocol.headers import Header
 MALFORMED = "what was sent is not HTTP/1.1"
 
 
-class Refusal(NamedTuple):
+class HttpRefusal(NamedTuple):
     """Why a request, or a whole connection, is refused.
 
     Attributes:
@@ -133,7 +133,7 @@ class RequestParser:
         self._listener = listener
         self._max_header_bytes = max_header_bytes
         self._parser: _Parser = httptools.HttpRequestParser(self)
-        self._refusal: Refusal | None = None
+        self._refusal: HttpRefusal | None = None
         self._keeps_alive = True
         self._is_over = False  # the client has said that no other request follows
         self._body_headers: list[Header] | None = None  # of a request that offers to change the protocol, until its body is read
@@ -146,7 +146,7 @@ class RequestParser:
             0  # since the head began or a part of the body came, not counting the piece that contained it
         )
 
-    def feed(self, data: bytes | memoryview) -> Refusal | None:
+    def feed(self, data: bytes | memoryview) -> HttpRefusal | None:
         """Parses received bytes and tells the listener. Returns why parsing cannot go on; None if it can."""
         if self._is_over:
             return None
@@ -158,7 +158,7 @@ class RequestParser:
                 return None
             if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, _Refused):
                 raise
-            return self._refusal or Refusal(400, "http", MALFORMED)
+            return self._refusal or HttpRefusal(400, "http", MALFORMED)
         if self._num_unfinished_bytes > self._max_header_bytes:  # httptools collects a line until it ends
             return self._head_too_large()
         return None
@@ -251,26 +251,28 @@ class RequestParser:
         try:
             url = httptools.parse_url(self._url)
         except httptools.HttpParserInvalidURLError:
-            raise self._refused(Refusal(400, "http", MALFORMED)) from None
+            raise self._refused(HttpRefusal(400, "http", MALFORMED)) from None
         path = cast(bytes | None, url.path)
         if path is None or not path.isascii():
-            raise self._refused(Refusal(400, "http", MALFORMED))
+            raise self._refused(HttpRefusal(400, "http", MALFORMED))
         return path, url.query or b""
 
     def _check_host(self, headers: list[Header], version: str) -> None:
         """Refuses two Host headers, since a proxy between the client and us may have used the other one."""
         num = sum(name == b"host" for name, _ in headers)
         if num > 1 or (num == 0 and version != "1.0"):
-            raise self._refused(Refusal(400, "http", f"the request has {num or 'no'} Host header{'s' * (num > 1)}, expected one"))
+            raise self._refused(
+                HttpRefusal(400, "http", f"the request has {num or 'no'} Host header{'s' * (num > 1)}, expected one")
+            )
 
     def _count(self, num_bytes: int) -> None:
         self._num_head_bytes += num_bytes
         if self._num_head_bytes > self._max_header_bytes:
             raise self._refused(self._head_too_large())
 
-    def _head_too_large(self) -> Refusal:
-        return Refusal(431, "http", f"the request's head is larger than {self._max_header_bytes} bytes")
+    def _head_too_large(self) -> HttpRefusal:
+        return HttpRefusal(431, "http", f"the request's head is larger than {self._max_header_bytes} bytes")
 
-    def _refused(self, refusal: Refusal) -> _Refused:
+    def _refused(self, refusal: HttpRefusal) -> _Refused:
         self._refusal = refusal
         return _Refused()

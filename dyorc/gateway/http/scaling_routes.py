@@ -30,7 +30,7 @@ def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(SCALING, tags=["scaling"])
     async def scaling() -> dict[str, Any]:
         """How many replicas each program has, how many are wanted and why, and the last decisions."""
-        return await service.whole.scaling()
+        return await service.server_view.scaling()
 
     @app.post(f"{SCALING}/{{program}}", openapi_extra=_BODY, tags=["scaling"])
     async def scale(request: Request, program: str) -> dict[str, Any]:
@@ -38,5 +38,5 @@ def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
         again on a number that is null or left out. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
         wanted = await read_json(request, _decoder)
-        await service.whole.scale(program, wanted.num_warm, wanted.num_parked)
-        return await service.whole.scaling()
+        await service.server_view.scale(program, wanted.num_warm, wanted.num_parked)
+        return await service.server_view.scaling()

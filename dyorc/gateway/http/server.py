@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from dyorc.config import GatewayConfig
 from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.connection_registry import ConnectionRegistry
-from dyorc.gateway.http.connections import Connection
+from dyorc.gateway.http.connections import HttpConnection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tls import Tls, tls_of
@@ -67,18 +67,18 @@ class HttpServer:
         """
         config, tls = self._config, self._tls
         self._socket = self._listener or bind(config.host, config.port)
-        self.lobby = ConnectionRegistry(
+        self.registry = ConnectionRegistry(
             self._gateway, config, _connections_to_allow(config.max_connections), self._shedding, self._direct
         )
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self.lobby),
+            lambda: HttpConnection(self.registry),
             sock=self._socket,
             backlog=_BACKLOG,
             ssl=None if tls is None else tls.context,
             # A client that does not finish the handshake never becomes a connection, so that has a time limit of its own.
             ssl_handshake_timeout=None if tls is None else config.header_timeout_s,
         )
-        self.lobby.patience.start()
+        self.registry.timeouts.start()
         self._refreshing = None if tls is None else asyncio.create_task(_refresh(tls))
         return self
 
@@ -89,7 +89,7 @@ class HttpServer:
         try:
             await self.drain(self._config.drain_timeout_s)
         finally:
-            self.lobby.patience.stop()
+            self.registry.timeouts.stop()
             self._socket.close()
 
     async def drain(self, timeout_s: float) -> None:
@@ -100,11 +100,11 @@ class HttpServer:
             asyncio.get_running_loop().remove_reader(self._socket)
             await asyncio.sleep(0)
         self._server.close()
-        await self.lobby.empty(timeout_s)
+        await self.registry.empty(timeout_s)
 
     def measure(self, readings: Readings) -> None:
         """Adds what metrics show of it."""
-        self.lobby.measure(readings)
+        self.registry.measure(readings)
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from dyorc.protocol.routes import LIVE, MODELS, READY, SERVER, STATUS
 def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:
     """Adds ``/``, ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
     if jobs is not None:
-        service.whole.also_report("jobs", jobs.report)
+        service.server_view.also_report("jobs", jobs.report)
 
     def names(request: Request) -> list[str]:
         tenant = tenant_of(request.scope)
@@ -40,7 +40,7 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get(READY, response_model=Ready, tags=["health"])
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
-        require_ready(service.whole.status)
+        require_ready(service.server_view.status)
         return {"ready": True}
 
     @app.get(MODELS, response_model=ModelNames, tags=["models"])
@@ -51,4 +51,4 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get(STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
         """The server's current state: replicas, queues and costs of each program, guesses, and jobs. Not part of the protocol."""
-        return await service.whole.report()
+        return await service.server_view.report()

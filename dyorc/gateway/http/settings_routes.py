@@ -48,12 +48,12 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get("/v2/logging", response_model=LogSettings, tags=["settings"])
     async def logging() -> dict[str, Any]:
         """What is logged."""
-        return service.whole.logs.settings()
+        return service.server_view.logs.settings()
 
     @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_BODY, tags=["settings"])
     async def set_logging(request: Request) -> dict[str, Any]:
         """Changes what is logged, in all processes of the server; `log_requests` is which requests get a line of their own: off,
         errors, slow or all. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
-        await service.whole.set_logs(await read_json(request, _decoder))
-        return service.whole.logs.settings()
+        await service.server_view.set_logs(await read_json(request, _decoder))
+        return service.server_view.logs.settings()

@@ -1,8 +1,8 @@
 """How long to wait for clients: what each connection waits for and since when, and one timer that finds those whose time is up.
 
-Every connection is in at most one waiting room for reading, and perhaps in the one for writing. All connections in a room may
+Every connection is in at most one timeout queue for reading, and perhaps in the one for writing. All connections in a queue may
 wait for the same time, so their times run out in the order in which they came: the timer checks them in that order and stops at
-the first with time left. Ten thousand idle connections cost it nothing, and a request costs each room two operations on a dict.
+the first with time left. Ten thousand idle connections cost it nothing, and a request costs each queue two operations on a dict.
 There is no task or timer per connection.
 
 For the event loop's thread only.
@@ -23,8 +23,8 @@ _LINGER_S = 1.0
 class Waiter(Protocol):
     """A connection, as far as waiting for it is concerned."""
 
-    def time_is_up(self, room: "TimeoutQueue", now_s: float) -> None:
-        """Handles that the connection has been in a room for that room's time. It must leave the room or enter it again."""
+    def time_is_up(self, queue: "TimeoutQueue", now_s: float) -> None:
+        """Handles that the connection has been in a queue for its `timeout_s`. It must leave the queue or enter it again."""
 
 
 class TimeoutQueue:
@@ -63,7 +63,7 @@ class TimeoutQueue:
 
 
 class Timeouts:
-    """The rooms of one server.
+    """The queues of one server.
 
     Args:
         config: The limits.
@@ -87,16 +87,16 @@ class Timeouts:
         self.writing = TimeoutQueue(config.write_timeout_s)
         self.closing = TimeoutQueue(config.write_timeout_s)
         self.refused = TimeoutQueue(min(_LINGER_S, config.write_timeout_s))
-        shortest_s = min(room.timeout_s for room in self._rooms())
+        shortest_s = min(queue.timeout_s for queue in self._queues())
         self._interval_s = min(_MAX_SWEEP_S, max(_MIN_SWEEP_S, shortest_s / _SWEEPS_PER_TIMEOUT))
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Starts checking the rooms."""
+        """Starts checking the queues."""
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:
-        """Stops checking the rooms."""
+        """Stops checking the queues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,18 +104,18 @@ class Timeouts:
     def sweep(self) -> None:
         """Tells all connections whose time is up."""
         now_s = self.clock_s()
-        for room in self._rooms():
-            for waiter in room.overdue(now_s):
-                waiter.time_is_up(room, now_s)
+        for queue in self._queues():
+            for waiter in queue.overdue(now_s):
+                waiter.time_is_up(queue, now_s)
 
     def forget(self, waiter: Waiter) -> None:
         """Removes a connection that is gone."""
-        for room in self._rooms():
-            room.leave(waiter)
+        for queue in self._queues():
+            queue.leave(waiter)
 
     def _tick(self) -> None:
         self.sweep()
         self.start()
 
-    def _rooms(self) -> Iterable[TimeoutQueue]:
+    def _queues(self) -> Iterable[TimeoutQueue]:
         return self.idle, self.head, self.body, self.writing, self.closing, self.refused

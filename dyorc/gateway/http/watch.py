@@ -1,4 +1,4 @@
-"""How long a connection's client may take: which waiting room (`patience.py`) it is in, and what happens when its time is up."""
+"""How long a connection's client may take: the queue (`timeouts.py`) that it waits in, and what happens when its time is up."""
 
 import asyncio
 from enum import Enum
@@ -6,11 +6,11 @@ from typing import Protocol
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.flow import Flow, num_acknowledged
-from dyorc.gateway.http.request_parser import Refusal
+from dyorc.gateway.http.request_parser import HttpRefusal
 from dyorc.gateway.http.timeouts import TimeoutQueue, Timeouts
 
 
-class Stage(Enum):
+class ConnectionStage(Enum):
     """What a connection waits for."""
 
     IDLE = 0
@@ -26,7 +26,7 @@ class Stage(Enum):
     LOST = 6
 
 
-class Watched(Protocol):
+class TimedConnection(Protocol):
     """A connection."""
 
     @property
@@ -36,41 +36,41 @@ class Watched(Protocol):
     def flow(self) -> Flow: ...
 
     @property
-    def stage(self) -> Stage: ...
+    def stage(self) -> ConnectionStage: ...
 
     @property
     def is_body_wanted(self) -> bool:
         """Whether anything waits for the rest of the body. What follows an early answer is discarded."""
         ...
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: HttpRefusal) -> None:
         """Refuses the client."""
 
 
-class Watch:
+class ConnectionTimeouts:
     """Watches one connection."""
 
-    __slots__ = ("_connection", "_limits", "_num_acknowledged", "_num_received", "_patience", "_room", "_rooms")
+    __slots__ = ("_connection", "_limits", "_num_acknowledged", "_num_received", "_queue", "_queues", "_timeouts")
 
-    def __init__(self, connection: Watched, patience: Timeouts, limits: GatewayConfig) -> None:
+    def __init__(self, connection: TimedConnection, timeouts: Timeouts, limits: GatewayConfig) -> None:
         self._connection = connection
-        self._patience = patience
+        self._timeouts = timeouts
         self._limits = limits
-        self._room: TimeoutQueue | None = None
+        self._queue: TimeoutQueue | None = None
         self._num_received = 0  # in this stretch of the body
         self._num_acknowledged = 0  # when this stretch of writing began
 
     def settle(self, *, is_new: bool = False, is_answered: bool = False) -> None:
-        """Enters the room for the connection's current stage. The wait there starts anew if a request is new or was answered."""
-        room = self._fitting_room()
-        if room is self._room and not is_new and not (is_answered and room is self._patience.idle):
+        """Enters the queue for the connection's current stage. The wait there starts anew if a request is new or was answered."""
+        queue = self._fitting_queue()
+        if queue is self._queue and not is_new and not (is_answered and queue is self._timeouts.idle):
             return
-        if self._room is not None:
-            self._room.leave(self)
-        self._room = room
-        if room is not None:
+        if self._queue is not None:
+            self._queue.leave(self)
+        self._queue = queue
+        if queue is not None:
             self._num_received = 0
-            room.enter(self, self._patience.clock_s())
+            queue.enter(self, self._timeouts.clock_s())
 
     def on_received(self, num_bytes: int) -> None:
         """Notes that the client has sent bytes."""
@@ -79,63 +79,63 @@ class Watch:
     def on_writing_paused(self) -> None:
         """Notes that the client reads more slowly than the server writes."""
         self._num_acknowledged = num_acknowledged(self._connection.transport)
-        self._patience.writing.enter(self, self._patience.clock_s())
+        self._timeouts.writing.enter(self, self._timeouts.clock_s())
 
     def on_writing_resumed(self) -> None:
         """Notes that the client has caught up."""
-        self._patience.writing.leave(self)
+        self._timeouts.writing.leave(self)
 
     def end(self) -> None:
         """Notes that the connection is gone."""
-        self._patience.forget(self)
+        self._timeouts.forget(self)
 
-    def time_is_up(self, room: TimeoutQueue, now_s: float) -> None:
-        """Handles that the client's time in `room` is up."""
-        patience, connection = self._patience, self._connection
-        if room is patience.head and connection.flow.is_reading_paused:
-            room.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered
-        elif room is patience.head:
-            connection.refuse(Refusal(408, "http", f"the request's head was not complete after {room.timeout_s:g} s"))
-        elif room is patience.body and self._is_body_coming(room):
+    def time_is_up(self, queue: TimeoutQueue, now_s: float) -> None:
+        """Handles that the client's time in `queue` is up."""
+        timeouts, connection = self._timeouts, self._connection
+        if queue is timeouts.head and connection.flow.is_reading_paused:
+            queue.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered
+        elif queue is timeouts.head:
+            connection.refuse(HttpRefusal(408, "http", f"the request's head was not complete after {queue.timeout_s:g} s"))
+        elif queue is timeouts.body and self._is_body_coming(queue):
             self._num_received = 0
-            room.enter(self, now_s)
-        elif room is patience.body:
-            text = f"the request's body brought {self._num_received} bytes in {room.timeout_s:g} s"
-            connection.refuse(Refusal(408, "http", text))
-        elif room is patience.writing and self._is_answer_read(room):
-            room.enter(self, now_s)
-        elif room is patience.idle and connection.stage is not Stage.IDLE:
+            queue.enter(self, now_s)
+        elif queue is timeouts.body:
+            text = f"the request's body brought {self._num_received} bytes in {queue.timeout_s:g} s"
+            connection.refuse(HttpRefusal(408, "http", text))
+        elif queue is timeouts.writing and self._is_answer_read(queue):
+            queue.enter(self, now_s)
+        elif queue is timeouts.idle and connection.stage is not ConnectionStage.IDLE:
             self.settle()
-        elif room is patience.idle or room is patience.refused:
+        elif queue is timeouts.idle or queue is timeouts.refused:
             connection.transport.close()
             self.settle()
         else:  # closing would wait for data that the client does not read
-            room.leave(self)
+            queue.leave(self)
             connection.transport.abort()
 
-    def _fitting_room(self) -> TimeoutQueue | None:
+    def _fitting_queue(self) -> TimeoutQueue | None:
         match self._connection.stage:
-            case Stage.IDLE:
-                return self._patience.idle
-            case Stage.HEAD:
-                return self._patience.head
-            case Stage.BODY:
-                return self._patience.body
-            case Stage.REFUSED:
-                return self._patience.refused
-            case Stage.CLOSING:
-                return self._patience.closing
-            case Stage.ANSWER | Stage.LOST:
+            case ConnectionStage.IDLE:
+                return self._timeouts.idle
+            case ConnectionStage.HEAD:
+                return self._timeouts.head
+            case ConnectionStage.BODY:
+                return self._timeouts.body
+            case ConnectionStage.REFUSED:
+                return self._timeouts.refused
+            case ConnectionStage.CLOSING:
+                return self._timeouts.closing
+            case ConnectionStage.ANSWER | ConnectionStage.LOST:
                 return None
 
-    def _is_body_coming(self, room: TimeoutQueue) -> bool:
+    def _is_body_coming(self, queue: TimeoutQueue) -> bool:
         connection = self._connection
-        return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(room))
+        return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(queue))
 
-    def _is_answer_read(self, room: TimeoutQueue) -> bool:
+    def _is_answer_read(self, queue: TimeoutQueue) -> bool:
         """Returns whether the client is still reading its answer, and begins another period."""
         before, self._num_acknowledged = self._num_acknowledged, num_acknowledged(self._connection.transport)
-        return self._num_acknowledged - before >= self._least_bytes(room)
+        return self._num_acknowledged - before >= self._least_bytes(queue)
 
-    def _least_bytes(self, room: TimeoutQueue) -> float:
-        return self._limits.min_bytes_per_s * room.timeout_s
+    def _least_bytes(self, queue: TimeoutQueue) -> float:
+        return self._limits.min_bytes_per_s * queue.timeout_s

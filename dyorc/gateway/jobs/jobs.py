@@ -13,7 +13,7 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs import submissions
 from dyorc.gateway.jobs.records import terms_of
-from dyorc.gateway.jobs.runner import Runner
+from dyorc.gateway.jobs.runner import JobRunner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
@@ -68,7 +68,7 @@ class Jobs:
         self._closed: str | None = "the server takes no jobs yet"
         self._is_draining = False
         self._ends: dict[str, list[asyncio.Event]] = {}
-        self._runner = Runner(service, store, config, self._on_end)
+        self._runner = JobRunner(service, store, config, self._on_end)
         self._webhooks = Webhooks(store, config)
         self._num_submitted = 0
 

@@ -18,7 +18,7 @@ from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
 from dyorc.gateway.jobs.records import job_error, tenant_of
-from dyorc.gateway.jobs.slots import Slot, Slots
+from dyorc.gateway.jobs.slots import JobSlot, JobSlots
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.jobs import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
@@ -42,7 +42,7 @@ _MAX_EXPIRED = 1000
 class _Run:
     """A claimed job that is running. Only its attempt is ever interrupted, not the writing of its end."""
 
-    def __init__(self, claim: Claim, slot: Slot) -> None:
+    def __init__(self, claim: Claim, slot: JobSlot) -> None:
         self.claim = claim
         self.slot = slot
         self.is_dropped = False
@@ -62,7 +62,7 @@ class _Run:
         return self._attempt is not None and self._attempt.cancel()
 
 
-class Runner:
+class JobRunner:
     """Runs jobs while entered. The store must be open.
 
     Args:
@@ -85,7 +85,7 @@ class Runner:
         self._is_over = asyncio.Event()
         self._is_down = False
         self._down = LogThrottle(_log, "job_store_down", recovery="job_store_back")
-        self._slots = Slots(config.max_running)
+        self._slots = JobSlots(config.max_running)
         self._num_bytes: int | None = None
         self._num_queued: int | None = None
         self._num_retried = 0

@@ -23,7 +23,7 @@ _SMOOTHING = 0.2
 _LEAST_WEIGHT = 1e-3
 
 
-class Slots:
+class JobSlots:
     """The slots of one server.
 
     Args:
@@ -55,16 +55,16 @@ class Slots:
             tags[lane.tenant] += self._price(lane.tenant, self._length_s(lane.model_name))
         return picked
 
-    def take(self, tenant: str, model_name: str, weight: float) -> "Slot":
+    def take(self, tenant: str, model_name: str, weight: float) -> "JobSlot":
         """Books a job that starts to run."""
         self._weights[tenant] = max(weight, _LEAST_WEIGHT)
         self._held.update(_holders(tenant, model_name))
         self._num_held += 1
         price = self._price(tenant, self._length_s(model_name))
         self._tags[tenant] = self._tags.get(tenant, 0.0) + price
-        return Slot(self, tenant, model_name, price)
+        return JobSlot(self, tenant, model_name, price)
 
-    def give_back(self, slot: "Slot", length_s: float) -> None:
+    def give_back(self, slot: "JobSlot", length_s: float) -> None:
         """Books a job's run time."""
         self._held.subtract(_holders(slot.tenant, slot.model_name))
         self._held += Counter()  # drops zeros
@@ -106,12 +106,12 @@ class Slots:
         return self._lengths_s.get(model_name, _FIRST_LENGTH_S)
 
 
-class Slot:
+class JobSlot:
     """One job's slot, with what its tenant was charged for it so far."""
 
     __slots__ = ("_slots", "model_name", "price", "tenant")
 
-    def __init__(self, slots: Slots, tenant: str, model_name: str, price: float) -> None:
+    def __init__(self, slots: JobSlots, tenant: str, model_name: str, price: float) -> None:
         self._slots = slots
         self.tenant = tenant
         self.model_name = model_name

@@ -45,7 +45,7 @@ async def serve_gateway(
         stack.push_async_callback(drain.finish, finish_reading)
         siblings = None if place is None else place.siblings
         inlet = stack.enter_context(request_pipeline(backend, settings, siblings, traces))
-        deployments.drain_by(inlet.service.admission.begin_era)
+        deployments.drain_by(inlet.service.admission.begin_epoch)
         inlet.service.deployments = deployments
         listener = None if place is None else await place.join(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs, is_store_open=True))

@@ -66,12 +66,12 @@ class Readings:
         series[labels] = value if known is None else _together(metric, known, value)
 
 
-def _together(metric: Metric, one: Value, other: Value) -> Value:
-    if isinstance(one, list) and isinstance(other, list):
-        return [a + b for a, b in zip(one, other, strict=True)]
-    if isinstance(one, list) or isinstance(other, list):
+def _together(metric: Metric, value: Value, other: Value) -> Value:
+    if isinstance(value, list) and isinstance(other, list):
+        return [a + b for a, b in zip(value, other, strict=True)]
+    if isinstance(value, list) or isinstance(other, list):
         raise ValueError(f"metric {metric.name} is a histogram in one process and a number in another")
-    return max(one, other) if metric.combine is Combine.MAX else one + other
+    return max(value, other) if metric.combine is Combine.MAX else value + other
 
 
 Source: TypeAlias = Callable[[Readings], None]

@@ -180,10 +180,10 @@ def _exporter(destination: Destination) -> SpanExporter:
 def _resource() -> Resource:
     """Returns who we are. ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` come first."""
     attributes: dict[str, Any] = {"process.pid": os.getpid()}
-    found = Resource.create(attributes)
-    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
-        found = found.merge(Resource({"service.name": "dyorc"}))
-    return found
+    resource = Resource.create(attributes)
+    if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "dyorc"}))
+    return resource
 
 
 def _readable(span: Span, resource: Resource, offset_ns: int) -> ReadableSpan:

@@ -26,13 +26,13 @@ def spans_of(record: RequestRecord, root: TraceContext) -> list[Span]:
     Args:
         root: The request's own span.
     """
-    found = [_request(record, root)]
+    spans = [_request(record, root)]
     origin = record.origin
     if origin.read_ns > record.arrived_ns:
-        found.append(_below(root, "read", "read the request", record.arrived_ns, origin.read_ns))
+        spans.append(_below(root, "read", "read the request", record.arrived_ns, origin.read_ns))
     if record.story is not None:
-        found.extend(_steps(record.story, root, record.ended_ns))
-    return found
+        spans.extend(_steps(record.story, root, record.ended_ns))
+    return spans
 
 
 def _below(root: TraceContext, key: str, name: str, started_ns: int, ended_ns: int, **attributes: Value) -> Span:
@@ -108,28 +108,28 @@ def _call(call: CallTrace, decisions: Sequence[DecisionTrace], root: TraceContex
 
 
 def _call_attributes(call: CallTrace, decisions: Sequence[DecisionTrace]) -> dict[str, Value]:
-    found: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "dyorc.program": call.program,
         "dyorc.outcome": call.outcome,
         "dyorc.is_guess": call.is_guess,
         "dyorc.num_attempts": len(call.batches),
     }
     if call.is_repeat:
-        found["dyorc.is_repeat"] = True
+        attributes["dyorc.is_repeat"] = True
     if call.queued_ns:
-        found["dyorc.waited_for_inputs_s"] = _seconds(call.asked_ns, call.queued_ns)
+        attributes["dyorc.waited_for_inputs_s"] = _seconds(call.asked_ns, call.queued_ns)
         first = next(iter(call.batches), None)
         if first is not None:
-            found["dyorc.waited_in_queue_s"] = _seconds(call.queued_ns, first.sent_ns)
-            found["dyorc.batch.reason"] = call.batches[-1].reason
+            attributes["dyorc.waited_in_queue_s"] = _seconds(call.queued_ns, first.sent_ns)
+            attributes["dyorc.batch.reason"] = call.batches[-1].reason
     if call.was_cold:
-        found["dyorc.was_cold"] = True
+        attributes["dyorc.was_cold"] = True
     if 0 <= call.decision < len(decisions):
-        found["dyorc.decision"] = decisions[call.decision].site
-        found["dyorc.branch"] = call.branch
+        attributes["dyorc.decision"] = decisions[call.decision].site
+        attributes["dyorc.branch"] = call.branch
     for name, value in (call.bet or {}).items():
-        found[f"dyorc.guess.{name}"] = value
-    return found
+        attributes[f"dyorc.guess.{name}"] = value
+    return attributes
 
 
 def _turns(call: CallTrace, decisions: Sequence[DecisionTrace]) -> list[SpanEvent]:
@@ -165,7 +165,7 @@ def _naming(links: Sequence[TraceContext]) -> dict[str, Value]:
 
 
 def _batch_attributes(batch: BatchTrace) -> dict[str, Value]:
-    found: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "dyorc.program": batch.program,
         "dyorc.replica": batch.replica_id,
         "dyorc.batch.id": f"{batch.batch_id:x}",
@@ -175,10 +175,10 @@ def _batch_attributes(batch: BatchTrace) -> dict[str, Value]:
         "dyorc.outcome": batch.outcome,
     }
     if batch.outcome == "done":
-        found["dyorc.gather_s"] = batch.gather_s
-        found["dyorc.infer_s"] = batch.infer_s
-        found["dyorc.publish_s"] = batch.publish_s
-    return found
+        attributes["dyorc.gather_s"] = batch.gather_s
+        attributes["dyorc.infer_s"] = batch.infer_s
+        attributes["dyorc.publish_s"] = batch.publish_s
+    return attributes
 
 
 def _move(batch: TraceContext, index: int, move: Move, started_ns: int) -> Span:

@@ -70,7 +70,7 @@ class Hub:
 
 
 @contextlib.contextmanager
-def processes(address: str, num: int, receive_timeout_s: float = 0.2) -> Generator[list["subprocess.Popen[bytes]"]]:
+def peer_processes(address: str, num: int, receive_timeout_s: float = 0.2) -> Generator[list["subprocess.Popen[bytes]"]]:
     """Starts peers. `tests.integration.links.link_process` says what they do."""
     command = [sys.executable, "-m", "tests.integration.links.link_process", address, str(receive_timeout_s)]
     found = [subprocess.Popen(command, stdin=subprocess.PIPE, cwd=_REPOSITORY) for _ in range(num)]

@@ -5,14 +5,14 @@ import time
 
 from dyorc.transport.link import dial
 from tests.deadlines import TIMEOUT_S
-from tests.integration.links.hub import CONFIG, Hub, processes
+from tests.integration.links.hub import CONFIG, Hub, peer_processes
 
 FOREVER_S = 2 * TIMEOUT_S
 """A test that waits this long fails."""
 
 
 async def test_the_next_orchestrator_at_the_same_address_learns_who_is_there(address: str) -> None:
-    with processes(address, 2) as found:  # they start before any orchestrator
+    with peer_processes(address, 2) as found:  # they start before any orchestrator
         for _ in range(3):
             async with Hub(address) as hub:
                 for process in found:
@@ -22,7 +22,7 @@ async def test_the_next_orchestrator_at_the_same_address_learns_who_is_there(add
 
 async def test_a_peer_says_hello_as_soon_as_it_has_dialled_again(unix_address: str) -> None:
     """However rarely it says hello otherwise."""
-    with processes(unix_address, 1, FOREVER_S) as (process,):
+    with peer_processes(unix_address, 1, FOREVER_S) as (process,):
         async with Hub(unix_address) as hub:
             peer = await hub.meet(process)
             used_s = float((await hub.ask(peer, b"cpu", answer=b"cpu"))[1])

@@ -8,12 +8,12 @@ import time
 from dyorc.config import LinkConfig
 from dyorc.transport.link import dial
 from tests.deadlines import TIMEOUT_S, wait_until_async
-from tests.integration.links.hub import CONFIG, DEAF, Hub, processes
+from tests.integration.links.hub import CONFIG, DEAF, Hub, peer_processes
 from tests.integration.stack import num_descriptors
 
 
 async def test_messages_sent_before_the_link_was_closed_arrive(address: str) -> None:
-    with processes(address, 1) as (process,):
+    with peer_processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"speak", b"500"])
@@ -27,7 +27,7 @@ async def test_messages_sent_before_the_link_was_closed_arrive(address: str) -> 
 
 
 async def test_the_last_messages_of_a_killed_peer_arrive_before_its_end_is_reported(unix_address: str) -> None:
-    with processes(unix_address, 1) as (process,):
+    with peer_processes(unix_address, 1) as (process,):
         async with Hub(unix_address, DEAF) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"die", b"500"])
@@ -52,7 +52,7 @@ async def test_last_messages_arrive_even_if_an_answer_was_being_sent(unix_addres
 
 
 async def test_a_killed_peer_is_noticed_at_once(address: str) -> None:
-    with processes(address, 2) as (first, second):
+    with peer_processes(address, 2) as (first, second):
         async with Hub(address, DEAF) as hub:
             peer, other = await hub.meet(first), await hub.meet(second)
             first.kill()
@@ -62,7 +62,7 @@ async def test_a_killed_peer_is_noticed_at_once(address: str) -> None:
 
 
 async def test_a_stopped_peer_is_given_up_and_welcome_again_when_it_goes_on(address: str) -> None:
-    with processes(address, 2) as (first, second):
+    with peer_processes(address, 2) as (first, second):
         async with Hub(address) as hub:
             peer, other = await hub.meet(first), await hub.meet(second)
             os.kill(first.pid, signal.SIGSTOP)
@@ -81,7 +81,7 @@ async def test_a_stopped_peer_is_given_up_and_welcome_again_when_it_goes_on(addr
 
 
 async def test_a_peer_that_is_stopped_briefly_keeps_its_connection(address: str) -> None:
-    with processes(address, 1) as (process,):
+    with peer_processes(address, 1) as (process,):
         async with Hub(address, LinkConfig(heartbeat_timeout_s=TIMEOUT_S)) as hub:
             peer = await hub.meet(process)
             for _ in range(3):
@@ -93,7 +93,7 @@ async def test_a_peer_that_is_stopped_briefly_keeps_its_connection(address: str)
 
 
 async def test_a_peer_whose_program_holds_the_interpreter_is_not_taken_for_dead(address: str) -> None:
-    with processes(address, 1) as (process,):
+    with peer_processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             await hub.ask(peer, b"hold", b"2.5", answer=b"held")
@@ -101,7 +101,7 @@ async def test_a_peer_whose_program_holds_the_interpreter_is_not_taken_for_dead(
 
 
 async def test_a_killed_peer_is_noticed_even_if_its_child_holds_the_connection(address: str) -> None:
-    with processes(address, 1) as (process,):
+    with peer_processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"fork"])
@@ -123,7 +123,7 @@ async def test_connections_leave_no_descriptors_behind(address: str) -> None:
 
 
 async def test_dead_processes_leave_no_descriptors_behind(unix_address: str) -> None:
-    with processes(unix_address, 3) as found:
+    with peer_processes(unix_address, 3) as found:
         async with Hub(unix_address) as hub:
             for process in found:
                 await hub.meet(process)

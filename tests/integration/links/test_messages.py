@@ -12,13 +12,13 @@ from dyorc.transport.codec import Frame
 from dyorc.transport.link import dial, listen
 from dyorc.transport.unix_framing import MAX_FRAMES
 from tests.deadlines import wait_until_async
-from tests.integration.links.hub import CONFIG, Hub, processes
+from tests.integration.links.hub import CONFIG, Hub, peer_processes
 from tests.integration.links.numbered import first_wrong, numbered
 
 
 async def test_a_thousand_messages_both_ways_at_once_arrive_whole_and_in_order(address: str) -> None:
     num = 1000
-    with processes(address, 1, 30.0) as (process,):
+    with peer_processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"exchange", str(num).encode()])
@@ -37,7 +37,7 @@ async def test_a_thousand_messages_both_ways_at_once_arrive_whole_and_in_order(a
 
 
 async def test_empty_frames_and_any_number_of_them_arrive(address: str) -> None:
-    with processes(address, 1, 30.0) as (process,):
+    with peer_processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             for num_frames in (1, 2, 1023, 1024, 1025, 5000):
@@ -66,7 +66,7 @@ async def test_the_end_of_a_burst_is_reported_once(unix_address: str) -> None:
 
 
 async def test_the_receiver_is_told_when_there_are_no_more_messages(address: str) -> None:
-    with processes(address, 1, 30.0) as (process,):
+    with peer_processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             await hub.ask(peer, b"echo", answer=b"echo")

@@ -8,7 +8,7 @@ import struct
 from dyorc.transport.link import dial
 from dyorc.transport.unix_framing import MAX_FRAMES, MAX_MESSAGE_BYTES, pack
 from tests.deadlines import TIMEOUT_S
-from tests.integration.links.hub import CONFIG, Hub, processes
+from tests.integration.links.hub import CONFIG, Hub, peer_processes
 
 _PREAMBLE = struct.Struct("<4sIQ")
 _WHOLE = b"".join(pack([b"hello", b"stranger"]))
@@ -29,7 +29,7 @@ _NONSENSE = [
 
 
 async def test_a_stranger_that_sends_nonsense_loses_its_connection_and_harms_nobody(address: str) -> None:
-    with processes(address, 1) as (process,):
+    with peer_processes(address, 1) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             for nonsense in _NONSENSE:

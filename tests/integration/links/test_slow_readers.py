@@ -4,7 +4,7 @@ import subprocess
 import time
 
 from tests.deadlines import wait_until, wait_until_async
-from tests.integration.links.hub import Hub, processes
+from tests.integration.links.hub import Hub, peer_processes
 from tests.integration.links.numbered import numbered
 
 
@@ -17,7 +17,7 @@ def wake(process: "subprocess.Popen[bytes]") -> None:
 
 async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(address: str) -> None:
     num, num_bytes = 300, 200_000
-    with processes(address, 2, 30.0) as (slow, quick):
+    with peer_processes(address, 2, 30.0) as (slow, quick):
         async with Hub(address) as hub:
             peer, other = await hub.meet(slow), await hub.meet(quick)
             assert hub.link.send(peer, [b"sleep", str(num).encode()])
@@ -43,7 +43,7 @@ async def test_a_slow_reader_gets_everything_in_order_and_holds_nobody_up(addres
 
 
 async def test_a_slow_reader_that_dies_is_lost_with_the_messages_that_waited_for_it(address: str) -> None:
-    with processes(address, 1, 30.0) as (process,):
+    with peer_processes(address, 1, 30.0) as (process,):
         async with Hub(address) as hub:
             peer = await hub.meet(process)
             assert hub.link.send(peer, [b"sleep", b"100"])

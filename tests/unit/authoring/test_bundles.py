@@ -238,6 +238,7 @@ opaque = Large(object(), factor=1)
     assert prints["small"] is not None
 
 
+@pytest.mark.real  # reads all modules that are imported
 def test_dynamic_imports_make_a_program_depend_on_everything(folder: Path) -> None:
     nets = _NETS.replace("import dyorc\n", "import dyorc, importlib\nimportlib.import_module('settings')\n")
     _write(folder, {"parts/nets.py": nets})

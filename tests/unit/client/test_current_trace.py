@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import trace
 
 from dyorc.client.http import ServerEndpoint
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 _CONNECTION = ServerEndpoint.to("http://127.0.0.1:1", None, 1000)
@@ -39,4 +39,4 @@ def test_a_process_without_opentelemetry_does_not_import_it() -> None:
 
 
 def _sent() -> dict[str, str]:
-    return dict(_CONNECTION.request(Request("GET", "/v2"), {}).headers)
+    return dict(_CONNECTION.request(PreparedRequest("GET", "/v2"), {}).headers)

@@ -11,7 +11,7 @@ from dyorc.client.exchanges import HttpExchange, clock_s
 from dyorc.client.http import ServerEndpoint
 from dyorc.client.transport_pools import TransportPool
 from dyorc.errors import DeadlineError
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 from tests.deadlines import TIMEOUT_S
 
 
@@ -46,7 +46,7 @@ def _exchange(transport: _Transport) -> HttpExchange:
 
 
 CONNECTION = ServerEndpoint.to("http://server", None, 1000)
-STREAMED = Send(Request("GET", "/x"), math.inf, is_streamed=True)
+STREAMED = Send(PreparedRequest("GET", "/x"), math.inf, is_streamed=True)
 
 
 @pytest.mark.parametrize("num_read", [0, 1, 3])
@@ -80,12 +80,15 @@ def test_a_transport_that_was_interrupted_is_not_used_again(is_streamed: bool) -
 
     pool = TransportPool(make, 1)
     exchange = HttpExchange(pool, CONNECTION)
-    request = Send(Request("GET", "/x"), math.inf, is_streamed)
+    request = Send(PreparedRequest("GET", "/x"), math.inf, is_streamed)
     with pytest.raises(_Interruption):
         assert [exchange.perform(effect) for effect in (request, Read(math.inf), Read(math.inf))]
     exchange.close()
     assert made[0].is_aborted
-    assert bytes(HttpExchange(pool, CONNECTION).perform(Send(Request("GET", "/x"), clock_s() + TIMEOUT_S)).content) == b"onetwo"
+    assert (
+        bytes(HttpExchange(pool, CONNECTION).perform(Send(PreparedRequest("GET", "/x"), clock_s() + TIMEOUT_S)).content)
+        == b"onetwo"
+    )
     assert len(made) == 2
 
 
@@ -97,6 +100,6 @@ def test_the_body_of_an_error_is_read_even_if_a_stream_was_asked_for() -> None:
 
 
 def test_a_request_with_no_time_left_is_not_sent() -> None:
-    outcome = _exchange(_Transport(_Stream())).perform(Send(Request("GET", "/x"), 0.0))
+    outcome = _exchange(_Transport(_Stream())).perform(Send(PreparedRequest("GET", "/x"), 0.0))
     assert isinstance(outcome.error, DeadlineError)
     assert not outcome.was_sent

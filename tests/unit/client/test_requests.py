@@ -11,7 +11,7 @@ from dyorc.client.named_inputs import merge_inputs
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, Request, infer_request
+from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from dyorc.protocol.routes import model_path
 
 MODEL = ModelMetadata(
@@ -115,7 +115,7 @@ def test_names_are_quoted() -> None:
 @pytest.mark.parametrize("sizes", [(10,), (300_000,), (10, 300_000, 10), (262_144,), (262_145,), (200_000, 200_000), ()])
 def test_large_pieces_are_views_and_small_ones_are_joined(sizes: tuple[int, ...]) -> None:
     arrays = [np.full(size, at, np.uint8) for at, size in enumerate(sizes)]
-    request = Request("POST", "/", pieces=tuple(array.data for array in arrays))
+    request = PreparedRequest("POST", "/", pieces=tuple(array.data for array in arrays))
     chunks = list(request.chunks())
     assert b"".join(chunks) == b"".join(array.tobytes() for array in arrays)
     assert all(0 < len(chunk) <= 262_144 for chunk in chunks)

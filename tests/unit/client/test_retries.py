@@ -17,11 +17,11 @@ from dyorc.errors import (
     TenantLimitError,
     TransportError,
 )
-from dyorc.protocol.requests import Request
+from dyorc.protocol.requests import PreparedRequest
 from tests.unit.client.driver import Driver, broken, refused, reply
 
 BUSY = refused(503, "capacity", retryable=True)
-PLAIN = Request("POST", "/x")
+PLAIN = PreparedRequest("POST", "/x")
 
 
 def _send(driver: Driver, retries: Retries = DEFAULT_RETRIES, timeout_s: float = math.inf, **how: Any) -> Reply:

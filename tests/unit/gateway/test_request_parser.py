@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dyorc.gateway.http.request_parser import ParsedHead, Refusal, RequestParser
+from dyorc.gateway.http.request_parser import HttpRefusal, ParsedHead, RequestParser
 
 
 class Listener:
@@ -29,7 +29,7 @@ class Listener:
         self.requests[-1] = self.requests[-1][0], self._body
 
 
-def parse(pieces: Iterable[bytes], max_header_bytes: int = 4096) -> tuple[Listener, Refusal | None]:
+def parse(pieces: Iterable[bytes], max_header_bytes: int = 4096) -> tuple[Listener, HttpRefusal | None]:
     """Feeds the pieces until one is refused."""
     listener = Listener()
     parser = RequestParser(listener, max_header_bytes)

@@ -1,4 +1,4 @@
-"""Waiting rooms: they notice whose time is up, without checking everybody."""
+"""Waiting queues: they notice whose time is up, without checking everybody."""
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.timeouts import TimeoutQueue, Timeouts
@@ -10,9 +10,9 @@ class Client:
     def __init__(self) -> None:
         self.told: list[tuple[TimeoutQueue, float]] = []
 
-    def time_is_up(self, room: TimeoutQueue, now_s: float) -> None:
+    def time_is_up(self, queue: TimeoutQueue, now_s: float) -> None:
         """Notes it, and stays."""
-        self.told.append((room, now_s))
+        self.told.append((queue, now_s))
 
 
 class Now:
@@ -40,16 +40,16 @@ def test_a_client_is_told_when_its_rooms_time_is_up_and_not_before() -> None:
 
 
 def test_a_client_that_enters_again_waits_anew_and_one_that_leaves_is_not_told() -> None:
-    room = TimeoutQueue(10)
+    queue = TimeoutQueue(10)
     first, second, third = Client(), Client(), Client()
     for number, client in enumerate((first, second, third)):
-        room.enter(client, float(number))
-    room.enter(first, 5.0)
-    room.leave(second)
-    room.leave(second)
-    assert room.overdue(12.0) == [third]
-    assert room.overdue(15.0) == [third, first]
-    assert len(room) == 2
+        queue.enter(client, float(number))
+    queue.enter(first, 5.0)
+    queue.leave(second)
+    queue.leave(second)
+    assert queue.overdue(12.0) == [third]
+    assert queue.overdue(15.0) == [third, first]
+    assert len(queue) == 2
 
 
 def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
@@ -62,18 +62,18 @@ def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
             Since.num_looks += 1
             return other - float(self)
 
-    room = TimeoutQueue(10)
+    queue = TimeoutQueue(10)
     for _ in range(10_000):
-        room.enter(Client(), Since(5.0))
-    assert room.overdue(6.0) == []
+        queue.enter(Client(), Since(5.0))
+    assert queue.overdue(6.0) == []
     assert Since.num_looks == 1
 
 
 def test_a_client_that_is_gone_is_in_no_room() -> None:
     patience = Timeouts(GatewayConfig(), Now())
     client = Client()
-    rooms = (patience.idle, patience.head, patience.body, patience.writing, patience.closing, patience.refused)
-    for room in rooms:
-        room.enter(client, 0.0)
+    queues = (patience.idle, patience.head, patience.body, patience.writing, patience.closing, patience.refused)
+    for queue in queues:
+        queue.enter(client, 0.0)
     patience.forget(client)
-    assert [len(room) for room in rooms] == [0] * 6
+    assert [len(queue) for queue in queues] == [0] * 6

@@ -15,6 +15,8 @@ from dyorc.planner.program import Shard
 from dyorc.planner.verify import Tier, verify
 from tests.unit.planner.examples import example
 
+pytestmark = pytest.mark.together  # they share the outcomes
+
 _ONLY_PROOF = {
     "1 missing all-reduce, data still flow",
     "5 operation lacks its reduction",

@@ -12,6 +12,8 @@ from tests.operators.results import check
 from tests.operators.samples import OperationSample
 from tests.operators.simplifications import SIMPLIFIER, simplified_wrongly
 
+pytestmark = pytest.mark.real
+
 _EVERY = 97
 """Of torch's operators, every so many is taken."""
 

@@ -96,6 +96,7 @@ def _planned(folder: Path, planner: str = "dp_even") -> Path:
     return path
 
 
+@pytest.mark.real  # captures the model at each command
 def test_a_model_is_planned_shown_verified_and_simulated(folder: Path) -> None:
     path, target, cluster = folder / "plan.json", f"{folder}/model.py:make", folder / "cluster.toml"
     made = _run("plan", target, "--cluster", cluster, "--planner", "dp_proportional", "-o", path)
@@ -219,6 +220,7 @@ def test_a_plan_of_another_model_or_a_changed_file_is_refused(folder: Path) -> N
         _run("cluster", "check", folder / "no.toml")
 
 
+@pytest.mark.real  # captures the model at each command
 def test_reductions_are_rewritten_with_what_is_computed_before_and_after_them(folder: Path) -> None:
     path, made, target, cluster = folder / "plan.json", folder / "fused.json", f"{folder}/model.py:make", folder / "cluster.toml"
     _run("plan", f"{target}+adam", "--cluster", cluster, "--planner", "dp_even", "-o", path)
@@ -236,6 +238,7 @@ def test_reductions_are_rewritten_with_what_is_computed_before_and_after_them(fo
         _run("plan", "fuse", path, "--cluster", cluster, "-o", made)
 
 
+@pytest.mark.real  # captures the model at each command
 def test_optimizers_are_planned_by_their_names(folder: Path) -> None:
     path, target, cluster = folder / "plan.json", f"{folder}/model.py:make", folder / "cluster.toml"
     for optimizer in ("adam2", "adama2"):

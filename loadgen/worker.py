@@ -116,7 +116,7 @@ class Worker:
         return dataclasses.replace(records, start_ns=start_ns, cpu_ratio=self._cpu_s / (self._end_ns / _NS_PER_S))
 
     def _sender(self, target: Target, start_ns: int) -> Sender:
-        load, number, num_requests = self._worker_plan.load, self._told.number, len(self._pool.inputs)
+        load, number, num_requests = self._worker_plan.load, self._worker_plan.number, len(self._pool.inputs)
         if self._schedule is not None:
             numbers, times_ns = self._schedule.share(number, load.num_workers)
             self._recorder.plan(numbers % num_requests, times_ns + start_ns)

@@ -51,7 +51,7 @@ from dyorc.transport.messages import (
     ReleaseBlocks,
     ReplicaHello,
     ReplicaWelcome,
-    StageTensors,
+    StageSpans,
     StagingHello,
     UnstageTensors,
     decode,
@@ -208,7 +208,7 @@ class LinkFleet:
             spans.setdefault(tensor.holder, []).append(ByteSpan(tensor.block, tensor.offset, tensor.num_bytes))
         for holder_id, theirs in spans.items():
             holder = self._tensors.holder(holder_id)
-            if holder is not None and self._send_aside(replica_id, StageTensors(holder, tuple(theirs))):
+            if holder is not None and self._send_aside(replica_id, StageSpans(holder, tuple(theirs))):
                 for span in theirs:
                     self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
 

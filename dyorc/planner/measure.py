@@ -33,12 +33,12 @@ from dyorc.planner.program import (
     Argument,
     Node,
     Placement,
-    Ref,
     Shard,
     Strategy,
     TensorProgram,
     Value,
     ValueKind,
+    ValueRef,
 )
 from dyorc.planner.runtime import RankOptions, Ranks
 
@@ -61,7 +61,7 @@ _MIN_S_PER_BYTE = 1e-13
 _VIEW = "aten.view.default"
 _NUM_VIEWS = 8
 """How many times more views than products make a chain."""
-_OTHER = Ref("w")
+_OTHER = ValueRef("w")
 _NUM_AT_ONCE = 3
 """How many times more messages than a chain has are summed during computation."""
 _SHORTER, _LONGER = 0.5, 2.5
@@ -344,7 +344,7 @@ def _program(values: dict[str, tuple[int, ...]], nodes: Sequence[Node], results:
 
 def _operations(op: str, length: int, other: Argument = _OTHER) -> list[Node]:
     """Each reads what the one before has made, and something else."""
-    return [Node(name=f"n{i}", op=op, arguments=(Ref(f"y{i}"), other), outputs=(f"y{i + 1}",)) for i in range(length)]
+    return [Node(name=f"n{i}", op=op, arguments=(ValueRef(f"y{i}"), other), outputs=(f"y{i + 1}",)) for i in range(length)]
 
 
 def _values_of_chain(shape: tuple[int, ...], length: int) -> dict[str, tuple[int, ...]]:

@@ -58,7 +58,7 @@ class ForkedRank:
         return descriptor is None or bool(select.select([descriptor], [], [], 0)[0])
 
 
-class RankGroup:
+class MemberGroup:
     """Runs batches by a plan. One thread, apart from the one that watches the members."""
 
     def __init__(self, plan: Plan, inference: Inference, site: GroupSite, options: RankOptions) -> None:

@@ -14,14 +14,14 @@ from dyorc.planner.plan.codec import read_plan
 from dyorc.planner.runtime import RankOptions
 from dyorc.planner.serving import PlannedModule, check_module, computed_weights, inference_of
 from dyorc.replica.executor import ProgramExecutor, load_error
-from dyorc.replica.group import RankGroup
+from dyorc.replica.group import MemberGroup
 from dyorc.replica.group_site import GroupSite
 from dyorc.replica.warmup import load_and_warm_up
 
 _log = structlog.get_logger("dyorc.replica")
 
 
-def load_planned(program: Program, site: GroupSite) -> tuple[ProgramExecutor, RankGroup]:
+def load_planned(program: Program, site: GroupSite) -> tuple[ProgramExecutor, MemberGroup]:
     """Loads a program whose module runs by a plan.
 
     Raises:
@@ -61,13 +61,13 @@ class _Loading:
             folder=site.client.folder,
         )
         self._path = path
-        self._group: RankGroup | None = None
+        self._group: MemberGroup | None = None
 
     def load_module(self, make: Callable[[], Any], path: Path, device: str) -> Any | None:
         """Has the group load the module, if it is the first: the program's other modules are loaded as usual."""
         if self._group is not None:
             return None
-        self._group = RankGroup(self._plan, self._inference, self._site, self._options)
+        self._group = MemberGroup(self._plan, self._inference, self._site, self._options)
         try:
             computed = computed_weights(self._plan, make, path)
             self._check(make)
@@ -85,7 +85,7 @@ class _Loading:
             self._note.touch()
 
     @property
-    def group(self) -> RankGroup:
+    def group(self) -> MemberGroup:
         """The group.
 
         Raises:

@@ -17,7 +17,7 @@ from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
 from dyorc.transport.tiers import TensorHolder
 
 if TYPE_CHECKING:
-    from dyorc.replica.group import RankGroup
+    from dyorc.replica.group import MemberGroup
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ProgramCopy:
     load_s: float = 0.0
     spans: ProgramSpans | None = None
     site: GroupSite | None = None
-    group: "RankGroup | None" = None
+    group: "MemberGroup | None" = None
 
     def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
         """Returns the message by which the replica announces itself as it is now.

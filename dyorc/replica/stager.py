@@ -10,7 +10,7 @@ from dyorc.errors import TransportError
 from dyorc.replica.assignment import Uplink
 from dyorc.replica.following import LeaderTracker
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.transport.messages import Forget, StageTensors, StagingHello, UnstageTensors, decode, encode
+from dyorc.transport.messages import Forget, StageSpans, StagingHello, UnstageTensors, decode, encode
 from dyorc.transport.staging import StagingArea
 
 _log = structlog.get_logger("dyorc.replica")
@@ -70,7 +70,7 @@ class Stager:
     def _handle(self, header: bytes | bytearray | memoryview) -> None:
         try:
             match decode(header):
-                case StageTensors(holder=holder, spans=spans):
+                case StageSpans(holder=holder, spans=spans):
                     self._staging.add(holder, spans)
                 case UnstageTensors(blocks=blocks):
                     self._staging.drop(blocks)

@@ -14,7 +14,7 @@ from dyorc.gateway.live import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.server.drain import Drain, Finish
 from dyorc.server.request_pipeline import RequestPipeline
-from dyorc.telemetry.metrics.loop_lag import LoopLag
+from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ async def endpoints(
     async with contextlib.AsyncExitStack() as stack:
         metrics = None
         if telemetry.metrics:
-            watch = await stack.enter_async_context(LoopLag())
+            watch = await stack.enter_async_context(EventLoopLag())
             metrics = Metrics(service, watch.measure, jobs.measure)
         live = LiveFeed(service, jobs) if telemetry.page else None
         if live is not None and telemetry.records.max_bytes:

@@ -168,7 +168,7 @@ class StagingHello(msgspec.Struct, frozen=True, array_like=True, tag=12):
     replica_id: str
 
 
-class StageTensors(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class StageSpans(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Orchestrator: you will need these tensors, which are on another node. Fetch them if you have room."""
 
     holder: TensorHolder
@@ -223,7 +223,7 @@ Message: TypeAlias = (
     | ReleaseBlocks
     | Forget
     | StagingHello
-    | StageTensors
+    | StageSpans
     | UnstageTensors
     | Parked
     | Warm

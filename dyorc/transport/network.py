@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
-from dyorc.transport.tiers import BlockSource, Tier
+from dyorc.transport.tiers import BlockSource, TensorTier
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 
@@ -73,7 +73,7 @@ def serve_tensors(network: NodeNetwork, source: BlockSource, config: TransportCo
     return zmq_address, stack.enter_context(server).address
 
 
-def wire_tiers(network: NodeNetwork, config: TransportConfig) -> Iterator[Tier]:
+def wire_tiers(network: NodeNetwork, config: TransportConfig) -> Iterator[TensorTier]:
     """Yields the tiers to other nodes, for one thread."""
     yield ZmqTier(config, network.secrets.keys)
     if config.grpc:

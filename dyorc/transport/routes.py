@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.tiers import ByteSpan, TensorHolder, Tier, ViewTier
+from dyorc.transport.tiers import ByteSpan, TensorHolder, TensorTier, ViewTier
 
 PROBE_BYTES = (4096, 512 * 1024)
 """Bytes fetched to learn a tier's cost."""
@@ -24,7 +24,7 @@ class Routes:
         wires: Tiers to other nodes.
     """
 
-    def __init__(self, viewers: Sequence[ViewTier], wires: Sequence[Tier] = ()) -> None:
+    def __init__(self, viewers: Sequence[ViewTier], wires: Sequence[TensorTier] = ()) -> None:
         self._viewers = viewers
         self._wires = wires
         self._costs: dict[TensorHolder, dict[str, tuple[float, float]]] = {}
@@ -36,7 +36,7 @@ class Routes:
                 return tier
         return None
 
-    def wire(self, holder: TensorHolder, num_bytes: int) -> Tier:
+    def wire(self, holder: TensorHolder, num_bytes: int) -> TensorTier:
         """Returns the tier that copies `num_bytes` from a holder in the shortest time.
 
         Raises:
@@ -91,7 +91,7 @@ class Routes:
             tier.close()
 
 
-def _measure(tiers: Sequence[Tier], holder: TensorHolder) -> dict[str, tuple[float, float]]:
+def _measure(tiers: Sequence[TensorTier], holder: TensorHolder) -> dict[str, tuple[float, float]]:
     """Measures each tier's cost (b seconds, a seconds per byte); a tier that does not answer is left out."""
     if holder.probe is None:
         raise TransportError(f"holder {holder.holder_id!r} names no block to measure with")
@@ -110,7 +110,7 @@ def _measure(tiers: Sequence[Tier], holder: TensorHolder) -> dict[str, tuple[flo
     return costs
 
 
-def _fastest_s(tier: Tier, holder: TensorHolder, probe: ByteSpan, num_bytes: int) -> float:
+def _fastest_s(tier: TensorTier, holder: TensorHolder, probe: ByteSpan, num_bytes: int) -> float:
     buffer = memoryview(bytearray(num_bytes))
     span = ByteSpan(probe.block, probe.offset, num_bytes)
     durations_s: list[float] = []

@@ -52,7 +52,7 @@ class TensorHolder(msgspec.Struct, frozen=True, array_like=True):
     memory: str = ""
 
 
-class Tier(Protocol):
+class TensorTier(Protocol):
     """One way to read other processes' tensors. Blocking; each thread has its own."""
 
     @property
@@ -82,7 +82,7 @@ class Tier(Protocol):
         ...
 
 
-class ViewTier(Tier, Protocol):
+class ViewTier(TensorTier, Protocol):
     """A tier that can also show the bytes in place, without a copy."""
 
     def view(self, holder: TensorHolder, span: ByteSpan, is_writable: bool) -> memoryview:

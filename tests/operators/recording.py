@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyorc.planner.program.decompositions import ByFormula, decompositions
-from dyorc.planner.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind, type_sizes
+from dyorc.planner.program.graph import Argument, Node, TensorProgram, Value, ValueKind, ValueRef, type_sizes
 from dyorc.planner.program.reading import argument_of
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
@@ -113,13 +113,13 @@ class _Recorder(TorchDispatchMode):
         except TypeError as error:
             raise UnsupportedSampleError(str(error)) from error
 
-    def _reference(self, argument: Any) -> Ref | None:
+    def _reference(self, argument: Any) -> ValueRef | None:
         if not isinstance(argument, torch.Tensor):
             return None
         if id(argument) not in self._names:
             name = self._add(f"s{len(self._sources)}", argument, ValueKind.INPUT)
             self._sources[name] = argument.detach()
-        return Ref(self._names[id(argument)])
+        return ValueRef(self._names[id(argument)])
 
     def recording(self, name: str, results: Sequence[torch.Tensor]) -> Recording:
         """Returns the program that ends in these results; a result that is a source is left out."""

@@ -28,7 +28,7 @@ from dyorc.planner.plan import (
     Transfer,
 )
 from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json
-from dyorc.planner.program import PARTIAL, REPLICATE, Ref, Shard, Value, ValueKind
+from dyorc.planner.program import PARTIAL, REPLICATE, Shard, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 
 _names = st.text(min_size=1, max_size=6)
@@ -73,7 +73,7 @@ def _meshes(draw: st.DrawFn) -> Mesh:
 
 def _arguments(tensors: list[str]) -> st.SearchStrategy[Any]:
     leaves = st.one_of(
-        st.sampled_from(tensors).map(Ref), st.sampled_from([OutputShape(), OutputStart(), Dtype("float64"), None]),
+        st.sampled_from(tensors).map(ValueRef), st.sampled_from([OutputShape(), OutputStart(), Dtype("float64"), None]),
         st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), _names,
     )  # fmt: skip
     return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)

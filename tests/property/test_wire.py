@@ -32,7 +32,7 @@ from dyorc.transport.messages import (
     ReleaseBlocks,
     ReplicaHello,
     ReplicaWelcome,
-    StageTensors,
+    StageSpans,
     UnstageTensors,
     Warm,
     decode,
@@ -159,7 +159,7 @@ messages = (
     | st.builds(ReplicaWelcome)
     | st.builds(ReleaseBlocks, st.lists(anything, max_size=3).map(tuple))
     | st.builds(Forget, texts)
-    | st.builds(StageTensors, holders, st.lists(spans, max_size=3).map(tuple))
+    | st.builds(StageSpans, holders, st.lists(spans, max_size=3).map(tuple))
     | st.builds(UnstageTensors, block_ids)
     | st.builds(Parked, texts, texts, ids, holders)
     | st.builds(Warm)

@@ -14,16 +14,16 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    Answer Call Edge LoopLag ModelMetadata RankGroup Ref StageTensors TensorMetadata Tier
+    ModelMetadata TensorMetadata
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
     algebra.py answers.py arrivals.py calls.py cell.py codec.py control.py elementwise.py errors.py exchange.py
-    headers.py indices.py inference.py inputs.py jobs.py limits.py loop_lag.py network.py notes.py order.py
-    parameters.py planes.py plans.py readiness.py reading.py records.py refusals.py replicas.py requests.py
-    results.py routes.py rows.py runner.py samples.py server.py shapes.py shared_memory.py siblings.py slots.py
-    starting.py statistics.py streams.py sums.py walks.py watch.py
+    headers.py indices.py inference.py inputs.py jobs.py limits.py network.py notes.py order.py parameters.py
+    planes.py plans.py readiness.py reading.py records.py refusals.py replicas.py requests.py results.py routes.py
+    rows.py runner.py samples.py server.py shapes.py shared_memory.py siblings.py slots.py starting.py
+    statistics.py streams.py sums.py walks.py watch.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {

@@ -12,7 +12,7 @@ from dyorc.planner.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.planner.plan.network import Limit, Network
 from dyorc.planner.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance, SearchEnd
 from dyorc.planner.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
-from dyorc.planner.program import PARTIAL, REPLICATE, Argument, Placement, Ref, Shard, Value, ValueKind
+from dyorc.planner.program import PARTIAL, REPLICATE, Argument, Placement, Shard, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 
 FORMAT = "dyorc-plan"
@@ -328,7 +328,7 @@ def _mesh_row(mesh: Mesh) -> MeshRow:
 
 def _written(argument: Argument, next_input: Callable[[], int]) -> Any:
     match argument:
-        case Ref():
+        case ValueRef():
             return {"input": next_input()}
         case OutputShape():
             return {"shape": "output"}
@@ -519,7 +519,7 @@ def _run(text: str) -> tuple[int, ...]:
 def _read(argument: Any, inputs: Sequence[str], place: str) -> Argument:
     match argument:
         case {"input": int(number)}:
-            return Ref(_at(inputs, number, f"{place}: input"))
+            return ValueRef(_at(inputs, number, f"{place}: input"))
         case {"shape": "output"}:
             return OutputShape()
         case {"start": "output"}:

@@ -72,7 +72,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class LayerEdge:
     """The largest tensor that goes from one block to another.
 
     Attributes:
@@ -96,7 +96,7 @@ class Folded:
     """
 
     blocks: tuple[Block, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[LayerEdge, ...]
 
 
 def folded(plan: Plan, program: TensorProgram) -> Folded:
@@ -274,7 +274,7 @@ def _name(run: Sequence[str]) -> str:
     return f"{run[0]} ... {run[-1]}"
 
 
-def _edge(plan: Plan, ends: tuple[tuple[int, bool], tuple[int, bool]], pairs: Sequence[tuple[str, str]]) -> Edge:
+def _edge(plan: Plan, ends: tuple[tuple[int, bool], tuple[int, bool]], pairs: Sequence[tuple[str, str]]) -> LayerEdge:
     values = {plan.tensors[made].value: (made, read) for made, read in pairs}
     largest = max(values, key=lambda name: (plan.values[name].num_bytes, name))
     made, read = values[largest]
@@ -284,7 +284,7 @@ def _edge(plan: Plan, ends: tuple[tuple[int, bool], tuple[int, bool]], pairs: Se
         num_others=len(values) - 1,
         num_bytes=sum(plan.values[name].num_bytes for name in values),
     )
-    return Edge(source=ends[0], target=ends[1], shown=shown)
+    return LayerEdge(source=ends[0], target=ends[1], shown=shown)
 
 
 def _different(plan: Plan, made: str, read: str) -> Iterator[str]:

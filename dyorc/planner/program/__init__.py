@@ -5,7 +5,7 @@ from dyorc.planner.program.capture import capture, capture_inference, recapture_
 from dyorc.planner.program.evaluate import evaluate
 from dyorc.planner.program.example import Example
 from dyorc.planner.program.flat_module import eager
-from dyorc.planner.program.graph import Argument, Node, Ref, TensorProgram, Value, ValueKind
+from dyorc.planner.program.graph import Argument, Node, TensorProgram, Value, ValueKind, ValueRef
 from dyorc.planner.program.layers import layered, repeated
 from dyorc.planner.program.sources import sources_of, state_of
 from dyorc.planner.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
@@ -20,13 +20,13 @@ __all__ = [
     "Node",
     "Partial",
     "Placement",
-    "Ref",
     "Replicate",
     "Shard",
     "Strategy",
     "TensorProgram",
     "Value",
     "ValueKind",
+    "ValueRef",
     "axes_of",
     "capture",
     "capture_inference",

@@ -8,7 +8,7 @@ from torch import nn
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.batch import batch_dims_of
-from dyorc.planner.program.exporting import Call, Keywords
+from dyorc.planner.program.exporting import ExportedCall, Keywords
 from dyorc.planner.program.graph import TensorProgram
 from dyorc.planner.program.layers import layered
 from dyorc.planner.program.returned import loss_in
@@ -36,7 +36,7 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
         ProgramCaptureError: torch cannot export the module, its result is not a scalar, or it draws random numbers that are no
             function of a counter, such as `torch.poisson`.
     """
-    call = Call.of(name, module, inputs, keywords)
+    call = ExportedCall.of(name, module, inputs, keywords)
     trained = {name: parameter for name, parameter in call.module.named_parameters() if parameter.requires_grad}
     _check_hooks(call, trained)
     _check_memory(call, trained)
@@ -63,7 +63,7 @@ def capture_inference(
         ProgramCaptureError: torch cannot export the module, it returns something else, draws random numbers, changes its buffers,
             or does other operations for other numbers of samples.
     """
-    call = Call.of(name, module, inputs, keywords)
+    call = ExportedCall.of(name, module, inputs, keywords)
     num_samples = {tuple(tensor.shape[:1]) for tensor in call.example.tensors}
     if len(num_samples) != 1 or () in num_samples or (0,) in num_samples:
         raise ProgramCaptureError(
@@ -79,10 +79,10 @@ def recapture_inference(
     module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = ""
 ) -> TensorProgram:
     """Captures what a module answers once only, to compare its digest: what grows with the batch is not found out."""
-    return Call.of(name, module, inputs, keywords).answers()
+    return ExportedCall.of(name, module, inputs, keywords).answers()
 
 
-def _check_hooks(call: Call, parameters: Mapping[str, nn.Parameter]) -> None:
+def _check_hooks(call: ExportedCall, parameters: Mapping[str, nn.Parameter]) -> None:
     for name, parameter in parameters.items():
         hooks = [getattr(parameter, key, None) for key in ("_backward_hooks", "_post_accumulate_grad_hooks")]
         if any(hooks):
@@ -91,7 +91,7 @@ def _check_hooks(call: Call, parameters: Mapping[str, nn.Parameter]) -> None:
             )
 
 
-def _check_memory(call: Call, changed: Iterable[str]) -> None:
+def _check_memory(call: ExportedCall, changed: Iterable[str]) -> None:
     if pair := overlapping(call.module, call.example.tensors, changed):
         raise ProgramCaptureError(
             f"{call.name}: {pair[0]}, which training changes, lies in the same memory as {pair[1]}, and ranks hold them apart; "

@@ -7,7 +7,17 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 import dyorc.planner.program.randomness.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  registers an operator of our own
-from dyorc.planner.program.graph import Argument, Dtype, Node, OutputShape, OutputStart, Ref, TensorProgram, inputs_of, located
+from dyorc.planner.program.graph import (
+    Argument,
+    Dtype,
+    Node,
+    OutputShape,
+    OutputStart,
+    TensorProgram,
+    ValueRef,
+    inputs_of,
+    located,
+)
 from dyorc.planner.program.plane_operations import PLANES, WITH_POSITIONS
 
 Array = TypeVar("Array")
@@ -67,8 +77,8 @@ def prepared(
     if op == "aten.view.default":  # a piece may not be contiguous where the whole is
         op = "aten.reshape.default"
     positional, named = [fixed(argument) for argument in arguments], {key: fixed(value) for key, value in keywords}
-    direct = [(index, argument.name) for index, argument in enumerate(arguments) if isinstance(argument, Ref)]
-    nested = [(index, part) for index, part in enumerate(arguments) if reads(part) and not isinstance(part, Ref)]
+    direct = [(index, argument.name) for index, argument in enumerate(arguments) if isinstance(argument, ValueRef)]
+    nested = [(index, part) for index, part in enumerate(arguments) if reads(part) and not isinstance(part, ValueRef)]
     named_refs = [(key, value) for key, value in keywords if reads(value)]
     read = inputs_of(tuple(arguments), tuple(keywords))
     function, needs_elements, reads_memory = operation(op), op in _NEEDS_ELEMENTS, op.startswith(_BY_MEMORY)
@@ -93,7 +103,7 @@ def prepared(
 def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> Any:
     # not a closure that calls itself: that is a cycle, and would hold the tensors until garbage is collected
     match argument:
-        case Ref(name):
+        case ValueRef(name):
             return tensors[name]
         case OutputShape():
             return list(output_shape)

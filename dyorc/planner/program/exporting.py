@@ -29,7 +29,7 @@ Keywords: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Call:
+class ExportedCall:
     """One call of a module that is captured."""
 
     name: str
@@ -37,14 +37,14 @@ class Call:
     example: Example
 
     @staticmethod
-    def of(name: str, module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None) -> "Call":
+    def of(name: str, module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None) -> "ExportedCall":
         name = name or type(getattr(module, "_orig_mod", module)).__name__
         try:
-            return Call(name, module, Example.of(inputs, keywords))
+            return ExportedCall(name, module, Example.of(inputs, keywords))
         except ProgramCaptureError as error:
             raise ProgramCaptureError(f"{name}: {error}") from error
 
-    def with_one_sample_more(self) -> "Call":
+    def with_one_sample_more(self) -> "ExportedCall":
         more = [tensor.new_empty((len(tensor) + 1, *tensor.shape[1:])) for tensor in self.example.tensors]
         return replace(self, example=self.example.with_tensors(more))
 

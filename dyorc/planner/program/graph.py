@@ -68,7 +68,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ValueRef:
     """Stands for a tensor among a node's arguments."""
 
     name: str
@@ -91,7 +91,7 @@ class Dtype:
     name: str
 
 
-Argument = Ref | OutputShape | OutputStart | Dtype | int | float | bool | str | None | tuple["Argument", ...]
+Argument = ValueRef | OutputShape | OutputStart | Dtype | int | float | bool | str | None | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def inputs_of(arguments: tuple[Argument, ...], keywords: tuple[tuple[str, Argume
 
 def _collect(arguments: tuple[Argument, ...], names: list[str]) -> None:
     for argument in arguments:
-        if isinstance(argument, Ref):
+        if isinstance(argument, ValueRef):
             names.append(argument.name)
         elif isinstance(argument, tuple):
             _collect(argument, names)
@@ -142,8 +142,8 @@ def _collect(arguments: tuple[Argument, ...], names: list[str]) -> None:
 
 def renamed(argument: Argument, names: Mapping[str, str]) -> Argument:
     """Returns the argument with other names for its tensors; names that are not in the mapping stay."""
-    if isinstance(argument, Ref):
-        return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, ValueRef):
+        return ValueRef(names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
         return tuple(renamed(part, names) for part in argument)
     return argument

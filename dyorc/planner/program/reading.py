@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensor
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.evaluate import BY_STRIDES
 from dyorc.planner.program.flat_module import FlatModule
-from dyorc.planner.program.graph import Argument, Dtype, Node, Phase, Ref, TensorProgram, Value, ValueKind, type_sizes
+from dyorc.planner.program.graph import Argument, Dtype, Node, Phase, TensorProgram, Value, ValueKind, ValueRef, type_sizes
 from dyorc.planner.program.randomness import arguments_of, draws
 from dyorc.planner.program.randomness.philox import STEP
 
@@ -189,7 +189,7 @@ class Reader:
 
     def _argument(self, argument: Any) -> Argument:
         try:
-            return argument_of(argument, lambda leaf: Ref(self._names[leaf]) if isinstance(leaf, torch.fx.Node) else None)
+            return argument_of(argument, lambda leaf: ValueRef(self._names[leaf]) if isinstance(leaf, torch.fx.Node) else None)
         except TypeError as error:
             raise ProgramCaptureError(f"{self._name}: {error} is not supported") from error
 
@@ -212,7 +212,7 @@ class Reader:
         return phases[::-1]
 
 
-def argument_of(argument: Any, reference: Callable[[Any], Ref | None]) -> Argument:
+def argument_of(argument: Any, reference: Callable[[Any], ValueRef | None]) -> Argument:
     """Returns one of torch's arguments as one of a node; where a tensor lies, and how, is left out.
 
     Args:

@@ -13,10 +13,10 @@ from dyorc.planner.program.graph import (
     Node,
     OutputShape,
     OutputStart,
-    Ref,
     TensorProgram,
     Value,
     ValueKind,
+    ValueRef,
     inputs_of,
     renamed,
 )
@@ -76,12 +76,12 @@ class _Simplifier:
         target = self._values[node.outputs[0]]
         source = self._values[node.inputs[1]]
         if source.dtype == target.dtype:
-            return [replace(node, op=EXPAND, arguments=(Ref(source.name), OutputShape()), keywords=())]
+            return [replace(node, op=EXPAND, arguments=(ValueRef(source.name), OutputShape()), keywords=())]
         cast = f"{target.name}.cast"
         self._values[cast] = replace(target, name=cast, shape=source.shape)
         keywords = (("dtype", Dtype(target.dtype)),)
-        converted = replace(node, name=cast, op=TO_COPY, arguments=(Ref(source.name),), keywords=keywords, outputs=(cast,))
-        return [converted, replace(node, op=EXPAND, arguments=(Ref(cast), OutputShape()), keywords=())]
+        converted = replace(node, name=cast, op=TO_COPY, arguments=(ValueRef(source.name),), keywords=keywords, outputs=(cast,))
+        return [converted, replace(node, op=EXPAND, arguments=(ValueRef(cast), OutputShape()), keywords=())]
 
     def _read_again(self, node: Node) -> Node:
         keywords = tuple((key, renamed(value, self._same)) for key, value in node.keywords)
@@ -134,9 +134,9 @@ class _Simplifier:
             self._values[row] = replace(
                 self._values[name], name=row, shape=(*shape[:dim], 1, *shape[dim:]), kind=ValueKind.ACTIVATION
             )
-            views.append(replace(node, name=row, arguments=(Ref(name), OutputShape()), outputs=(row,)))
+            views.append(replace(node, name=row, arguments=(ValueRef(name), OutputShape()), outputs=(row,)))
         joined = replace(
-            cat, name=node.name, arguments=(tuple(Ref(row) for row in rows), dim), outputs=node.outputs, phase=node.phase
+            cat, name=node.name, arguments=(tuple(ValueRef(row) for row in rows), dim), outputs=node.outputs, phase=node.phase
         )
         return [*(self._in_one(view) for view in views), joined]
 
@@ -221,8 +221,8 @@ def _without_nothing(node: Node, values: Mapping[str, Value]) -> Node:
     """Leaves out what adds no element: torch lets a tensor of shape [0] be joined with any others, as caches begin with one."""
     parts, *rest = node.arguments
     assert isinstance(parts, tuple)
-    kept = tuple(part for part in parts if not (isinstance(part, Ref) and values[part.name].shape == (0,)))
-    is_same_type = any(isinstance(part, Ref) and values[part.name].dtype == values[node.outputs[0]].dtype for part in kept)
+    kept = tuple(part for part in parts if not (isinstance(part, ValueRef) and values[part.name].shape == (0,)))
+    is_same_type = any(isinstance(part, ValueRef) and values[part.name].dtype == values[node.outputs[0]].dtype for part in kept)
     return replace(node, arguments=(kept, *rest)) if is_same_type else node
 
 

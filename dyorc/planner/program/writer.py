@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dyorc.planner.program.graph import Argument, Node, Phase, Ref, TensorProgram, Value, ValueKind, renamed
+from dyorc.planner.program.graph import Argument, Node, Phase, TensorProgram, Value, ValueKind, ValueRef, renamed
 
 
 class ProgramWriter:
@@ -32,7 +32,7 @@ class ProgramWriter:
 
     def add(self, name: str, op: str, like: str, *arguments: Argument, **keywords: Argument) -> str:
         """Adds an operation and the value it computes, which is `like` another one, and returns its name."""
-        arguments = tuple(Ref(a) if isinstance(a, str) and a in self._values else a for a in arguments)
+        arguments = tuple(ValueRef(a) if isinstance(a, str) and a in self._values else a for a in arguments)
         self._layers[name] = self._layer
         model = self._values[like]
         self._values[name] = Value(name=name, shape=model.shape, dtype=model.dtype, kind=ValueKind.ACTIVATION)

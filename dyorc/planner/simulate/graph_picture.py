@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.folded import Block, Edge, Folded, Shown, Side
+from dyorc.planner.plan.folded import Block, Folded, LayerEdge, Shown, Side
 from dyorc.planner.program import Partial, Shard
 
 HEIGHT = 5.9
@@ -40,7 +40,7 @@ def draw_graph(axes: Any, plan: Plan, graph: Folded) -> None:
     drawing.long_edges(graph, [edge for edge in graph.edges if _is_long(edge)])
 
 
-def _is_long(edge: Edge) -> bool:
+def _is_long(edge: LayerEdge) -> bool:
     (source, was_backward), (target, is_backward) = edge.source, edge.target
     return abs(target - source) > 1 or (was_backward != is_backward and source != target)
 
@@ -65,7 +65,7 @@ class _Drawing:
         for row, shown in enumerate(block.parameters):
             self._tensor(left, _TOP - _LINE * row, shown)
 
-    def edge(self, edge: Edge) -> None:
+    def edge(self, edge: LayerEdge) -> None:
         (source, was_backward), (target, _) = edge.source, edge.target
         if source == target:
             x = self._x(source)
@@ -77,7 +77,7 @@ class _Drawing:
         self._arrow((start, y), (end, y))
         self._tensor(min(start, end) - 0.25 * self._box_width, y + _BOX_HEIGHT / 2 + 0.48, edge.shown)
 
-    def long_edges(self, graph: Folded, edges: Sequence[Edge]) -> None:
+    def long_edges(self, graph: Folded, edges: Sequence[LayerEdge]) -> None:
         """Names the largest; lines would cross everything."""
         lines: list[str] = []
         for edge in edges[:_MAX_LONG_EDGES]:

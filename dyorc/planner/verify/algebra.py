@@ -6,7 +6,7 @@ import numpy as np
 
 from dyorc.planner.program import Argument
 from dyorc.planner.program.schema import bound
-from dyorc.planner.verify.meanings import Call, meaning_of
+from dyorc.planner.verify.meanings import OperationCall, meaning_of
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
@@ -31,7 +31,7 @@ class NumbersAlgebra:
         """
         meaning = meaning_of(op)
         named = bound(op, arguments, keywords)
-        call = Call(op=op.split(".")[1], named=named, tensors=tensors, shape=output_shape)
+        call = OperationCall(op=op.split(".")[1], named=named, tensors=tensors, shape=output_shape)
         result = meaning(self.numbers, call)
         return tuple(np.asarray(part) for part in result) if isinstance(result, tuple) else (np.asarray(result),)
 

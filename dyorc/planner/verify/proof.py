@@ -32,7 +32,7 @@ from dyorc.planner.verify.randomized import finding_of
 from dyorc.planner.verify.report import Finding, FindingKind
 from dyorc.planner.verify.running import Difference, differences, num_elements
 from dyorc.planner.verify.smaller import smaller
-from dyorc.planner.verify.solver import Answer, decide
+from dyorc.planner.verify.solver import SolverAnswer, decide
 
 _UNCUT = 2
 _MAX_ELEMENTS = 4_000
@@ -111,9 +111,9 @@ class ProofTier:
         assert isinstance(difference.found, Formula)
         self.num_solver += 1
         answer, example = decide(formulas, difference.expected, difference.found)
-        if answer is Answer.EQUAL:
+        if answer is SolverAnswer.EQUAL:
             return None
-        if answer is Answer.UNKNOWN:
+        if answer is SolverAnswer.UNKNOWN:
             return _Verdict(fault="the solver has not decided", is_unknown=True)
         named = Difference(
             output=difference.output,

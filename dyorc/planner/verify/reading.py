@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dyorc.planner.plan import Apply, Collective, Layout, Placed, Plan, Step
-from dyorc.planner.program import Argument, Ref, TensorProgram
+from dyorc.planner.program import Argument, TensorProgram, ValueRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,9 +113,9 @@ def _is_same(tensors: Mapping[str, Placed], argument: Argument, expected: Argume
     kind = type(argument)
     if kind is not type(expected):
         return False
-    if isinstance(argument, Ref):
+    if isinstance(argument, ValueRef):
         placed = tensors.get(argument.name)
-        return placed is not None and isinstance(expected, Ref) and placed.value == expected.name
+        return placed is not None and isinstance(expected, ValueRef) and placed.value == expected.name
     if isinstance(argument, tuple) and isinstance(expected, tuple):
         return len(argument) == len(expected) and all(map(partial(_is_same, tensors), argument, expected))
     return argument is expected or repr(argument) == repr(expected)

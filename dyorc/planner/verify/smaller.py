@@ -13,7 +13,7 @@ from math import prod
 from typing import TypeAlias, cast
 
 from dyorc.planner.plan.layout import Layout
-from dyorc.planner.program import Argument, Ref, Shard
+from dyorc.planner.program import Argument, Shard, ValueRef
 from dyorc.planner.program.plane_operations import PLANES, num_space_of
 from dyorc.planner.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 
@@ -144,7 +144,7 @@ def _numbers(argument: Argument) -> list[int]:
 def _first(case: ApplyCase) -> tuple[int, tuple[int, ...]]:
     """The number and shape of the tensor that is the first argument."""
     argument = case.arguments[0]
-    number = int(argument.name) if isinstance(argument, Ref) else 0
+    number = int(argument.name) if isinstance(argument, ValueRef) else 0
     return number, case.inputs[number].shape
 
 
@@ -217,7 +217,7 @@ def _of_split(case: ApplyCase) -> _Marks:
 
 
 def _of_cat(case: ApplyCase) -> _Marks:
-    joined = [int(part.name) for part in cast(tuple[Ref, ...], case.arguments[0])]
+    joined = [int(part.name) for part in cast(tuple[ValueRef, ...], case.arguments[0])]
     dim = _number(_at(case, 1, 0)) % len(case.inputs[joined[0]].shape)
     small = {(number, dim): min(case.inputs[number].shape[dim], 2) for number in joined}
     return _Marks(fixed={**small, **_every_output(case, dim, [sum(small[number, dim] for number in joined)])})
@@ -274,7 +274,7 @@ def _of_slice_scatter(case: ApplyCase) -> _Marks:
         return _Marks(is_possible=False)
     inner = _of_slice(replace(case, arguments=(case.arguments[0], *case.arguments[2:]), outputs=()))
     dim, start, end, step = (_number(inner.arguments[index]) for index in range(1, 5))
-    source = int(cast(Ref, case.arguments[1]).name)
+    source = int(cast(ValueRef, case.arguments[1]).name)
     extent = next(iter(inner.fixed.values()))
     fixed = {**inner.fixed, (source, dim): len(range(start, end, step)), **_every_output(case, dim, [extent])}
     return _Marks(fixed=fixed, arguments={index + 1: argument for index, argument in inner.arguments.items()})

@@ -8,7 +8,7 @@ from dyorc.planner.verify.formulas import Formula, Formulas
 _TIMEOUT_MS = 10_000
 
 
-class Answer(Enum):
+class SolverAnswer(Enum):
     """What the solver says."""
 
     EQUAL = auto()
@@ -16,7 +16,7 @@ class Answer(Enum):
     UNKNOWN = auto()
 
 
-def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[Answer, dict[str, str]]:
+def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[SolverAnswer, dict[str, str]]:
     """Decides whether two formulas are equal.
 
     Returns:
@@ -30,12 +30,12 @@ def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[Answer, di
     solver.add(writer.formula(one) != writer.formula(other), *writer.facts)
     result = solver.check()
     if result == z3.unsat:
-        return Answer.EQUAL, {}
+        return SolverAnswer.EQUAL, {}
     if result != z3.sat:
-        return Answer.UNKNOWN, {}
+        return SolverAnswer.UNKNOWN, {}
     model = solver.model()
     counterexample = {name: str(model.eval(unknown, model_completion=True)) for name, unknown in sorted(writer.unknowns.items())}
-    return Answer.DIFFERENT, counterexample
+    return SolverAnswer.DIFFERENT, counterexample
 
 
 class _Writer:

@@ -23,8 +23,8 @@ from dyorc.protocol.routes import LIVE, METRICS, READY
 from dyorc.system.ports import bind
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.loop_lag import LoopLag
 from dyorc.telemetry.metrics.process_source import read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 
@@ -91,7 +91,7 @@ async def operations(duty: LeaderRole, settings: Settings) -> AsyncGenerator[str
     )
     async with contextlib.AsyncExitStack() as stack:
         off_loop = stack.enter_context(contextlib.closing(ThreadOffload("dyorc-metrics")))
-        watch = await stack.enter_async_context(LoopLag())
+        watch = await stack.enter_async_context(EventLoopLag())
         app = _app(duty, (read_own, read_start, watch.measure, duty.measure), off_loop)
         server = await stack.enter_async_context(HttpServer(app, config, None, listener=bind(host, port)))
         _log.info("operations", url=server.url)

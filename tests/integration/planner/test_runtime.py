@@ -12,7 +12,7 @@ from benchmarks.focused.planners.model import LEARNING_RATE, losses_on_one_devic
 from dyorc.planner.cluster import uneven_cluster
 from dyorc.planner.plan import Algorithm, Plan
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.program import PARTIAL, REPLICATE, Node, Ref, Shard, TensorProgram, ValueKind, evaluate
+from dyorc.planner.program import PARTIAL, REPLICATE, Node, Shard, TensorProgram, ValueKind, ValueRef, evaluate
 from dyorc.planner.program.graph import Phase
 from dyorc.planner.runtime import Checkpoint, LinkShape, RankForkServer, RankOptions, Ranks, Training, train_on
 from tests.integration.planner.plans import Place, changed, data_parallel, moved, product, product_value
@@ -138,8 +138,8 @@ def _with_updates(program: TensorProgram, learning_rate: float) -> TensorProgram
     values, nodes, updates = dict(program.values), list(program.nodes), dict[str, str]()
     for parameter, gradient in program.gradients.items():
         for name, op, arguments in (
-            (f"{parameter}.change", "aten.mul.Tensor", (Ref(gradient), learning_rate)),
-            (f"{parameter}.next", "aten.sub.Tensor", (Ref(parameter), Ref(f"{parameter}.change"))),
+            (f"{parameter}.change", "aten.mul.Tensor", (ValueRef(gradient), learning_rate)),
+            (f"{parameter}.next", "aten.sub.Tensor", (ValueRef(parameter), ValueRef(f"{parameter}.change"))),
         ):
             values[name] = replace(values[parameter], name=name, kind=ValueKind.ACTIVATION)
             nodes.append(Node(name=name, op=op, arguments=arguments, outputs=(name,), phase=Phase.UPDATE))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dyorc.planner.program import Node, Ref, Value, ValueKind
+from dyorc.planner.program import Node, Value, ValueKind, ValueRef
 from dyorc.planner.program.costs import FREE, cost_of, costs_of
 from tests.unit.planner.examples import example, example_of
 
@@ -15,7 +15,7 @@ def _values(**shapes: tuple[int, ...]) -> dict[str, Value]:
 
 
 def _node(op: str, *inputs: str) -> Node:
-    return Node(name="node", op=f"aten.{op}.default", arguments=tuple(Ref(name) for name in inputs), outputs=("out",))
+    return Node(name="node", op=f"aten.{op}.default", arguments=tuple(ValueRef(name) for name in inputs), outputs=("out",))
 
 
 def test_a_product_costs_two_flops_for_each_multiply_add() -> None:

@@ -8,7 +8,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Interface, cluster_from_toml, cluster_to_toml, even_cluster
 from dyorc.planner.plan import Limit, MeshAxis, Network, Plan, PlanBuilder, Provenance
 from dyorc.planner.plan.codec import plan_from_json, plan_to_json
-from dyorc.planner.program import REPLICATE, Node, Ref, Strategy, TensorProgram, Value, ValueKind
+from dyorc.planner.program import REPLICATE, Node, Strategy, TensorProgram, Value, ValueKind, ValueRef
 from dyorc.planner.simulate import simulate
 from dyorc.planner.simulate.flows import speeds_of
 from dyorc.planner.simulate.machine_ports import NetworkFlow
@@ -36,7 +36,7 @@ def _fan_out() -> tuple[Plan, TensorProgram]:
         ]
     }
     nodes = tuple(
-        Node(name=made, op="aten.neg.default", arguments=(Ref(read),), outputs=(made,))
+        Node(name=made, op="aten.neg.default", arguments=(ValueRef(read),), outputs=(made,))
         for made, read in [("na", "a"), ("nb", "b"), ("ra", "na"), ("rb", "nb")]
     )
     program = TensorProgram(

@@ -11,7 +11,7 @@ from torch import nn
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.on_torch import TorchAlgebra
-from dyorc.planner.program import Node, Ref, axes_of, capture, strategies_of
+from dyorc.planner.program import Node, ValueRef, axes_of, capture, strategies_of
 from dyorc.planner.program.evaluate import compute, compute_node
 from dyorc.planner.program.graph import renamed
 from dyorc.planner.program.randomness import CounterBased
@@ -117,7 +117,7 @@ def test_an_operation_holds_nothing_of_what_it_read() -> None:
     gone = weakref.ref(tensor)
     gc.disable()
     try:
-        compute("aten.cat.default", ((Ref("x"), Ref("x")),), (), {"x": tensor}, (4,))
+        compute("aten.cat.default", ((ValueRef("x"), ValueRef("x")),), (), {"x": tensor}, (4,))
         del tensor
         assert gone() is None
     finally:

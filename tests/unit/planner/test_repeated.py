@@ -4,12 +4,12 @@ import pytest
 
 from dyorc.planner.cluster.small import uneven_cluster
 from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder
-from dyorc.planner.program import REPLICATE, Node, Ref, TensorProgram, Value, ValueKind, axes_of, strategies_of
+from dyorc.planner.program import REPLICATE, Node, TensorProgram, Value, ValueKind, ValueRef, axes_of, strategies_of
 from dyorc.planner.simulate.repeated import fold_operations, repeated_operations
 
 _SHAPES = {"x": (8, 4), "w": (4, 6), "h": (8, 6), "y": (8, 6)}
-_MM = Node(name="mm", op="aten.mm.default", arguments=(Ref("x"), Ref("w")), outputs=("h",))
-_RELU = Node(name="relu", op="aten.relu.default", arguments=(Ref("h"),), outputs=("y",))
+_MM = Node(name="mm", op="aten.mm.default", arguments=(ValueRef("x"), ValueRef("w")), outputs=("h",))
+_RELU = Node(name="relu", op="aten.relu.default", arguments=(ValueRef("h"),), outputs=("y",))
 
 
 def _program() -> TensorProgram:

@@ -12,12 +12,12 @@ from dyorc.planner.program import (
     PARTIAL,
     Argument,
     Node,
-    Ref,
     Shard,
     Strategy,
     TensorProgram,
     Value,
     ValueKind,
+    ValueRef,
     axes_of,
     strategies_of,
 )
@@ -46,7 +46,7 @@ def _program(op: str, arguments: Sequence[Any], keywords: dict[str, Any]) -> tup
     def argument(given: Any) -> Argument:
         if isinstance(given, torch.Tensor):
             tensors[f"x{len(tensors)}"] = given
-            return Ref(f"x{len(tensors) - 1}")
+            return ValueRef(f"x{len(tensors) - 1}")
         return tuple(map(argument, given)) if isinstance(given, list) else given
 
     positional = tuple(map(argument, arguments))

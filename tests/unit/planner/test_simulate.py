@@ -17,12 +17,12 @@ from dyorc.planner.program import (
     REPLICATE,
     Node,
     Placement,
-    Ref,
     Shard,
     Strategy,
     TensorProgram,
     Value,
     ValueKind,
+    ValueRef,
     axes_of,
     strategies_of,
 )
@@ -43,7 +43,7 @@ def _chain(num_products: int) -> TensorProgram:
     for index in range(1, num_products + 1):
         values[f"w{index}"] = Value(name=f"w{index}", shape=(4, 4), dtype="float32", kind=ValueKind.PARAMETER)
         values[f"y{index}"] = Value(name=f"y{index}", shape=(8, 4), dtype="float32", kind=ValueKind.ACTIVATION)
-        arguments = (Ref(before), Ref(f"w{index}"))
+        arguments = (ValueRef(before), ValueRef(f"w{index}"))
         nodes.append(Node(name=f"mm{index}", op="aten.mm.default", arguments=arguments, outputs=(f"y{index}",)))
         before = f"y{index}"
     return TensorProgram(name="chain", values=values, nodes=tuple(nodes), inputs=("x",), loss=before, gradients={})
@@ -52,7 +52,7 @@ def _chain(num_products: int) -> TensorProgram:
 def _siblings() -> TensorProgram:
     """Two products that read the same, the second of which is the result: `y1 = x @ w1`, `y2 = x @ w2`."""
     program = _chain(2)
-    second = replace(program.nodes[1], arguments=(Ref("x"), Ref("w2")))
+    second = replace(program.nodes[1], arguments=(ValueRef("x"), ValueRef("w2")))
     return replace(program, nodes=(program.nodes[0], second), gradients={"w1": "y1"})
 
 
@@ -196,8 +196,8 @@ def test_a_piece_is_there_from_when_it_is_computed_until_it_is_last_read() -> No
 def test_a_view_takes_no_memory_and_keeps_what_it_looks_at() -> None:
     program = _chain(2)
     view = Value(name="v", shape=(4, 8), dtype="float32", kind=ValueKind.ACTIVATION)
-    turn = Node(name="turn", op="aten.permute.default", arguments=(Ref("y1"), (1, 0)), outputs=("v",))
-    product = replace(program.nodes[1], arguments=(Ref("w2"), Ref("v")))
+    turn = Node(name="turn", op="aten.permute.default", arguments=(ValueRef("y1"), (1, 0)), outputs=("v",))
+    product = replace(program.nodes[1], arguments=(ValueRef("w2"), ValueRef("v")))
     values = {**program.values, "v": view, "y2": replace(program.values["y2"], shape=(4, 8))}
     program = replace(program, values=values, nodes=(program.nodes[0], turn, product))
     builder = _builder(program, (1,))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from dyorc.planner.program.graph import Argument, Node, Ref, Value
+from dyorc.planner.program.graph import Argument, Node, Value, ValueRef
 from dyorc.planner.program.schema import bound
 
 Letters: TypeAlias = tuple[str | None, ...]
@@ -65,12 +65,12 @@ class BoundNode:
 
     def has(self, name: str) -> bool:
         """Whether an argument is a tensor."""
-        return isinstance(self.named.get(name), Ref)
+        return isinstance(self.named.get(name), ValueRef)
 
     def shape(self, name: str) -> Shape:
         """The shape of an argument that is a tensor."""
         argument = self.named[name]
-        if not isinstance(argument, Ref):
+        if not isinstance(argument, ValueRef):
             raise TypeError(f"{self.node.op}: {name} must be a tensor and is {argument}")
         return self.values[argument.name].shape
 
@@ -125,7 +125,7 @@ class BoundNode:
 def _num_tensors(argument: Argument) -> int:
     if isinstance(argument, tuple):
         return sum(map(_num_tensors, argument))
-    return int(isinstance(argument, Ref))
+    return int(isinstance(argument, ValueRef))
 
 
 def names(num_dims: int, prefix: str = "d") -> Letters:

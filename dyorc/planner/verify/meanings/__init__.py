@@ -10,12 +10,12 @@ for all samples and channels.
 from collections.abc import Mapping
 
 from dyorc.planner.verify.meanings import elementwise, indexing, indices, planes, rows, shapes, sums
-from dyorc.planner.verify.meanings.call import Call, Meaning, UnknownOperationError
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall, UnknownOperationError
 
 _PARTS = (elementwise, sums, rows, planes, indices, indexing, shapes)
 _MEANINGS: Mapping[str, Meaning] = {name: meaning for part in _PARTS for name, meaning in part.MEANINGS.items()}
 
-__all__ = ["Call", "UnknownOperationError", "meaning_of", "operations_with_meanings"]
+__all__ = ["OperationCall", "UnknownOperationError", "meaning_of", "operations_with_meanings"]
 
 
 def operations_with_meanings() -> frozenset[str]:

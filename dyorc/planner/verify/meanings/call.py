@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from dyorc.planner.program import Argument, Ref
+from dyorc.planner.program import Argument, ValueRef
 from dyorc.planner.program.graph import OutputShape
 from dyorc.planner.verify.numbers import Array, Numbers
 
@@ -14,7 +14,7 @@ class UnknownOperationError(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class OperationCall:
     """One operation with what it is applied to.
 
     Attributes:
@@ -37,23 +37,23 @@ class Call:
     @property
     def arrays(self) -> list[Array]:
         """The tensors among the arguments, in order."""
-        return [self.tensors[argument.name] for argument in _flat(tuple(self.named.values())) if isinstance(argument, Ref)]
+        return [self.tensors[argument.name] for argument in _flat(tuple(self.named.values())) if isinstance(argument, ValueRef)]
 
     def has(self, name: str) -> bool:
         """Whether an argument is a tensor."""
-        return isinstance(self.named.get(name), Ref)
+        return isinstance(self.named.get(name), ValueRef)
 
     def array(self, name: str) -> Array:
         """One argument, which must be a tensor."""
         argument = self.named.get(name)
-        if not isinstance(argument, Ref):
+        if not isinstance(argument, ValueRef):
             raise UnknownOperationError(f"{self.op} with {name} = {argument} where a tensor is usual")
         return self.tensors[argument.name]
 
     def operand(self, name: str, numbers: Numbers) -> Array:
         """One argument, a tensor or a number."""
         argument = self.named[name]
-        return self.tensors[argument.name] if isinstance(argument, Ref) else numbers.scalar(cast(float, argument))
+        return self.tensors[argument.name] if isinstance(argument, ValueRef) else numbers.scalar(cast(float, argument))
 
     def plain(self, name: str, default: Argument = None) -> Argument:
         """One argument that is no tensor; the default if it is None or the overload has none of that name."""
@@ -71,12 +71,12 @@ class Call:
 
 
 Result: TypeAlias = Array | tuple[Array, ...]
-Meaning: TypeAlias = Callable[[Numbers, Call], Result]
+Meaning: TypeAlias = Callable[[Numbers, OperationCall], Result]
 
 
 def _blank(argument: Argument) -> object:
     match argument:
-        case Ref():
+        case ValueRef():
             return "tensor"
         case OutputShape():
             return "shape"

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from dyorc.planner.program.graph import Argument, Dtype, OutputShape
-from dyorc.planner.verify.meanings.call import Call, Meaning
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall
 from dyorc.planner.verify.numbers import Array, Numbers
 
 _TRUTH_NAMES = "eq ne lt le gt ge isinf isnan isfinite signbit logical_and logical_or logical_xor logical_not"
@@ -26,13 +26,13 @@ _FROM_GRADIENT = frozenset(_FROM_GRADIENT_NAMES.split())
 """Linear in their first input, the output's gradient."""
 
 
-def _pointwise(numbers: Numbers, call: Call) -> Array:
+def _pointwise(numbers: Numbers, call: OperationCall) -> Array:
     arrays = call.arrays
     is_truth = call.op in _TRUTHS or (call.op.startswith("bitwise") and all(a.dtype == np.bool_ for a in arrays))
     return numbers.function(call.tag, arrays, is_truth=is_truth)
 
 
-def _from_gradient(numbers: Numbers, call: Call) -> Array:
+def _from_gradient(numbers: Numbers, call: OperationCall) -> Array:
     gradient, *others = call.arrays
     return numbers.multiply(gradient, numbers.function(call.tag, others))
 
@@ -42,11 +42,11 @@ def negated(numbers: Numbers, array: Array) -> Array:
     return numbers.multiply(numbers.scalar(-1), array)
 
 
-def _truth(numbers: Numbers, call: Call) -> Array:
+def _truth(numbers: Numbers, call: OperationCall) -> Array:
     return numbers.function(call.tag, call.arrays, is_truth=True)
 
 
-def _sum_of_two(numbers: Numbers, call: Call) -> Array:
+def _sum_of_two(numbers: Numbers, call: OperationCall) -> Array:
     left, right = call.operand("self", numbers), call.operand("other", numbers)
     if left.dtype == right.dtype == np.bool_:  # torch takes the sum of truths for whether either is one
         return _truth(numbers, call)
@@ -59,25 +59,25 @@ def _sum_of_two(numbers: Numbers, call: Call) -> Array:
     return numbers.add(left, right if call.op == "add" else negated(numbers, right))
 
 
-def _mul(numbers: Numbers, call: Call) -> Array:
+def _mul(numbers: Numbers, call: OperationCall) -> Array:
     return numbers.multiply(call.operand("self", numbers), call.operand("other", numbers))
 
 
-def _div(numbers: Numbers, call: Call) -> Array:
+def _div(numbers: Numbers, call: OperationCall) -> Array:
     if call.plain("rounding_mode") is not None:
         return _pointwise(numbers, call)
     return numbers.multiply(call.operand("self", numbers), numbers.function("inverse", [call.operand("other", numbers)]))
 
 
-def _neg(numbers: Numbers, call: Call) -> Array:
+def _neg(numbers: Numbers, call: OperationCall) -> Array:
     return negated(numbers, call.array("self"))
 
 
-def _where(numbers: Numbers, call: Call) -> Array:
+def _where(numbers: Numbers, call: OperationCall) -> Array:
     return numbers.choose(call.array("condition"), call.operand("self", numbers), call.operand("other", numbers))
 
 
-def _to_copy(numbers: Numbers, call: Call) -> Array:
+def _to_copy(numbers: Numbers, call: OperationCall) -> Array:
     array, target = call.array("self"), call.plain("dtype")
     name = target.name if isinstance(target, Dtype) else "float"
     if name == "bool":
@@ -87,7 +87,7 @@ def _to_copy(numbers: Numbers, call: Call) -> Array:
     return numbers.function("whole part", [array])
 
 
-def _addcmul(numbers: Numbers, call: Call) -> Array:
+def _addcmul(numbers: Numbers, call: OperationCall) -> Array:
     base, left, right = (call.operand(name, numbers) for name in ("self", "tensor1", "tensor2"))
     if call.op == "addcdiv":
         right = numbers.function("inverse", [right])
@@ -95,28 +95,28 @@ def _addcmul(numbers: Numbers, call: Call) -> Array:
     return numbers.add(base, numbers.multiply(scale, numbers.multiply(left, right)))
 
 
-def _lerp(numbers: Numbers, call: Call) -> Array:
+def _lerp(numbers: Numbers, call: OperationCall) -> Array:
     start, end, weight = (call.operand(name, numbers) for name in ("self", "end", "weight"))
     return numbers.add(start, numbers.multiply(weight, numbers.add(end, negated(numbers, start))))
 
 
-def _overwritten(numbers: Numbers, call: Call) -> Array:
+def _overwritten(numbers: Numbers, call: OperationCall) -> Array:
     source = call.operand("src" if call.op == "copy" else "value", numbers)
     return np.broadcast_to(source, call.array("self").shape)
 
 
-def _masked_fill(numbers: Numbers, call: Call) -> Array:
+def _masked_fill(numbers: Numbers, call: OperationCall) -> Array:
     array, value = call.array("self"), call.operand("value", numbers)
     if array.dtype == np.bool_ and value.dtype != np.bool_:
         value = numbers.function("is not zero", [value], is_truth=True)
     return numbers.choose(call.array("mask"), value, array)
 
 
-def _copy(numbers: Numbers, call: Call) -> Array:
+def _copy(numbers: Numbers, call: OperationCall) -> Array:
     return call.array("self")
 
 
-def _full(numbers: Numbers, call: Call) -> Array:
+def _full(numbers: Numbers, call: OperationCall) -> Array:
     shape = call.plain("size")
     extents = call.shape if isinstance(shape, OutputShape) else tuple(call.integers("size"))
     is_tensor = call.has("fill_value")
@@ -124,14 +124,14 @@ def _full(numbers: Numbers, call: Call) -> Array:
     return np.broadcast_to(constant, extents)
 
 
-def _as_type(argument: Argument, call: Call) -> float:
+def _as_type(argument: Argument, call: OperationCall) -> float:
     """A number as the type that the operation makes holds it."""
     dtype, value = call.plain("dtype"), cast(float, argument)
     name = dtype.name if isinstance(dtype, Dtype) else ""
     return bool(value) if name == "bool" else int(value) if name.startswith(("int", "uint")) else value
 
 
-def _arange(numbers: Numbers, call: Call) -> Array:
+def _arange(numbers: Numbers, call: OperationCall) -> Array:
     start, step = (_as_type(call.plain(name, default), call) for name, default in (("start", 0), ("step", 1)))
     return _counted(numbers, [start + step * index for index in range(call.shape[0])])
 
@@ -140,7 +140,7 @@ def _counted(numbers: Numbers, elements: Sequence[float]) -> Array:
     return np.stack([numbers.scalar(element) for element in elements]) if elements else np.zeros((0,), dtype=np.int64)
 
 
-def _random(numbers: Numbers, call: Call) -> Array:
+def _random(numbers: Numbers, call: OperationCall) -> Array:
     """A function of the step and of the position in the whole, another one for each draw."""
     step, start = call.array("step"), call.integers("start")
     draw = (call.op, *(call.plain(name) for name in ("draw", "shape", "dtype")))

@@ -5,8 +5,8 @@ from math import prod
 
 import numpy as np
 
-from dyorc.planner.program import Ref
-from dyorc.planner.verify.meanings.call import Call, Meaning, UnknownOperationError
+from dyorc.planner.program import ValueRef
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall, UnknownOperationError
 from dyorc.planner.verify.meanings.elementwise import negated
 from dyorc.planner.verify.meanings.planes import swapped
 from dyorc.planner.verify.numbers import Array, Numbers
@@ -22,10 +22,10 @@ class _Indexing:
         order: The dimensions of the table, the indexed ones first.
     """
 
-    def __init__(self, numbers: Numbers, call: Call) -> None:
+    def __init__(self, numbers: Numbers, call: OperationCall) -> None:
         table, listed = call.array("self"), call.named["indices"]
         assert isinstance(listed, tuple)
-        indices = {dim: call.tensors[index.name] for dim, index in enumerate(listed) if isinstance(index, Ref)}
+        indices = {dim: call.tensors[index.name] for dim, index in enumerate(listed) if isinstance(index, ValueRef)}
         if any(array.dtype == np.bool_ for array in indices.values()):
             raise UnknownOperationError(f"{call.op} with a mask")
         self.at = list(indices)
@@ -53,7 +53,7 @@ class _Indexing:
         return np.transpose(rows.reshape([shape[dim] for dim in self.order]), np.argsort(self.order).tolist())
 
 
-def _index(numbers: Numbers, call: Call) -> Array:
+def _index(numbers: Numbers, call: OperationCall) -> Array:
     table, parts = call.array("self"), _Indexing(numbers, call)
     rest = [table.shape[dim] for dim in parts.order[len(parts.at) :]]
     rows = numbers.matmul(parts.hot[None], parts.joined(table)[None])[0].reshape([*parts.wide, *rest])
@@ -61,7 +61,7 @@ def _index(numbers: Numbers, call: Call) -> Array:
     return np.moveaxis(rows, range(num), range(parts.start, parts.start + num))
 
 
-def _index_put(numbers: Numbers, call: Call) -> Array:
+def _index_put(numbers: Numbers, call: OperationCall) -> Array:
     table, parts = call.array("self"), _Indexing(numbers, call)
     rest = [table.shape[dim] for dim in parts.order[len(parts.at) :]]
     num, start = len(parts.wide), parts.start

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyorc.planner.verify.meanings.call import Call, Meaning, UnknownOperationError
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall, UnknownOperationError
 from dyorc.planner.verify.meanings.elementwise import negated
 from dyorc.planner.verify.meanings.planes import swapped
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
-def _embedding(numbers: Numbers, call: Call) -> Array:
+def _embedding(numbers: Numbers, call: OperationCall) -> Array:
     table, indices = call.array("weight"), call.array("indices")
     rows = numbers.matmul(numbers.one_hot(indices.reshape([1, -1]), table.shape[0]), table[None])
     return rows.reshape([*indices.shape, table.shape[1]])
 
 
-def _embedding_backward(numbers: Numbers, call: Call) -> Array:
+def _embedding_backward(numbers: Numbers, call: OperationCall) -> Array:
     gradient, indices = call.array("grad_output"), call.array("indices")
     if call.plain("scale_grad_by_freq"):
         weights = numbers.rows(call.tag, [indices.reshape([-1])], indices.size)  # by how often each index occurs
@@ -29,7 +29,7 @@ def _embedding_backward(numbers: Numbers, call: Call) -> Array:
     return numbers.matmul(swapped(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
 
 
-def _gather(numbers: Numbers, call: Call) -> Array:
+def _gather(numbers: Numbers, call: OperationCall) -> Array:
     shape = call.array("index").shape
     table, indices = np.atleast_1d(call.array("self")), np.atleast_1d(call.array("index"))
     if indices.ndim != table.ndim:
@@ -41,7 +41,7 @@ def _gather(numbers: Numbers, call: Call) -> Array:
     return np.moveaxis(numbers.matmul(hot, rows[..., None])[..., 0], -1, dim).reshape(shape)
 
 
-def _scatter(numbers: Numbers, call: Call) -> Array:
+def _scatter(numbers: Numbers, call: OperationCall) -> Array:
     table, dim, indices = call.array("self"), call.integer("dim"), call.array("index")
     if indices.ndim != table.ndim and table.ndim:
         raise UnknownOperationError(f"{call.op} with no indices, of other dimensions")
@@ -59,7 +59,7 @@ def _scatter(numbers: Numbers, call: Call) -> Array:
     return result
 
 
-def _scattered(numbers: Numbers, call: Call, rows: Array, indices: Array, new: Array) -> Array:
+def _scattered(numbers: Numbers, call: OperationCall, rows: Array, indices: Array, new: Array) -> Array:
     """Writes along the last dimension: sums and what overwrites exactly, other reductions as unknown functions of rows."""
     is_sum = call.op == "scatter_add" or call.plain("reduce") in ("add", "sum")
     if is_sum and rows.dtype == np.bool_:
@@ -77,7 +77,7 @@ def _written(numbers: Numbers, rows: Array, here: Array, element: Array, is_sum:
     return numbers.add(stays, numbers.multiply(here, element))
 
 
-def _index_select(numbers: Numbers, call: Call) -> Array:
+def _index_select(numbers: Numbers, call: OperationCall) -> Array:
     table, indices = np.atleast_1d(call.array("self")), call.array("index")
     dim = call.integer("dim") % table.ndim
     rows = np.moveaxis(table, dim, -1)

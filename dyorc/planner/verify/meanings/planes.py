@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from dyorc.planner.program.plane_operations import PLANES, WITH_POSITIONS, num_space_of
-from dyorc.planner.verify.meanings.call import Call, Meaning, Result
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall, Result
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
@@ -16,7 +16,7 @@ def _planes_of(array: Array, num_space: int) -> Array:
     return array.reshape([*array.shape[:num_outer], prod(array.shape[num_outer:])])
 
 
-def _plane(numbers: Numbers, call: Call) -> Result:
+def _plane(numbers: Numbers, call: OperationCall) -> Result:
     """Planes to a plane: pooling and its gradients."""
     num_space = num_space_of(call.op)
     arrays = [_planes_of(array, num_space) for array in call.arrays]
@@ -26,7 +26,7 @@ def _plane(numbers: Numbers, call: Call) -> Result:
     return results if num > 1 else results[0]
 
 
-def _linear_plane(numbers: Numbers, call: Call) -> Array:
+def _linear_plane(numbers: Numbers, call: OperationCall) -> Array:
     """A plane to a plane, linearly in the first: average pooling, and its gradient, which needs no more of the others."""
     num_space = num_space_of(call.op)
     sums = _weighed(numbers, _planes_of(call.arrays[0], num_space), (call.tag, "in"))
@@ -51,11 +51,11 @@ def swapped(array: Array) -> Array:
     return np.swapaxes(array, -1, -2)
 
 
-def _is_plain(call: Call) -> bool:
+def _is_plain(call: OperationCall) -> bool:
     return call.plain("transposed") is False and call.plain("groups") == 1
 
 
-def _convolution(numbers: Numbers, call: Call) -> Array:
+def _convolution(numbers: Numbers, call: OperationCall) -> Array:
     """Each plane [n, o] is the sum over i of a bilinear function of planes [n, i] and [o, i]."""
     image, weight = call.array("input"), call.array("weight")
     num_space = weight.ndim - 2
@@ -71,13 +71,13 @@ def _convolution(numbers: Numbers, call: Call) -> Array:
     return numbers.add(sums, call.array("bias").reshape([-1, *(1,) * (sums.ndim - 2)])) if call.has("bias") else sums
 
 
-def _grouped(numbers: Numbers, call: Call, left: Array, right: Array, num: int) -> Array:
+def _grouped(numbers: Numbers, call: OperationCall, left: Array, right: Array, num: int) -> Array:
     """Channels that are mixed in an unknown way: each sample's are a bilinear function of its own and all weights."""
     whole = numbers.multiply(_weighed(numbers, left, "channels"), _weighed(numbers, right, "weights"))
     return numbers.multiply(whole[..., None], numbers.coefficients(("mixed", call.op), num))
 
 
-def _convolution_backward(numbers: Numbers, call: Call) -> Result:
+def _convolution_backward(numbers: Numbers, call: OperationCall) -> Result:
     gradient, image, weight = (call.array(name) for name in ("grad_output", "input", "weight"))
     bias = numbers.total(gradient, [dim for dim in range(gradient.ndim) if dim != 1]).reshape([-1])
     num_space = weight.ndim - 2

@@ -5,11 +5,11 @@ from math import prod
 
 import numpy as np
 
-from dyorc.planner.verify.meanings.call import Call, Meaning, Result
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall, Result
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
-def dims_of(call: Call, num_dims: int) -> list[int]:
+def dims_of(call: OperationCall, num_dims: int) -> list[int]:
     """Returns the dimensions that an argument names; all if it names none. A scalar has none, whatever is named."""
     return sorted({dim % num_dims for dim in call.integers("dim") if num_dims} or range(num_dims))
 
@@ -26,7 +26,7 @@ def _apart(array: Array, dims: Sequence[int]) -> Array:
     return moved.reshape([*(array.shape[dim] for dim in outer), prod(array.shape[dim] for dim in dims)])
 
 
-def _row(numbers: Numbers, call: Call) -> Array:
+def _row(numbers: Numbers, call: OperationCall) -> Array:
     """A row to a row along one dimension: softmax."""
     array = np.atleast_1d(call.arrays[0])  # torch takes a scalar for a row of one element
     dim = call.integer("dim") % array.ndim
@@ -34,7 +34,7 @@ def _row(numbers: Numbers, call: Call) -> Array:
     return np.moveaxis(row, -1, dim).reshape(call.arrays[0].shape)
 
 
-def _extremes(numbers: Numbers, call: Call) -> Result:
+def _extremes(numbers: Numbers, call: OperationCall) -> Result:
     """A row to a row of values and one of positions: sort and topk."""
     array = np.atleast_1d(call.arrays[0])
     dim = call.integer("dim", -1) % array.ndim
@@ -43,7 +43,7 @@ def _extremes(numbers: Numbers, call: Call) -> Result:
     return tuple(one if call.arrays[0].ndim else one.reshape([]) for one in both)
 
 
-def _reduction(numbers: Numbers, call: Call) -> Result:
+def _reduction(numbers: Numbers, call: OperationCall) -> Result:
     """Dimensions to one element each."""
     if call.op in ("max", "min") and call.has("other"):
         return numbers.function(call.tag, call.arrays)
@@ -60,7 +60,7 @@ def _reduction(numbers: Numbers, call: Call) -> Result:
     return results if num > 1 else results[0]
 
 
-def _layer_norm(numbers: Numbers, call: Call) -> Result:
+def _layer_norm(numbers: Numbers, call: OperationCall) -> Result:
     array = call.arrays[0]
     num_outer = array.ndim - len(call.integers("normalized_shape"))
     outer, inner = array.shape[:num_outer], array.shape[num_outer:]
@@ -73,7 +73,7 @@ def _layer_norm(numbers: Numbers, call: Call) -> Result:
     return normal, mean, scale
 
 
-def _group_norm(numbers: Numbers, call: Call) -> Result:
+def _group_norm(numbers: Numbers, call: OperationCall) -> Result:
     array = call.arrays[0]
     num = int(array.shape[0])
     groups = call.integer("group")

@@ -4,22 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dyorc.planner.verify.meanings.call import Call, Meaning
+from dyorc.planner.verify.meanings.call import Meaning, OperationCall
 from dyorc.planner.verify.meanings.rows import dims_of, reduced
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
-def _sum(numbers: Numbers, call: Call) -> Array:
+def _sum(numbers: Numbers, call: OperationCall) -> Array:
     array = call.array("self")
     dims = dims_of(call, array.ndim)
     return reduced(numbers.total(array, dims), dims, bool(call.plain("keepdim", False)))
 
 
-def _matmul(numbers: Numbers, call: Call) -> Array:
+def _matmul(numbers: Numbers, call: OperationCall) -> Array:
     return numbers.matmul(call.array("self"), call.array("mat2"))
 
 
-def _cumsum(numbers: Numbers, call: Call) -> Array:
+def _cumsum(numbers: Numbers, call: OperationCall) -> Array:
     array = np.atleast_1d(call.array("self"))
     dim = call.integer("dim") % array.ndim
     lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T

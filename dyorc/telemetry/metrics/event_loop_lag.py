@@ -11,7 +11,7 @@ from dyorc.telemetry.metrics.readings import Readings
 _INTERVAL_S = 0.25
 
 
-class LoopLag:
+class EventLoopLag:
     """Watches the running loop while entered."""
 
     def __init__(self) -> None:

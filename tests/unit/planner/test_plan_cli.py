@@ -284,8 +284,8 @@ def test_a_cluster_file_is_checked_and_a_hole_in_it_named(folder: Path) -> None:
 
 
 def test_help_does_not_import_what_only_plans_need() -> None:
-    code = "import sys, dyorc.cli.main;"
-        "print([n for n in ('torch', 'dyorc.planner.program', 'networkx', 'matplotlib') if n in sys.modules])"
+    names = ["torch", "dyorc.planner.program", "networkx", "matplotlib"]
+    code = f"import sys, dyorc.cli.main; print([name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

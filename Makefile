@@ -22,7 +22,7 @@ CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inp
 VARIANT ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
 .PHONY: equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
@@ -86,7 +86,7 @@ dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the ver
 	rm -rf dist
 	$(BUILD)/bin/python -m build --outdir dist
 
-test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's twenty lines there
+test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's quick start there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
@@ -99,6 +99,9 @@ compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on a Docker 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs-packages: ## Write docs/packages from the packages' docstrings, after a change of these
+	$(PYTHON) docs/write_packages.py docs/packages
 
 docs-metrics: $(VENV)/.dev ## Write docs/metrics.md
 	$(BIN)/python -m dyorc.telemetry.metrics docs/metrics.md

@@ -104,7 +104,7 @@ def test_extras_and_python_are_those_of_the_project(metadata: Message) -> None:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, and the folder of a user who has copied README's twenty lines."""
+    """An environment with the wheel, and the folder of a user who has copied README's quick start."""
 
     bin: Path
     folder: Path

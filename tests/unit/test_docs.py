@@ -1,6 +1,7 @@
 """The documentation is complete, and its links lead somewhere."""
 
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +138,8 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     other.write_text("# `one` and [two](x.md)\n\n## Same\n\n```\n# not\n[this](a.md)\n```\n\n`[or](b.md)`\n\n## Same\n")
     assert anchors(other) == {"one-and-two", "same", "same-1"}
     assert links(other) == ["x.md"]
+
+
+def test_the_pages_of_packages_are_written_from_their_docstrings() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "write_packages.py"))["pages"]()
+    assert {path.name: path.read_text() for path in (ROOT / "docs" / "packages").glob("*.md")} == written, "make docs-packages"

@@ -27,6 +27,7 @@ def call_in(state: CallState) -> Call:
     return call
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("later", CallState)
 @pytest.mark.parametrize("earlier", CallState)
 def test_a_call_changes_its_state_only_as_the_table_says(earlier: CallState, later: CallState) -> None:

@@ -24,7 +24,7 @@ from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, Perm
 from dyorc.models.offers import ModelKey
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
 
-_log = structlog.get_logger("dyorc.deployment")
+_log = structlog.get_logger("dyorc.deploying")
 
 Keep = Callable[[bytes], Awaitable[None]]
 """Notes what is deployed where it outlives the server. May raise StoreError."""

@@ -29,7 +29,7 @@ from dyorc.errors import DefinitionError, DyOrcError
 from dyorc.models.registry import ModelRegistry
 from dyorc.replica.user_code import import_outside_of_loop
 
-_log = structlog.get_logger("dyorc.deployment")
+_log = structlog.get_logger("dyorc.deploying")
 
 Options = Mapping[str, Mapping[str, Any]]
 

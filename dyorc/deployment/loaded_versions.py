@@ -29,7 +29,7 @@ from dyorc.models.registry import ModelRegistry, ServedModel
 from dyorc.models.status import ProgramState
 from dyorc.system.switch_interval import switch_interval_at_most
 
-_log = structlog.get_logger("dyorc.deployment")
+_log = structlog.get_logger("dyorc.deploying")
 
 _TURN_S = 0.0005
 """Code is imported on a thread in turns with the event loop, which waits for one each time it wakes up; Python's own are 5 ms."""

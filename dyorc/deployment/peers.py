@@ -15,7 +15,7 @@ from dyorc.errors import ConflictError, DeployError
 from dyorc.gateway.siblings import PeerProcesses
 from dyorc.models.offers import ModelKey
 
-_log = structlog.get_logger("dyorc.deployment")
+_log = structlog.get_logger("dyorc.deploying")
 
 DEPLOYED = "deployed"
 """What siblings remember for a process that starts."""

@@ -12,7 +12,7 @@ from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import DyOrcError
 from dyorc.store.base import NoteStore, Store
 
-_log = structlog.get_logger("dyorc.deployment")
+_log = structlog.get_logger("dyorc.deploying")
 
 
 async def read_record(store: Store, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:

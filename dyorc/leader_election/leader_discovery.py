@@ -16,7 +16,7 @@ from dyorc.leader_election.leader import Leader, leader_of, lease_name
 from dyorc.store.lease_store import LeaseStore
 from dyorc.store.opening import leases_of
 
-_log = structlog.get_logger("dyorc.leader_election")
+_log = structlog.get_logger("dyorc.leadership")
 
 _SOON_S = 0.05
 """Interval of looks while somebody waits for the next leader."""

@@ -28,7 +28,7 @@ from dyorc.errors import StoreError
 from dyorc.leader_election.leader import Leader, LeaderTerm, lease_name, lease_of
 from dyorc.store.lease_store import Lease, LeaseStore
 
-_log = structlog.get_logger("dyorc.leader_election")
+_log = structlog.get_logger("dyorc.leadership")
 
 _RENEWALS = 3
 """Renewals in the time of a lease."""

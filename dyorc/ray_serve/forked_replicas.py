@@ -14,7 +14,7 @@ from dyorc.replica.assignment import Uplink
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.holder import ReplicaHandle
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 _ADOPTION_TIMEOUT_S = 60.0
 """A process that no Serve replica wants for so long, although Serve has started all of them, is one too many."""

@@ -16,7 +16,7 @@ from dyorc.authoring.program import Program
 from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.version import version
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 _PLAN_CHARACTERS = 16
 _ENDING = "STOPPING"

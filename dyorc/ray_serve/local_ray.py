@@ -25,7 +25,7 @@ from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 _VERSIONS_AT_ONCE = 3
 """So many versions of each program find room: Ray's processors are a way of counting here, and reserve nothing."""

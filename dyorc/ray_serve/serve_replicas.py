@@ -22,7 +22,7 @@ from dyorc.ray_serve.serve_scaling import ServeScaling
 from dyorc.ray_serve.starting import start_with_retry
 from dyorc.replica.assignment import ProgramSource, Uplink
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 Answer = TypeVar("Answer")
 _RELEASE_S = 20.0

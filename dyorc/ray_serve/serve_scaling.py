@@ -12,7 +12,7 @@ from dyorc.errors import text_of
 from dyorc.ray_serve.starting import on_thread
 from dyorc.system.log_throttle import LogThrottle
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 _RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 _KEEP_S = 20.0

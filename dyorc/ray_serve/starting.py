@@ -7,7 +7,7 @@ import structlog
 
 from dyorc.errors import LaunchError, bounded, text_of
 
-_log = structlog.get_logger("dyorc.ray_serve")
+_log = structlog.get_logger("dyorc.launcher")
 
 _MAX_CHARACTERS = 300
 

@@ -21,7 +21,7 @@ import structlog
 
 from dyorc.telemetry import logs
 
-_log = structlog.get_logger("dyorc.replica.user_code")
+_log = structlog.get_logger("dyorc.user_code")
 
 T = TypeVar("T")
 

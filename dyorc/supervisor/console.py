@@ -35,7 +35,7 @@ def _as_json(text: str, traceback: str) -> str:
         "time_s": round(now_s, 6),
         "level": "error",
         "event": text,
-        "logger": "dyorc.supervisor",
+        "logger": "dyorc.supervision",
     }
     return json.dumps(line | ({"traceback": traceback} if traceback else {})) + "\n"
 

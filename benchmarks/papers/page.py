@@ -165,7 +165,7 @@ Nothing here has a GPU. Times of clusters are simulated, from the authors' own c
 real ranks runs on two shared cores. `python -m benchmarks.papers NAME` computes a table again, `--quick` a part of it in less
 than a minute, and `python -m benchmarks.papers all --quick` a part of each in less than a quarter of an hour. A quick run has the
 same bands and kinds as the full one. It names what it leaves out, and rows that it computes at another size are *not judged*.
-Where a table was put together from rows of several runs, its section says which rows are of which run.
+Where a table was put together from rows of several runs, its section names the run of each row.
 
 """
 

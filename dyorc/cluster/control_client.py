@@ -12,7 +12,7 @@ from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
 
 _POLL_S = 0.05
 
-BeginEra: TypeAlias = Callable[[], Callable[[], bool]]
+BeginEpoch: TypeAlias = Callable[[], Callable[[], bool]]
 """Returns a function that says whether all requests have ended that had begun by this moment."""
 
 
@@ -25,12 +25,12 @@ class GroupControl:
 
     Attributes:
         deployed: The versions of all models, by name, as the orchestrator last reported them.
-        begin_era: See `BeginEra`.
+        begin_epoch: See `BeginEpoch`.
     """
 
     def __init__(self, group: str, send: Callable[[FromGateway], None], is_connected: Callable[[], bool]) -> None:
         self.deployed: dict[str, Any] = {}
-        self.begin_era: BeginEra = lambda: lambda: True
+        self.begin_epoch: BeginEpoch = lambda: lambda: True
         self._group = group
         self._send = send
         self._is_connected = is_connected
@@ -76,7 +76,7 @@ class GroupControl:
                 task.add_done_callback(self._settling.discard)
 
     async def _settle(self, number: int) -> None:
-        is_over = self.begin_era()
+        is_over = self.begin_epoch()
         while not is_over():  # noqa: ASYNC110 (an event would cost each request)
             await asyncio.sleep(_POLL_S)
         self._send(DrainReply(number))
@@ -105,10 +105,10 @@ class ControlClient:
     def __init__(self, groups: Mapping[str, GroupControl]) -> None:
         self._groups = groups
 
-    def drain_by(self, begin_era: BeginEra) -> None:
+    def drain_by(self, begin_epoch: BeginEpoch) -> None:
         """Keeps replaced versions loaded until the requests have ended that this gateway had when they were replaced."""
         for control in self._groups.values():
-            control.begin_era = begin_era
+            control.begin_epoch = begin_epoch
 
     async def change(self, change: DeploymentChange) -> dict[str, Any]:
         """See `Deployments.change`."""

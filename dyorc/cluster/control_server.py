@@ -110,7 +110,7 @@ class ControlServer:
                     self._has_settled.clear()
                     await self._has_settled.wait()
 
-    def begin_era(self) -> Callable[[], bool]:
+    def begin_epoch(self) -> Callable[[], bool]:
         """Returns a function that says whether all requests of all gateways have ended that had begun by this moment."""
         return self._ask_all(with_requests=True)
 

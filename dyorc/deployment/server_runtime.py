@@ -1,4 +1,4 @@
-"""What runs the programs of a server, as those see it who add and remove versions. `dyorc.server.runtime` makes it."""
+"""What runs the programs of a server, as the code that adds and removes versions sees it. `dyorc.server.runtime` makes it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ async def serve_deployments(
     """
     live = LiveVersions(store, lead)
     keep = _as_leader(record_writer(store, lead.group, before, True), lead, live)
-    quiet = gateways.control.begin_era if lead.fence == 1 else since_their_return(gateways.control.begin_era, time.monotonic)
+    quiet = gateways.control.begin_epoch if lead.fence == 1 else since_their_return(gateways.control.begin_epoch, time.monotonic)
     async with deploying(served, running, settings, quiet, None, keep) as deployer, live.of(deployer.stage):
         with gateways.control.working_for(deployer):
             yield

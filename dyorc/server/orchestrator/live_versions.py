@@ -69,12 +69,12 @@ class LiveVersions:
             _log.warning("live_versions_not_noted", error=error.detail)
 
 
-def since_their_return(begin_era: DrainCheck, clock: Callable[[], float]) -> DrainCheck:
+def since_their_return(begin_epoch: DrainCheck, clock: Callable[[], float]) -> DrainCheck:
     """Returns a check whether earlier requests have ended, also requests of gateways that are about to come back from the last
     leader.
 
     Args:
-        begin_era: Asks the gateways that are here.
+        begin_epoch: Asks the gateways that are here.
         clock: Returns the time in seconds.
     """
     until_s = clock() + RETURN_S
@@ -85,7 +85,7 @@ def since_their_return(begin_era: DrainCheck, clock: Callable[[], float]) -> Dra
         def is_over() -> bool:
             nonlocal has_ended
             if has_ended is None and clock() >= until_s:
-                has_ended = begin_era()
+                has_ended = begin_epoch()
             return has_ended is not None and has_ended()
 
         return is_over

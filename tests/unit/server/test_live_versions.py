@@ -9,11 +9,11 @@ def test_requests_of_before_have_not_ended_before_their_gateways_can_be_back() -
     now_s, at_desk = 5.0, {"request"}
     asked_at: list[float] = []
 
-    def begin_era() -> Callable[[], bool]:
+    def begin_epoch() -> Callable[[], bool]:
         asked_at.append(now_s)
         return lambda: not at_desk
 
-    quiet = since_their_return(begin_era, lambda: now_s)
+    quiet = since_their_return(begin_epoch, lambda: now_s)
     early = quiet()
     assert not early()
     now_s += RETURN_S - 0.1

@@ -100,12 +100,12 @@ class LiveFeed:
     async def _take(self) -> Snapshot:
         self._peers.count()  # what others see must not be lost
         await self._service.backend.refresh()
-        found = await self._peers.ask(_LIVE)
+        replies = await self._peers.ask(_LIVE)
         cells = {self._peers.number: self._own()}
-        cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in found.values.items()}
+        cells |= {number: msgspec.convert(value, CellReport, strict=False) for number, value in replies.values.items()}
         models = self._service.catalog.models
         workflows = [name for name, model in models.items() if not model.is_program]
-        missing = {number: _counted(found.counted.get(number)) for number in found.missing}
+        missing = {number: _counted(replies.counted.get(number)) for number in replies.missing}
         self._latest = snapshot_of(time.time(), cells, missing, self._service.server_view.status.programs, workflows)
         return self._latest
 
@@ -198,8 +198,8 @@ class LiveFeed:
         Args:
             kind: ``program`` or ``workflow``.
         """
-        found = await self._peers.ask(_HISTORY, [kind, name, window_s])
-        each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in found.values.values())]
+        replies = await self._peers.ask(_HISTORY, [kind, name, window_s])
+        each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in replies.values.values())]
         spans = [one.span for one in each if one.span is not None]
         span = reduce(SeriesWindow.plus, spans) if spans else SeriesWindow(from_s=0, step_s=0, values={})
         decisions = sorted((one for past in each for one in past.decisions), key=lambda one: one["at_s"])
@@ -223,9 +223,9 @@ class LiveFeed:
 
         Shares are those of recorded requests, rates those of all.
         """
-        found = await self._peers.ask(_GRAPH, workflow)
+        replies = await self._peers.ask(_GRAPH, workflow)
         learned, rate = GraphWeights(), 0.0
-        for one in (self._own_graph(workflow), *found.values.values()):
+        for one in (self._own_graph(workflow), *replies.values.values()):
             learned.merge(GraphWeights.of_values(one["learned"]))
             rate = max(rate, one["requests_per_s"]) if self._peers.shares_backend else rate + one["requests_per_s"]
         programs = [program.name for program in self._service.catalog.models[workflow].programs]

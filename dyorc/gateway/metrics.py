@@ -55,10 +55,10 @@ class Metrics:
         """Returns all values."""
         self._peers.count()  # what others see must not be lost
         readings = self._own()
-        found = await self._peers.ask(_METRICS)
-        for values in found.values.values():
+        replies = await self._peers.ask(_METRICS)
+        for values in replies.values.values():
             readings.merge(values)
-        for counted in found.counted.values():
+        for counted in replies.counted.values():
             readings.merge(counted.get(_METRICS, {}))
         return readings
 

@@ -41,12 +41,12 @@ class Records:
     async def page(self, query: Query, tenant: Tenant) -> Json:
         """Returns summaries of requests, how many records are kept, and how many bytes they take."""
         owner = _owner(tenant)
-        found = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
-        each: Sequence[Json] = [self._own_list(query, owner), *found.values.values()]
+        replies = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
+        each: Sequence[Json] = [self._own_list(query, owner), *replies.values.values()]
         key = "duration_ms" if query.order == "slowest" else "ended_s"
         requests = sorted((one for own in each for one in own["requests"]), key=lambda one: -one[key])
         page = {"requests": requests[: query.limit], "num_kept": sum(own["num_kept"] for own in each)}
-        return page | {"kept_bytes": sum(own["kept_bytes"] for own in each), "missing_cells": list(found.missing)}
+        return page | {"kept_bytes": sum(own["kept_bytes"] for own in each), "missing_cells": list(replies.missing)}
 
     async def one(self, request_id: str, tenant: Tenant) -> Json:
         """Returns everything about a request. Of several with the same id, it is the latest.
@@ -55,10 +55,10 @@ class Records:
             UnknownRequestError: If there is no record of it, or none that the tenant may see.
         """
         owner = _owner(tenant)
-        found = await self._peers.ask(_FIND, {"request_id": request_id, "owner": owner})
-        each = [one for one in (self._own_details(request_id, owner), *found.values.values()) if one is not None]
+        replies = await self._peers.ask(_FIND, {"request_id": request_id, "owner": owner})
+        each = [one for one in (self._own_details(request_id, owner), *replies.values.values()) if one is not None]
         if not each:
-            raise UnknownRequestError(self._unknown(request_id, found.missing))
+            raise UnknownRequestError(self._unknown(request_id, replies.missing))
         return max(each, key=lambda one: one["arrived_s"])
 
     async def trace(self, seconds: float, tenant: Tenant) -> Json:
@@ -67,8 +67,8 @@ class Records:
         from_ns = now_ns - round(seconds * 1e9)
         window = Window(from_ns=from_ns, base_ns=max(0, from_ns - _BASE_NS))
         owner = _owner(tenant)
-        found = await self._peers.ask(_TRACE, {"window": msgspec.to_builtins(window), "owner": owner})
-        each: Sequence[Json] = [self._own_trace(window, owner), *found.values.values()]
+        replies = await self._peers.ask(_TRACE, {"window": msgspec.to_builtins(window), "owner": owner})
+        each: Sequence[Json] = [self._own_trace(window, owner), *replies.values.values()]
         facts: Json = {
             "num_requests": sum(own["num_requests"] for own in each),
             "num_left_out": sum(own["num_left_out"] for own in each),
@@ -76,7 +76,7 @@ class Records:
         return {
             "traceEvents": [event for own in each for event in own["events"]],
             "displayTimeUnit": "ms",
-            "otherData": facts | {"seconds": seconds, "missing_cells": list(found.missing)},
+            "otherData": facts | {"seconds": seconds, "missing_cells": list(replies.missing)},
         }
 
     # This process's

@@ -75,16 +75,16 @@ class ServerView:
         """Returns the current state of all processes together, as plain values, and which of them did not answer."""
         await self._backend.refresh()
         own = self._own_report()
-        found = await self._peers.ask(_REPORT)
-        if not found.values and not found.missing:
+        replies = await self._peers.ask(_REPORT)
+        if not replies.values and not replies.missing:
             return own["report"] | {"pid": own["pid"]}
-        each = {self._peers.number: own, **found.values}
+        each = {self._peers.number: own, **replies.values}
         cells = [
             {"cell": number, "pid": one["pid"]}
             | {name: one["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
             for number, one in each.items()
         ]
-        cells += [{"cell": number, "pid": None} for number in found.missing]
+        cells += [{"cell": number, "pid": None} for number in replies.missing]
         together = added_up([one["report"] for one in each.values()])
         return together | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
 
@@ -102,9 +102,9 @@ class ServerView:
         """Returns the statistics of models, in the same order."""
         self._peers.count()
         await self._backend.refresh()
-        found = await self._peers.ask(_STATISTICS, names)
+        replies = await self._peers.ask(_STATISTICS, names)
         own = [self._own_statistics(name) for name in names]
-        for values in (*found.values.values(), *(counted[_STATISTICS] for counted in found.counted.values())):
+        for values in (*replies.values.values(), *(counted[_STATISTICS] for counted in replies.counted.values())):
             others = _statistics_of(values)
             for name, one in zip(names, own, strict=True):
                 if name in others:
@@ -113,10 +113,10 @@ class ServerView:
 
     def _own_statistics(self, name: str) -> ModelStatistics:
         """Returns what this process has counted, and those before it in its place."""
-        found = self._backend.statistics(name)
+        statistics = self._backend.statistics(name)
         if (before := self._inherited.get(name)) is not None:
-            found.add(before)
-        return found
+            statistics.add(before)
+        return statistics
 
     def _counts(self, names: Sequence[str]) -> dict[str, Any]:
         self._peers.count()  # what others have seen must not be lost
@@ -135,8 +135,8 @@ class ServerView:
         """Returns how many replicas each program has and should have in all processes together, and why."""
         await self._backend.refresh()
         own = self._backend.scaling()
-        found = await self._peers.ask(_SCALING)
-        return added_up([own, *found.values.values()]) if found.values else own
+        replies = await self._peers.ask(_SCALING)
+        return added_up([own, *replies.values.values()]) if replies.values else own
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
         """Has a program keep so many replicas in each process; see `Backend.scale`."""
@@ -164,11 +164,11 @@ class ServerView:
         """
         self._clients.register(name, key, offset, num_bytes)
         region = {"name": name, "key": key, "offset": offset, "byte_size": num_bytes}
-        found = await self._peers.ask(_REGISTER, region)
-        if found.errors:
+        replies = await self._peers.ask(_REGISTER, region)
+        if replies.errors:
             self._unregister_here({"region": region})
             await self._peers.ask(_UNREGISTER, {"region": region})
-            number, text = min(found.errors.items())
+            number, text = min(replies.errors.items())
             raise ClientMemoryError(f"failed to register shared memory region '{name}' in cell {number}: {text}")
         self._peers.remember(_REGISTER, self._clients.status())
 

@@ -88,24 +88,24 @@ class ReplicaRegistry:
             self._fill_others(found[1])
         self._fill(status)
 
-    def ready(self, told: ReplicaHello) -> bool:
-        """Notes that a replica holds its program. Returns False if it is not to take batches: it has been told to drop the
+    def ready(self, hello: ReplicaHello) -> bool:
+        """Notes that a replica holds its program. Returns False if it is not to take batches: it was ordered to drop the
         program since it said so, or is about to end.
         """
-        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
+        status, found = self._status.programs[hello.program], self._status.find(hello.replica_id)
         if found is not None and found[1].is_leaving and found[1].state is ReplicaState.LOADING:
             self._move(*found, ReplicaState.PARKING)
-            self._send(told.replica_id, Park())
+            self._send(hello.replica_id, Park())
         if found is not None and found[1].state is ReplicaState.PARKING:
             return False
         if found is None or found[1].state is not ReplicaState.READY:
-            self._num_failures.pop(told.program, None)
+            self._num_failures.pop(hello.program, None)
             start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
-            self._learn(status, told.load_s, start_s)
-            pid, node, load_s = told.pid, told.holder.node, round(told.load_s, 3)
-            self._status.joined(told.program, told.replica_id, pid, node, told.load_s, told.members)
+            self._learn(status, hello.load_s, start_s)
+            pid, node, load_s = hello.pid, hello.holder.node, round(hello.load_s, 3)
+            self._status.joined(hello.program, hello.replica_id, pid, node, hello.load_s, hello.members)
             self._fill(status)  # it may have taken the place of another
-            _log.info("replica_joined", program=told.program, replica=told.replica_id, pid=pid, node=node, load_s=load_s)
+            _log.info("replica_joined", program=hello.program, replica=hello.replica_id, pid=pid, node=node, load_s=load_s)
         return True
 
     def load_failed(self, program: str, reason: str) -> None:

@@ -39,15 +39,15 @@ def become(orders: str, path: str, told: int) -> NoReturn:
         os._exit(1)
 
 
-def _accept_leader(path: str, told: int) -> socket.socket:
-    """Returns the connection of whoever calls. It sees this process as the one it talks to, since this one calls `listen`."""
+def _accept_leader(path: str, listening_pipe: int) -> socket.socket:
+    """Returns the connection of the caller, which sees this process as the one it talks to, since this one calls `listen`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         try:
             listener.listen(1)
             listener.settimeout(_CALL_S)
-            os.write(told, b"1")
-            os.close(told)
+            os.write(listening_pipe, b"1")
+            os.close(listening_pipe)
             connection, _ = listener.accept()
         finally:
             with contextlib.suppress(OSError):

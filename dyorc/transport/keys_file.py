@@ -64,8 +64,8 @@ def read_keys(path: str) -> ClusterSecrets:
         ) from None
 
 
-def _secrets(found: dict[str, str]) -> ClusterSecrets:
-    if "seed" in found:
-        return ClusterSecrets.of(msgspec.convert(found, _Seed).seed)
-    content = msgspec.convert(found, _Content)
+def _secrets(content_of_file: dict[str, str]) -> ClusterSecrets:
+    if "seed" in content_of_file:
+        return ClusterSecrets.of(msgspec.convert(content_of_file, _Seed).seed)
+    content = msgspec.convert(content_of_file, _Content)
     return ClusterSecrets(keys=ClusterKeys(content.public.encode(), content.secret.encode()), token=content.token)

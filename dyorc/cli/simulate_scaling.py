@@ -10,7 +10,7 @@ import typer
 from dyorc.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from dyorc.simulation.scaling.loop import Limits
+    from dyorc.simulation.scaling.scaling_loop import Limits
     from dyorc.simulation.scaling.scaling_results import ScalingResult
 
 
@@ -61,7 +61,7 @@ def table(results: "Sequence[ScalingResult]") -> str:
 
 def _limits(min_warm: int, max_replicas: int, cold_start_s: float, parked_start_s: float) -> "Limits":
     from dyorc.scaling.model import Bounds
-    from dyorc.simulation.scaling.loop import Limits
+    from dyorc.simulation.scaling.scaling_loop import Limits
     from dyorc.simulation.scaling.states import StartTimes
 
     if min_warm > max_replicas:

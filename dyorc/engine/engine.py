@@ -39,10 +39,10 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Scheduling
-from dyorc.engine.model.walks import queued_programs
+from dyorc.engine.model.tree_walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.tallies import ModelStatistics
-from dyorc.engine.tasks.runner import TaskRunner
+from dyorc.engine.tasks.task_runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.histogram import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import DURATION_BOUNDS_NS
 from dyorc.gateway.reports import added_up
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.status import ProgramStatus

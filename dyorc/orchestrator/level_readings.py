@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_statistics import EngineStatistics, GuessCounts, ModelRecord
 from dyorc.engine.interfaces import Load
-from dyorc.engine.statistics import EngineStatistics, GuessCounts, ModelRecord
 from dyorc.models.status import ProgramStatus
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowLevels

@@ -42,6 +42,7 @@ from dyorc.engine.actions import (
 )
 from dyorc.engine.engine import Engine
 from dyorc.engine.engine_context import Host
+from dyorc.engine.estimators import Histogram
 from dyorc.engine.events import (
     Event,
     ReplicasWanted,
@@ -49,7 +50,6 @@ from dyorc.engine.events import (
     RequestCancelled,
     TimerFired,
 )
-from dyorc.engine.histogram import Histogram
 from dyorc.engine.interfaces import Load
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import InternalError, RequestCancelledError, UnknownModelError

@@ -8,8 +8,8 @@ from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 from dyorc.simulation.policies import ORACLE, POLICIES
-from dyorc.simulation.results import SimulationResult
 from dyorc.simulation.simulate import DEFAULT_SETTING, SimulationSetting, simulate
+from dyorc.simulation.simulation_results import SimulationResult
 from dyorc.simulation.workloads import WORKLOADS
 
 LOADS = (0.2, 0.5, 0.8)

@@ -2,8 +2,8 @@
 
 from dyorc.authoring.decisions import Decision
 from dyorc.core.arrays import apply_views, as_value
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.program_call import Call
 from dyorc.errors import DyOrcError
 from dyorc.simulation.plain import as_operand, evaluate
 from dyorc.simulation.value_draws import Value, value_of

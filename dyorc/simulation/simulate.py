@@ -10,8 +10,8 @@ from dyorc.errors import InvalidInputError
 from dyorc.simulation.ledger import Ledger
 from dyorc.simulation.plain import tensor_of
 from dyorc.simulation.policies import guesses, policy
-from dyorc.simulation.results import SimulationResult, measure
 from dyorc.simulation.saturation import saturation_rps
+from dyorc.simulation.simulation_results import SimulationResult, measure
 from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import workload as workload_named

@@ -20,7 +20,7 @@ from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchDone, ReplicaJoined
 from dyorc.engine.interfaces import Load, ReplicaEvent
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone
 from dyorc.errors import CapacityError, InternalError

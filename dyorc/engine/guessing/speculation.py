@@ -14,14 +14,13 @@ from dyorc.authoring.decisions import DecisionSite
 from dyorc.authoring.exact_values import Exact, exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
+from dyorc.engine.engine_statistics import EngineStatistics, ModelRecord
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
 from dyorc.engine.guessing.speculation_trial import SpeculationTrial
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import BranchPoint
-from dyorc.engine.model.rounds import Round
-from dyorc.engine.model.speculation_budget import Bet, SpeculationBudget
-from dyorc.engine.statistics import EngineStatistics, ModelRecord
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.speculation_budget import Bet, Round, SpeculationBudget
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4

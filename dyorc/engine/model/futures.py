@@ -10,9 +10,9 @@ from dyorc.core.tensor import Index, TensorRef
 from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
-    from dyorc.engine.model.calls import Call
     from dyorc.engine.model.journal import BranchPoint, StreamPart
-    from dyorc.engine.model.requests import Run, Task
+    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.request_tree import Run, Task
 
 
 class FutureState(Enum):

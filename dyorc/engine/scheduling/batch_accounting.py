@@ -1,12 +1,21 @@
-"""What is written down about a batch: in its requests' stories, in the statistics, and in what is learned of its program."""
+"""What is recorded of a batch that was sent or came back: traces, statistics, what is learned of its program, lack of memory."""
 
-from dyorc.engine.events import BatchDone
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.actions import ProgramStarved
+from dyorc.engine.engine_statistics import BatchTimes
+from dyorc.engine.events import BatchDone, BatchFailed
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.request_trace import BatchTrace, span_of_call
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch
-from dyorc.engine.statistics import BatchTimes
+from dyorc.engine.turn import Turn
 
 _NS_PER_S = 1_000_000_000
+_MIN_STARVED = 3
+"""A program counts as starved after this many failures for want of memory in a row, of calls that cannot be tried in a smaller
+batch."""
+_MEMORY_ERRORS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "TooLargeError", "NoRoomError"})
+"""Types of exceptions: Python's, NumPy's, torch's on devices, ours for results without room."""
+_TORCH_ON_CPU = "can't allocate memory"
 
 
 def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
@@ -46,8 +55,8 @@ def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
     if batch.expected_ns is not None:
         pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
     processor, expected_s = batch.replica.processor, pool.latency.predict(size)
-    if processor is not None and expected_s:
-        processor.learn(batch, expected_s, execute_s, now_ns)
+    if processor is not None and expected_s and batch.started_ns is not None:
+        processor.learn(batch.started_ns, batch.busy_ns, expected_s, execute_s, now_ns)
     pool.least_latency.observe(size, execute_s)
     pool.latency.observe(size, execute_s)
     pool.last_done_ns = now_ns
@@ -80,3 +89,20 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     for record in set(certain):
         number = certain.count(record)
         record.calls_done(times, queue_ns * number // size, number)
+
+
+def note_failure(turn: Turn, pool: ReplicaPool, batch: Batch, event: BatchFailed) -> None:
+    """Notes a batch that failed, and says so if the program has not had memory for anything lately."""
+    is_last = len(batch.calls) == 1 or not pool.program.options.is_repeatable
+    if not is_last or not (event.is_capacity or event.error_type in _MEMORY_ERRORS or _TORCH_ON_CPU in event.message):
+        return
+    pool.num_starved += 1
+    if pool.num_starved == _MIN_STARVED:
+        turn.actions.append(ProgramStarved(pool.program.name, f"{event.error_type}: {event.message}"))
+
+
+def note_success(turn: Turn, pool: ReplicaPool) -> None:
+    """Notes that a batch ran, after some had failed for want of memory."""
+    if pool.num_starved >= _MIN_STARVED:
+        turn.actions.append(ProgramStarved(pool.program.name, ""))
+    pool.num_starved = 0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.holding import held_until_ns, waits_for_end
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica

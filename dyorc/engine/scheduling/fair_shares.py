@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Callable, Iterator
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.lanes import Lanes
 
 _LEAST_WEIGHT = 1e-3

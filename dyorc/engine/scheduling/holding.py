@@ -25,7 +25,7 @@ Source: holding control of bus lines (Daganzo, "A headway-based approach to elim
 import heapq
 from collections.abc import Mapping
 
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 

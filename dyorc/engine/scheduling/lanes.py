@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from dyorc.authoring.batching import BatchKey
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder
 
 _Item: TypeAlias = tuple[QueueOrder, int, Call]

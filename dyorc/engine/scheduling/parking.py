@@ -14,7 +14,7 @@ from heapq import nsmallest
 from dyorc.engine.actions import ParkReplica
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicasWanted
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.retrying import fail

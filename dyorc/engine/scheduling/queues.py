@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.lanes import Lanes
 

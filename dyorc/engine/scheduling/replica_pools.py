@@ -8,16 +8,16 @@ from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
+from dyorc.engine.engine_statistics import ModelRecord
+from dyorc.engine.estimators import Average, Rate, queueing_delay_s
 from dyorc.engine.events import ReplicasWanted
 from dyorc.engine.interfaces import Load
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.lanes import Lanes
-from dyorc.engine.scheduling.latency import Average, LatencyModel, LeastLatency, Rate, queueing_delay_s
-from dyorc.engine.scheduling.loop_ratio import LoopRatio
+from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
 from dyorc.engine.scheduling.suspects import Suspects
-from dyorc.engine.statistics import ModelRecord
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 

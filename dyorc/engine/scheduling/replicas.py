@@ -7,7 +7,7 @@ import msgspec
 
 from dyorc.core.tensor import BlockId
 from dyorc.engine.actions import FormReason
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.request_trace import BatchTrace
 from dyorc.engine.scheduling.latency import LatencyModel
 from dyorc.engine.scheduling.processors import Processor

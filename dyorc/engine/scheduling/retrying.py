@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dyorc.engine.actions import FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import ReplicaLeft, SuspectsReported
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.scheduling.suspects import Refusals

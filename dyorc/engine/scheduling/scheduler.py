@@ -28,25 +28,21 @@ from dyorc.engine.events import (
     WorkflowRemoved,
 )
 from dyorc.engine.interfaces import Load, ReplicaEvent
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder
-from dyorc.engine.scheduling.batch_accounting import count, learn, trace_ended
+from dyorc.engine.scheduling.batch_accounting import count, learn, note_failure, note_success, trace_ended
 from dyorc.engine.scheduling.batch_forming import BatchFormer
-from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender
-from dyorc.engine.scheduling.guess_appraisal import GuessAppraiser
-from dyorc.engine.scheduling.input_staging import InputStaging
+from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.processors import Processor
-from dyorc.engine.scheduling.program_registry import ProgramRegistry
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
-from dyorc.engine.scheduling.speculation_policy import SpeculationPolicy
-from dyorc.engine.scheduling.starving import note_failure, note_success
+from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone, CallLate, CallUnready
-from dyorc.errors import CapacityError, ProgramError, ProgramLoadError
+from dyorc.errors import CapacityError, NotDeployedError, ProgramError, ProgramLoadError
 
 
 class Scheduler:
@@ -57,8 +53,8 @@ class Scheduler:
     """
 
     def __init__(self, shared: EngineContext, programs: Mapping[str, Program]) -> None:
-        config, statistics = shared.config, shared.host.statistics
-        self._config = config
+        config = self._config = shared.config
+        self._statistics = shared.host.statistics
         self._turn = shared.turn
         self._timers = shared.timers
         self._leases = shared.leases
@@ -66,17 +62,15 @@ class Scheduler:
         self._refusals = Refusals(shared)
         self._retrying = RetryPolicy(shared, self._refusals)
         self.staging = InputStaging(shared.turn)
-        self.pools = {name: ReplicaPool(program, statistics.of_program(name), config) for name, program in programs.items()}
-        self._foresight = GuessAppraiser(self.pools)
+        self.pools = {name: self._new_pool(program) for name, program in programs.items()}
+        self._appraiser = GuessAppraiser(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        self._sending = BatchSender(shared, self.pools, self.batches, self._retrying)
-        self._parking = Parking(shared, self.pools, self.replicas, self._sending.prefetch_ns)
-        self._roll = ProgramRegistry(shared, self.pools, self._parking, self._replica_left)
+        self._sender = BatchSender(shared, self.pools, self.batches, self._retrying)
+        self._parking = Parking(shared, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
-        self._former = BatchFormer(
-            shared, SpeculationPolicy(shared.speculator, self._foresight, config.speculation.margin), self.batches
-        )
+        policy = SpeculationPolicy(shared.speculator, self._appraiser, self.replicas, config.speculation.margin)
+        self._former = BatchFormer(shared, policy, self.batches)
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what happened to a replica or a batch."""
@@ -102,11 +96,28 @@ class Scheduler:
             case SuspectsReported():
                 self._retrying.warned(event, self.pools)
             case ProgramAdded(program=program):
-                self._roll.add(program)
+                self.pools[program.name] = self._new_pool(program)
+                self._parking.added(program.name)
             case ProgramRemoved(program=program):
-                self._roll.remove(program.name)
+                self._remove(program.name)
             case WorkflowRemoved(workflow=workflow):
-                self._foresight.forget(workflow)
+                self._appraiser.forget(workflow)
+
+    def _new_pool(self, program: Program) -> ReplicaPool:
+        return ReplicaPool(program, self._statistics.of_program(program.name), self._config)
+
+    def _remove(self, name: str) -> None:
+        """Removes a program. Calls that still wait fail, and its replicas are forgotten."""
+        pool = self.pools[name]
+        for replica in (*pool.replicas.values(), *pool.draining.values()):
+            self._replica_left(ReplicaLeft(replica.replica_id, "its program was removed"))
+        for call in pool.take_all():
+            call.wait()
+            fail(self._turn, pool, call, NotDeployedError(f"program {name!r} is not deployed any more"))
+        if pool.timer is not None:
+            self._timers.cancel(pool.timer)
+        self._parking.removed(name)
+        del self.pools[name]
 
     def fire(self, timer: Timer) -> None:
         """Handles a timer that is due: a batch has run for too long, or a program may form its next batch."""
@@ -128,10 +139,10 @@ class Scheduler:
                 pool.release_suspect(turn.now_ns)
         for pool in pools:
             while pool.queue.size and (formed := self._former.of_certain_calls(pool)) is not None:
-                self._sending.send(pool, formed)
+                self._sender.send(pool, formed)
         for pool in pools:
             while pool.guesses.size and (formed := self._former.of_guesses(pool)) is not None:
-                self._sending.send(pool, formed)
+                self._sender.send(pool, formed)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
                 self.staging.stage(call, self.pools[call.callee.name])
@@ -208,7 +219,7 @@ class Scheduler:
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Learns how long a task took, since decisions may wait for similar ones."""
-        self._foresight.task_ended(workflow, duration_ns)
+        self._appraiser.task_ended(workflow, duration_ns)
 
     def withdraw(self, call: Call) -> None:
         """Takes a call back, unless it runs already."""
@@ -406,12 +417,12 @@ class Scheduler:
                 pool.set_idle(replica)
         else:
             if running.started_ns is None:
-                self._sending.start(running)
+                self._sender.start(running)
                 duration_s = replica.latency.predict(len(running.calls))
                 # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             if not is_draining:
-                pool.set_busy(replica, self._sending.prefetch_ns(replica))
+                pool.set_busy(replica, self._sender.prefetch_ns(replica))
         self._touch(pool.program.name)
         if batch.calls[0].is_suspect:
             self._retrying.touch_suspects(self.pools)
@@ -422,7 +433,7 @@ class Scheduler:
         processor = replica.processor
         if processor is None:
             return
-        processor.leave(replica, self._turn.now_ns)
+        processor.leave(replica.replica_id, self._turn.now_ns)
         for program in processor.waiting:
             self._touch(program)
         processor.waiting.clear()

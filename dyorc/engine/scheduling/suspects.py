@@ -9,10 +9,9 @@ refused, and so, for a while, are all other requests with the same inputs to the
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.engine_context import EngineContext, Key, KnownInputs
 from dyorc.engine.events import SuspectsReported
-from dyorc.engine.known_inputs import Key, KnownInputs
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.queues import CallQueue
 from dyorc.errors import SuspectInputError
 

@@ -30,11 +30,11 @@ from functools import partial
 from sys import getrefcount
 
 from dyorc.engine.block_leases import BlockLeases
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
-from dyorc.engine.model.requests import Request, Task, TaskState
-from dyorc.engine.model.walks import dismantle
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Request, Task, TaskState
+from dyorc.engine.model.tree_walks import dismantle
 from dyorc.engine.turn import Turn
 
 _FEW = 16

@@ -21,11 +21,11 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.futures import Argument, FutureState
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Stream, Task
+from dyorc.engine.model.request_tree import Request, Stream, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath
-from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_part
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 
@@ -33,7 +33,7 @@ from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLi
 class PartSender:
     """Sends the parts of all requests."""
 
-    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: Endings) -> None:
+    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
         self._config = shared.config
         self._turn = shared.turn
         self._leases = shared.leases
@@ -70,7 +70,7 @@ class PartSender:
             return
         stream.is_ended = True
         stream.error = error
-        self._endings.returned(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
+        self._endings.finish(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
         self.pump(request)
 
     # To the consumer
@@ -105,9 +105,9 @@ class PartSender:
     def _finish(self, root: Task, error: DyOrcError | None) -> None:
         """Ends the workflow's task: the last part was taken."""
         if error is not None:
-            self._endings.failed(root, error)
+            self._endings.fail(root, error)
         else:
-            self._endings.settled(root, ())
+            self._endings.settle(root, ())
 
     def _is_ready(self, part: StreamPart) -> bool:
         """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
@@ -158,7 +158,7 @@ class PartSender:
         stream.error = error
         part.is_lost = False
         self._endings.stop(root)
-        self._endings.returned(root, ())
+        self._endings.finish(root, ())
         if request.restoring:
             self._turn.swept[request] = None
         self._turn.runnable.append(part)

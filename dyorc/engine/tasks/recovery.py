@@ -21,13 +21,12 @@ Restorations start and end one by one, in the turn's order, so that a long chain
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Restoration, RestorationWaiter, Task
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
 

@@ -6,17 +6,17 @@ from dyorc.core.tensor import blocks_of
 from dyorc.engine.actions import AnswerRequest, EffectFailed, FailRequest
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import AnswerTaken, RequestArrived
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
-from dyorc.engine.model.requests import Request, Stream, Task, TaskState
-from dyorc.engine.model.walks import dismantle, is_effect, live_effects
+from dyorc.engine.model.request_tree import Request, Stream, Task, TaskState
+from dyorc.engine.model.tree_walks import dismantle, is_effect, live_effects
 from dyorc.engine.tasks.execution_paths import open_path
-from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.part_sending import PartSender
 from dyorc.engine.tasks.recovery import Recovery
-from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import DeadlineError, DyOrcError, EffectLostError, InternalError, ReplicaLostError, RequestCancelledError
 
@@ -30,7 +30,7 @@ class RequestLifecycle:
     """
 
     def __init__(
-        self, shared: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, withdrawals: Withdrawals
+        self, shared: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, endings: TaskEndings
     ) -> None:
         self._shared = shared
         self._turn = shared.turn
@@ -40,7 +40,7 @@ class RequestLifecycle:
         self._needs = needs
         self._parts = parts
         self._recovery = recovery
-        self._withdrawals = withdrawals
+        self._endings = endings
         self.requests: dict[int, Request] = {}
         self.deadlines: dict[int, Timer] = {}
         self._num_arrived = 0
@@ -83,7 +83,7 @@ class RequestLifecycle:
         request = self.requests.get(request_id)
         if request is None or request.is_answered or request.root is None:
             return
-        self._withdrawals.abandon(request.root)
+        self._endings.abandon(request.root)
         self._answer(request, FailRequest(request_id, error))
 
     def root_ended(self, request: Request) -> None:
@@ -204,7 +204,7 @@ class RequestLifecycle:
         if request.failed_effects:
             self._report_failures(request)
         if request.has_effects and root is not None:
-            self._withdrawals.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
+            self._endings.abandon(root)  # an effect that failed early leaves work behind that it did not wait for
         if request.restoring:
             self._recovery.forget(request)
         self._turn.swept.pop(request, None)

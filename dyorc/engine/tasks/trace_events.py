@@ -1,9 +1,9 @@
 """Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
 
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
-from dyorc.engine.model.requests import Task
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Task
 from dyorc.engine.request_trace import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError
 

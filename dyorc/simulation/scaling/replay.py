@@ -9,7 +9,7 @@ from dyorc.engine.engine_context import Host
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.plain import tensor_of
-from dyorc.simulation.scaling.loop import Limits, ScalingLoop, SimulatedScaler
+from dyorc.simulation.scaling.scaling_loop import Limits, ScalingLoop, SimulatedScaler
 from dyorc.simulation.scaling.states import Timeline
 from dyorc.simulation.scaling.watch import Calls, ReplicaWatch
 from dyorc.simulation.value_draws import request_value

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dyorc.engine.guessing.speculation_trial import SpeculationTrial
-from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import Round
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import double
 from tests.unit.engine.speculative_world import GOOD, Says, counts, guarded, world_with

@@ -11,9 +11,9 @@ import pytest
 
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.policies import POLICIES
-from dyorc.simulation.results import ProgramResult
 from dyorc.simulation.saturation import saturation_rps, visits_per_request
 from dyorc.simulation.simulate import SimulationSetting, simulate
+from dyorc.simulation.simulation_results import ProgramResult
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import WORKLOADS, workload
 from dyorc.simulation.workloads.guard import guard

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from dyorc.cli.simulate import app
 from dyorc.errors import InternalError, InvalidInputError
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
-from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies.keda import Keda
 from dyorc.simulation.scaling.policies.knative import Knative
 from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOptions
 from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
+from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.states import StartTimes, State, Timeline
 from dyorc.traffic.request_traces import TracedRequest, write_trace
 

@@ -9,7 +9,7 @@ from dyorc.authoring.workflow import workflow
 from dyorc.core.arrays import inline
 from dyorc.engine.events import RequestArrived
 from dyorc.engine.model.journal import BranchPoint
-from dyorc.engine.model.requests import Task
+from dyorc.engine.model.request_tree import Task
 from dyorc.errors import InternalError
 from dyorc.simulation.ledger import Ledger
 from dyorc.simulation.oracle_predictor import OraclePredictor

@@ -1,27 +1,74 @@
-"""Fetches values that a workflow wants to read and that are not in this process."""
+"""Tensors that have to be read: lost ones are restored first, and values that a workflow reads are brought into this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dyorc.core.tensor import BlockId, blocks_of
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.block_leases import BlockLeases
 from dyorc.engine.events import ValueFetched
-from dyorc.engine.model.futures import Future, FutureState, Waiter
+from dyorc.engine.model.futures import Argument, Future, FutureState, Waiter
 from dyorc.engine.model.journal import BranchPoint, StreamPart
-from dyorc.engine.model.requests import Task, TaskState
-from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task, TaskState
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError, ReplicaLostError
 
 
+class TensorNeeds:
+    """Requests the restoration of lost tensors before they are read: one per future, however many wait for it."""
+
+    def __init__(self, turn: Turn, leases: BlockLeases) -> None:
+        self._turn = turn
+        self._leases = leases
+
+    def await_inputs(self, call: Call) -> bool:
+        """Makes a call wait for its lost inputs, and pins the others. Returns whether any is lost."""
+        return self._await_arguments(call.segment.task.request, call.arguments, call)
+
+    def await_part(self, part: StreamPart) -> bool:
+        """Makes a part of an answer wait for its lost tensors, and pins the others. Returns whether any is lost."""
+        return self._await_arguments(part.segment.task.request, part.arguments, part)
+
+    def await_result(self, restoration: Restoration, result: Iterable[Argument]) -> bool:
+        """Makes the restoration of a task's future wait for lost tensors of the task's result. Returns whether any is lost."""
+        return self._await_arguments(restoration.request, result, restoration)
+
+    def await_future(self, request: Request, future: Future, waiter: Future | Request) -> bool:
+        """Requests the restoration of a future, if it is lost, before a waiter reads it. Returns whether it is lost."""
+        if self._leases.are_there(blocks_of(future.tensors)):
+            return False
+        self._need(request, future, waiter)
+        return True
+
+    def _await_arguments(self, request: Request, arguments: Iterable[Argument], waiter: Call | StreamPart | Restoration) -> bool:
+        missing: dict[Future, None] = {}
+        for argument in arguments:
+            future = argument.future
+            if self._leases.are_there(blocks_of((future.tensors[argument.field],))):
+                self._leases.pin(request.pinned, future)
+            else:
+                missing[future] = None
+        for future in missing:
+            waiter.num_awaited += 1
+            self._need(request, future, waiter)
+        return bool(missing)
+
+    def _need(self, request: Request, future: Future, waiter: RestorationWaiter) -> None:
+        restoration = request.restoring.get(future)
+        if restoration is None:
+            restoration = request.restoring[future] = Restoration(request, future)
+            self._turn.restorations.append(restoration)
+        restoration.waiters.append(waiter)
+
+
 class Fetches:
-    """Fetches values.
+    """Fetches values that workflows read and that are not in this process.
 
     Args:
         max_attempts: How many times a value is requested that seems to be there and is not.
 
     Attributes:
-        waiters: Who waits to read a future.
+        waiters: What waits to read a future.
         in_progress: Futures being fetched, with the blocks they are read from.
     """
 
@@ -98,11 +145,11 @@ class Fetches:
             self._turn.tell(waiter)
 
     def is_awaited(self, future: Future) -> bool:
-        """Returns whether anybody still wants to read a future."""
+        """Returns whether a workflow still needs to read a future."""
         return any(_is_live(waiter) for waiter in self.waiters.get(future, ()))
 
     def forget(self, future: Future) -> None:
-        """Drops a future that nobody wants to read any more."""
+        """Drops a future that no workflow needs to read any longer."""
         self.waiters.pop(future, None)
         self._num_losses.pop(future, None)
 

@@ -5,10 +5,10 @@ from itertools import islice
 
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.engine import Engine
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
-from dyorc.engine.model.requests import Request, Task, TaskState
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Task, TaskState
 from dyorc.engine.scheduling.scheduler import Scheduler
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
     from dyorc.engine.model.journal import Segment
-    from dyorc.engine.model.requests import Restoration
+    from dyorc.engine.model.request_tree import Restoration
 
 
 class CallState(Enum):

@@ -5,7 +5,7 @@ The engine counts into `EngineStatistics`, which the shell keeps: an engine that
 
 from collections.abc import Sequence
 
-from dyorc.engine.histogram import Histogram
+from dyorc.engine.estimators import Histogram
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 
 

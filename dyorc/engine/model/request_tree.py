@@ -8,9 +8,9 @@ from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
 

@@ -12,24 +12,22 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
-from dyorc.engine.model.requests import Needer, Request, Task, TaskState
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Needer, Request, Task, TaskState
 from dyorc.engine.tasks.branching import Branching
+from dyorc.engine.tasks.call_lifecycle import Readiness
 from dyorc.engine.tasks.determinism import DeterminismChecks
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
-from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.needs import TensorNeeds
 from dyorc.engine.tasks.part_sending import PartSender
-from dyorc.engine.tasks.readiness import Readiness
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
-from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
-from dyorc.engine.tasks.withdrawal import Withdrawals
 from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallUnready
 from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
 
@@ -60,13 +58,12 @@ class TaskRunner:
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
-        self._withdrawals = Withdrawals(turn, dispatcher, shared.speculator, self._release)
-        self._endings = Endings(turn, self._withdrawals)
-        self._branching = Branching(shared, dispatcher, self.fetches, self._withdrawals)
+        self._endings = TaskEndings(turn, dispatcher, shared.speculator, self._release)
+        self._branching = Branching(shared, dispatcher, self.fetches, self._endings)
         self._recovery = Recovery(shared, dispatcher, needs, self.fetches, self._release)
         self._calls = Readiness(shared, dispatcher, needs, self._recovery)
         self._parts = PartSender(shared, needs, self._release, self._endings)
-        self.answering = RequestLifecycle(shared, needs, self._parts, self._recovery, self._withdrawals)
+        self.answering = RequestLifecycle(shared, needs, self._parts, self._recovery, self._endings)
 
     @property
     def requests(self) -> Mapping[int, Request]:
@@ -291,9 +288,9 @@ class TaskRunner:
         if task.callee.is_streaming:
             self._parts.end(task.request, error)
         elif error is not None:
-            self._endings.failed(task, error)
+            self._endings.fail(task, error)
         elif isinstance(end, Returned):
-            self._endings.returned(task, end.result)
+            self._endings.finish(task, end.result)
             for argument in end.result:
                 if argument.future.state is FutureState.PENDING:
                     argument.future.add_waiter(task)
@@ -306,18 +303,18 @@ class TaskRunner:
             return
         for argument in task.result:
             if argument.future.error is not None:
-                self._endings.failed(task, argument.future.error)
+                self._endings.fail(task, argument.future.error)
                 return
         where = f"workflow {task.callee.name!r} returned"
         try:
             tensors = tuple([argument.resolve() for argument in task.result])
             check_all(task.callee.signature.outputs.tensors, tensors, where)
         except Exception as error:  # a view or a shape that does not fit fails this task alone
-            self._endings.failed(task, WorkflowError(f"{error}"))
+            self._endings.fail(task, WorkflowError(f"{error}"))
             return
         if task.segment is not None:
             self._dispatcher.task_ended(task.callee, self._turn.now_ns - task.started_ns)
-        self._endings.settled(task, tensors)
+        self._endings.settle(task, tensors)
         if task.request.has_stored:
             self._leases.pin(task.request.pinned, task.future)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Future, FutureState
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
-from dyorc.engine.model.requests import Request, Task, TaskState
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Task, TaskState
 
 
 def request_of(entry: Entry) -> Request:

@@ -3,10 +3,10 @@
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import FutureState
-from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 

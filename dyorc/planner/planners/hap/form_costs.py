@@ -1,39 +1,20 @@
-"""The forms in which devices can hold a value along one mesh axis, what changing between them costs, and the cheapest way to have
-several of them.
+"""What changing from form to form costs, and the cheapest way to have several of them.
 
-A form is a small number: 0 for replicated, 1 for a partial sum, 2 + dim for a shard. Sets of forms are bits of an integer. Costs
-are integers in femtoseconds, so that sums do not depend on their order. What is replicated can be cut and masked for nothing:
-with it, a device holds all forms.
+Costs are integers in femtoseconds, so that sums do not depend on their order. What is replicated can be cut and masked for
+nothing: with it, a device holds all forms.
 """
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from dyorc.planner.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+from dyorc.planner.planners.forms import TERM, WHOLE, forms_in
 
 UNIT_S = 1e-15
 NEVER = 1 << 256
-WHOLE, TERM = 0, 1
 
 Options: TypeAlias = tuple[tuple[int, int], ...]
 """Sets of forms that may be held afterwards, each with what that costs."""
-
-
-def form_of(placement: Placement) -> int:
-    """The number of a placement."""
-    match placement:
-        case Replicate():
-            return WHOLE
-        case Partial():
-            return TERM
-        case Shard(dim):
-            return 2 + dim
-
-
-def placement_of(form: int) -> Placement:
-    """The placement of a number."""
-    return REPLICATE if form == WHOLE else PARTIAL if form == TERM else Shard(form - 2)
 
 
 def in_units(seconds: float) -> int:
@@ -67,7 +48,7 @@ class Forms:
 
     def step_s(self, held: int, form: int) -> int:
         """The cost of one more form."""
-        return min((self.table[f][form] for f in bits(held)), default=NEVER)
+        return min((self.table[f][form] for f in forms_in(held)), default=NEVER)
 
     def with_one_more(self, held: int, form: int) -> Options:
         """The ways to have a form: as it is, made directly, or by making the whole."""
@@ -82,7 +63,7 @@ class Forms:
     def with_all(self, held: int, wanted: int) -> Options:
         """The ways to have several forms, those left out that cost more and hold no more than another."""
         costs = {self.closed(held): 0}
-        for form in bits(wanted):
+        for form in forms_in(wanted):
             after: dict[int, int] = {}
             for forms, cost in costs.items():
                 for more, step in self.with_one_more(forms, form):
@@ -111,15 +92,15 @@ class Forms:
         if not missing:
             return 0
         whole = self.step_s(held, WHOLE) if self.table[WHOLE][TERM] == 0 else NEVER
-        return min(whole, sum(self.step_s(held, form) for form in bits(missing)))
+        return min(whole, sum(self.step_s(held, form) for form in forms_in(missing)))
 
     def ways(self, held: int, wanted: int) -> list[tuple[int, int]]:
         """The cheapest way, as steps from one form to another."""
         steps: list[tuple[int, int]] = []
         total, missing = self.cost(held, wanted), wanted & ~self.closed(held)
         while missing:
-            for form in dict.fromkeys((WHOLE, *bits(missing))):
-                source = min(bits(held), key=lambda f: self.table[f][form])
+            for form in dict.fromkeys((WHOLE, *forms_in(missing))):
+                source = min(forms_in(held), key=lambda f: self.table[f][form])
                 step, then = self.table[source][form], self.closed(held | 1 << form)
                 if then != held and step + self.cost(then, missing) == total:
                     break
@@ -129,8 +110,3 @@ class Forms:
             total, held = total - step, then
             missing &= ~held
         return steps
-
-
-def bits(forms: int) -> list[int]:
-    """The forms of a set."""
-    return [form for form in range(forms.bit_length()) if forms >> form & 1]

@@ -20,7 +20,9 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind, shares
 from dyorc.planner.plan.steps import kind_between
 from dyorc.planner.planners.baselines.follow import choices_of
-from dyorc.planner.planners.hap.form_costs import NEVER, TERM, WHOLE, Forms, form_of, in_units, placement_of
+from dyorc.planner.planners.collective_costs import best_algorithm
+from dyorc.planner.planners.forms import TERM, WHOLE, form_of, placement_of
+from dyorc.planner.planners.hap.form_costs import NEVER, Forms, in_units
 from dyorc.planner.planners.strategy_assignment import StrategyAssignment
 from dyorc.planner.program import Axes, Node, Shard, Strategy, TensorProgram, Value, ValueKind
 from dyorc.planner.program.costs import NodeCost, costs_of
@@ -86,18 +88,6 @@ class SynthesisSpace:
 def token(source: str) -> str:
     """The token of a source: a value in the form in which the source is kept."""
     return f"form of {source}"
-
-
-def best_algorithm(cluster: Cluster, kind: CollectiveKind, pieces: Sequence[int]) -> tuple[float, Algorithm]:
-    """The seconds of a collective by the algorithm that is faster for these pieces: padded or grouped."""
-    ranks = range(len(pieces))
-    if kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
-        return 0.0, Algorithm.PADDED
-    padded = cluster.collective_s(kind, Algorithm.PADDED, ranks, pieces)
-    if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
-        return padded, Algorithm.PADDED
-    grouped = cluster.collective_s(kind, Algorithm.GROUPED, ranks, pieces)
-    return min((padded, Algorithm.PADDED), (grouped, Algorithm.GROUPED))
 
 
 class Pricing:

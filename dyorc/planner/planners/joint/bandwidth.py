@@ -12,7 +12,7 @@ Then the seconds of a step are the longest way through a graph: items, and what 
 Every rate has a floor, so that nothing that the schedule did not foresee starves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
@@ -21,6 +21,7 @@ from typing import Any
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Rates
 from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import topological_order
 
 _FLOOR = 0.02
 """Of a machine's way out, for each other machine; less if there are many."""
@@ -136,7 +137,7 @@ class CriticalPathGraph:
             for reader in work.readers[sending.item]:
                 if rank_of[reader] == sending.target:
                     self.before[reader].append(node)
-        self.order = list(_sorted(self.before))
+        self.order = topological_order(self.before)
 
     def lengths(self, rates: Rates) -> list[float]:
         """How long each node takes."""
@@ -173,22 +174,6 @@ class CriticalPathGraph:
             for before, share in zip(self.before[node], shares, strict=True):
                 flow[before] += flow[node] * share / sum(shares)
         return weights
-
-
-def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
-    waiting = [len(each) for each in before]
-    after: list[list[int]] = [[] for _ in before]
-    for node, each in enumerate(before):
-        for predecessor in each:
-            after[predecessor].append(node)
-    ready = [node for node, num in enumerate(waiting) if not num]
-    while ready:
-        node = ready.pop()
-        yield node
-        for follower in after[node]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                ready.append(follower)
 
 
 def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 40) -> Division:

@@ -1,7 +1,6 @@
 """Placements without a proof: HEFT, METIS, random ones, and annealing, which begins from the best of these.
 
-Sources: HEFT: Topcuoglu, Hariri and Wu (TPDS'02). METIS: Karypis and Kumar (SISC'98). Annealing: Kirkpatrick, Gelatt and Vecchi
-(Science'83).
+Sources: HEFT: Topcuoglu, Hariri and Wu (TPDS'02). Annealing: Kirkpatrick, Gelatt and Vecchi (Science'83).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +11,9 @@ from random import Random
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Placement, schedule, ways_to_end
 from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import partition_graph, scaled_weights
 
+_LARGEST_WEIGHT = 100_000
 _FIRST_HEAT, _LAST_HEAT = 0.05, 0.001
 """Of the first placement's seconds: how much worse a placement may be that is accepted as often as not, nearly."""
 
@@ -87,8 +88,6 @@ def heft(placing: PlacementProblem) -> Placement:
 
 def metis(placing: PlacementProblem) -> Placement:
     """Parts of equal work, by the devices' speeds, between which little is sent."""
-    import pymetis  # heavy, and only planners need it
-
     work, num_ranks = placing.work, placing.cluster.num_ranks
     if num_ranks == 1 or work.num_homes <= num_ranks:
         return tuple(home % num_ranks for home in range(work.num_homes))
@@ -100,26 +99,9 @@ def metis(placing: PlacementProblem) -> Placement:
             edges[home_of_source][other] = edges[other][home_of_source] = (
                 edges[home_of_source].get(other, 0.0) + parcel.num_bytes + 1
             )
-    starts, adjacent, edge_weights = [0], list[int](), list[float]()
-    for home in range(work.num_homes):
-        adjacent += edges[home]
-        edge_weights += edges[home].values()
-        starts.append(len(adjacent))
-    _, parts = pymetis.part_graph(
-        num_ranks,
-        pymetis.CSRAdjacency(adj_starts=starts, adjacent=adjacent),
-        vweights=_whole(weights),
-        eweights=_whole(edge_weights),
-        tpwgts=list(placing.cluster.flops_ratios),
-        recursive=False,
-        options=pymetis.Options(seed=0),
-    )
-    return tuple(parts)
-
-
-def _whole(weights: list[float]) -> list[int]:
-    largest = max(weights, default=0.0) or 1.0
-    return [1 + round(weight / largest * 100_000) for weight in weights]
+    scaled = iter(scaled_weights([weight for others in edges.values() for weight in others.values()], _LARGEST_WEIGHT))
+    neighbours = [[(other, next(scaled)) for other in others] for others in edges.values()]
+    return tuple(partition_graph(neighbours, scaled_weights(weights, _LARGEST_WEIGHT), placing.cluster.flops_ratios))
 
 
 def best_of_random(placing: PlacementProblem, num: int, seed: int) -> PlacedSchedule:

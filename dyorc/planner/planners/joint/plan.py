@@ -6,13 +6,10 @@ a plan slower than the same search without them.
 """
 
 from dataclasses import replace
-from time import perf_counter
 
-from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Network, Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule, PlacementProblem, anneal, best_of_simple
 from dyorc.planner.planners.joint.interface_limits import network_of
@@ -21,8 +18,8 @@ from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement, sizes_text
 from dyorc.planner.planners.joint.schedule_plan import realise
 from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
+from dyorc.planner.planners.pricing import BestPlan
 from dyorc.planner.program import TensorProgram, axes_of
-from dyorc.planner.simulate import simulate
 
 _MAX_TURNS = 4
 _SHARES = 8
@@ -68,34 +65,17 @@ class _Search:
         self._program = program
         self._cluster = cluster
         self._seed = seed
-        self._progress = progress
         self._axes = axes_of(program)
-        self._begun_s = perf_counter()
-        self._best: Plan | None = None
-        self._best_s = float("inf")
+        self._best = BestPlan(program, cluster, progress=progress, reorder=False, must_fit=True)
         self._done = 0.0
-        self._ended = SearchEnd.FINISHED
         self._notes: dict[str, str] = {}
 
     def plan(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
         self._notes |= sizes_text(reduction)
-        try:
+        with self._best.until_stopped():
             self._find(before, reduction, effort, limits=limits)
-        except KeyboardInterrupt as stop:
-            if self._best is None:
-                raise
-            self._ended = end_of(stop)
-        if self._best is None:
-            raise PlanError(f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories")
-        made = Provenance(
-            planner="joint",
-            seed=self._seed,
-            cost_s=self._best_s,
-            search_s=perf_counter() - self._begun_s,
-            ended=self._ended,
-            notes=self._notes,
-        )
-        return replace(self._best, provenance=made)
+        error = f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories"
+        return self._best.finish(error, Provenance(planner="joint", seed=self._seed, notes=self._notes))
 
     def _find(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> None:
         placing, whole = (
@@ -124,16 +104,16 @@ class _Search:
         solved = solve(placing, self._anneal(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
         self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
         self._notes["gap"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
-        self._ended = solved.ended
+        self._best.ended = solved.ended
         self._done = 0.4
-        self._tell(self._done)
+        self._best.report(self._done)
         return solved
 
     def _anneal(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
         first_ratio = self._done
 
         def heard(done_ratio: float, _: PlacedSchedule) -> None:
-            self._tell(first_ratio + (until - first_ratio) * done_ratio)
+            self._best.report(first_ratio + (until - first_ratio) * done_ratio)
 
         placed = anneal(placing, begin, num_steps, self._seed, heard)
         self._done = until
@@ -159,7 +139,7 @@ class _Search:
         placing = PlacementProblem(reduction.work, wires)
         solved = solve(placing, placing.evaluate(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
         self._notes["gap with shares"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
-        self._ended = solved.ended
+        self._best.ended = solved.ended
         self._confirm(placing, solved.placed, solved.rates)
 
     def _confirm(self, placing: PlacementProblem, placed: PlacedSchedule, rates: Rates | None) -> None:
@@ -169,15 +149,5 @@ class _Search:
         if rates is not None:
             networks = [network_of(rates, self._cluster, is_strict=is_strict) for is_strict in (True, False)]
         for network in networks:
-            candidate = replace(plan, network=network)
-            simulation = simulate(candidate, self._program, self._cluster)
-            fits = all(
-                peak <= device.memory_bytes for peak, device in zip(simulation.peak_bytes, self._cluster.devices, strict=True)
-            )
-            if fits and simulation.total_s < self._best_s:
-                self._best, self._best_s = candidate, simulation.total_s
-        self._tell(self._done)
-
-    def _tell(self, done_ratio: float) -> None:
-        if self._progress:
-            self._progress(done_ratio, self._best_s if self._best else None)
+            self._best.offer(replace(plan, network=network))
+        self._best.report(self._done)

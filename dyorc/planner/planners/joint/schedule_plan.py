@@ -7,7 +7,8 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Network, Plan, PlanBuilder, Provenance, communicate_early
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule
 from dyorc.planner.planners.joint.list_schedule import ScheduledTransfer
-from dyorc.planner.planners.joint.work_graph import WorkGraph, is_owned
+from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import is_owned
 from dyorc.planner.program import REPLICATE, Axes, Node, Strategy, TensorProgram
 
 

@@ -8,12 +8,12 @@ is what stays for the backward pass plus parameters and gradients. A thousand op
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Mesh, MeshAxis
 from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, seconds_on, tensor_of
 from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext
 from dyorc.planner.planners.tag.stretches import SpotNeed, Stretch, Stretches
 from dyorc.planner.program import REPLICATE, Placement, Shard
-from dyorc.planner.simulate.simulation import Simulation
 
 
 class RedistributionCosts:
@@ -66,6 +66,10 @@ class Estimate(NamedTuple):
     busy_s: tuple[float, ...]
     spans_s: tuple[float, ...]
     idle_s: tuple[float, ...]
+
+    def fits(self, cluster: Cluster) -> bool:
+        """Whether every device has the memory that it needs."""
+        return all(need <= device.memory_bytes for need, device in zip(self.memory_bytes, cluster.devices, strict=True))
 
 
 class _Move(NamedTuple):
@@ -213,9 +217,3 @@ class _Pass:
                     self._memory[rank] += num_bytes
         self._there_s[need.key] = found_s
         return found_s
-
-
-def has_memory(scene: SearchContext, needs: Estimate | Simulation) -> bool:
-    """Whether every device has the memory that it needs."""
-    needed = needs.memory_bytes if isinstance(needs, Estimate) else needs.peak_bytes
-    return all(a <= device.memory_bytes for a, device in zip(needed, scene.cluster.devices, strict=True))

@@ -14,7 +14,7 @@ from math import isfinite, sqrt
 from random import Random
 from typing import TypeAlias
 
-from dyorc.planner.planners.tag.estimate import Estimator, has_memory
+from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action
 
 Evaluate: TypeAlias = Callable[[Sequence[Action]], float]
@@ -149,4 +149,4 @@ class SearchBaseline:
     def seconds(self, actions: Sequence[Action]) -> float:
         """Returns what is estimated for actions; infinity if memory does not suffice."""
         estimate = self._estimator.estimate(actions)
-        return estimate.total_s if has_memory(self._estimator.scene, estimate) else float("inf")
+        return estimate.total_s if estimate.fits(self._estimator.scene.cluster) else float("inf")

@@ -212,7 +212,7 @@ def least_makespan(problem: ModuloProblem, num_parts: int, *, work: float = 30.0
     for block in blocks:
         for part in parts:
             for name in block.after:
-                model.add(starts[name, part] + problem.named[name].span <= starts[block.name, part])
+                model.add(starts[name, part] + problem.by_name[name].span <= starts[block.name, part])
             if part:  # microbatches are alike
                 model.add(starts[block.name, part - 1] <= starts[block.name, part])
     for resource in problem.resources:

@@ -18,10 +18,10 @@ from dyorc.planner.plan import Plan, Provenance
 from dyorc.planner.planners import Progress
 from dyorc.planner.planners.ending import check_deadline
 from dyorc.planner.planners.hap.frontier import Frontier, Solution, solve_by_a_star
-from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, numbers_of
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, alternatives_of
 from dyorc.planner.planners.hap.ratios import best_ratios, terms_of
 from dyorc.planner.planners.hap.search_moves import moves_of
-from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram, distributed_program, plan_of
+from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram, build_plan, distributed_program
 from dyorc.planner.planners.pricing import BY_HAND, BestPlan, by_hand
 from dyorc.planner.planners.strategy_assignment import assignments_of, ratios_of, replicated_assignment
 from dyorc.planner.program import TensorProgram
@@ -181,7 +181,7 @@ class _Planning:
 
     def _among(self, problem: SynthesisProblem, *more: Solution) -> list[tuple[int, ...]]:
         """For each choice, what any of the known plans chose."""
-        known = [numbers for seed in self._seeds if (numbers := numbers_of(self._space, problem, seed))]
+        known = [numbers for seed in self._seeds if (numbers := alternatives_of(self._space, problem, seed))]
         columns = zip(*known, *(solution.numbers for solution in more), strict=True)
         return [tuple(sorted(set(numbers))) for numbers in columns]
 
@@ -195,7 +195,7 @@ class _Planning:
     def _try(self, turn: _Turn, ratios: tuple[float, ...]) -> Plan:
         self._tried.add((turn.solution.numbers, _rounded(ratios)))
         pricing = Pricing(self._space, self._cluster, ratios, self._kept_byte_s)
-        plan = plan_of(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
+        plan = build_plan(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
         self.try_plan(plan, "A*" if self._search == "a_star" else "frontier search", turn.solution, ratios)
         return plan
 

@@ -41,7 +41,7 @@ def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, number
     return DistributedProgram(strategies=strategies, made=made, requested=requested)
 
 
-def plan_of(
+def build_plan(
     space: SynthesisSpace,
     pricing: Pricing,
     problem: SynthesisProblem,

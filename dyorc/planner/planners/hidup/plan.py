@@ -9,7 +9,7 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, Provenance
 from dyorc.planner.planners import Progress
 from dyorc.planner.planners.hidup.halves import Halves, halves_of
-from dyorc.planner.planners.hidup.interleaved_plan import emit, stages_of
+from dyorc.planner.planners.hidup.interleaved_plan import build_plan, stages_of
 from dyorc.planner.planners.hidup.items import Hints, items_of
 from dyorc.planner.planners.hidup.microbatch_costs import MicrobatchCosts, Wrong
 from dyorc.planner.planners.hidup.pareto_search import DuplexProgram, ParetoSearch
@@ -162,7 +162,7 @@ class Duplex:
             "ratios": " ".join(f"{ratio:.6g}" for ratio in ratios),
         }
         made = Provenance(planner=planner, notes=notes)
-        plan = emit(self.program, self.halves, program, self.cluster, ratios, made, is_interleaved=is_interleaved)
+        plan = build_plan(self.program, self.halves, program, self.cluster, ratios, made, is_interleaved=is_interleaved)
         return replace(plan, provenance=replace(made, cost_s=simulate(plan, self.program, self.cluster).total_s))
 
 

@@ -19,9 +19,9 @@ from dyorc.planner.program import REPLICATE, Placement, Shard
 class RedistributionCosts:
     """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self._scene = scene
-        self._adapters = Adapters(seconds_on(scene.cluster))
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        self._adapters = Adapters(seconds_on(context.cluster))
         self._meshes: dict[Ranks, Mesh] = {}
         self._tensors: dict[str, Tensor] = {}
 
@@ -33,7 +33,7 @@ class RedistributionCosts:
     def _tensor(self, name: str) -> Tensor:
         tensor = self._tensors.get(name)
         if tensor is None:
-            tensor = self._tensors[name] = tensor_of(self._scene.program, self._scene.choices.axes, name)
+            tensor = self._tensors[name] = tensor_of(self._context.program, self._context.choices.axes, name)
         return tensor
 
     def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
@@ -81,10 +81,10 @@ class _Move(NamedTuple):
 class Estimator:
     """Estimates many deployments of one program. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self.scene = scene
-        self._stretches = Stretches(scene)
-        self._paths = RedistributionCosts(scene)
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self._stretches = Stretches(context)
+        self._paths = RedistributionCosts(context)
         self._moves: dict[tuple[int, int, int], _Move] = {}
         self._lines: dict[tuple[str | int, ...], int] = {}
         self._beginnings: dict[tuple[int, Action], Stretch] = {}
@@ -126,7 +126,7 @@ class Estimator:
 
     def _lines_of(self, before: Ranks, after: Ranks) -> tuple[int, ...]:
         """What a movement has for itself: ways out of and into machines, or its ranks' channel within one."""
-        devices = self.scene.cluster.devices
+        devices = self.context.cluster.devices
         sources, targets = ({devices[rank].machine for rank in ranks} for ranks in (before, after))
         keys = [(machine, "out") for machine in sorted(sources)] + [(machine, "in") for machine in sorted(targets)]
         if len(sources | targets) == 1:
@@ -138,7 +138,7 @@ class _Pass:
     """One pass through the program."""
 
     def __init__(self, estimator: Estimator) -> None:
-        num_ranks, num_groups = estimator.scene.cluster.num_ranks, len(estimator.scene.groups)
+        num_ranks, num_groups = estimator.context.cluster.num_ranks, len(estimator.context.groups)
         self._estimator = estimator
         self._free_s = [0.0] * num_ranks
         self._busy_s = [0.0] * num_ranks

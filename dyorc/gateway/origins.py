@@ -175,7 +175,7 @@ class News:
             if self._origin is None or self._origin.story is None:
                 return None
             self._reader = TraceReader(self._origin.story)
-        return self._reader.news() or None
+        return self._reader.new_steps() or None
 
 
 def written(origin: Origin | None) -> None:

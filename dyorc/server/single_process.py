@@ -69,7 +69,7 @@ async def serve_embedded(
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
+            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{number}"))
         keep = record_writer(store, group, before, jobs.is_open)
         quiet = inlet.service.admission.begin_epoch
         deployer = deploying(what, running, settings, quiet, siblings, keep)

@@ -45,7 +45,7 @@ from dyorc.gateway.shedding import Shedding
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
@@ -223,7 +223,7 @@ async def running(
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked(repertoire, OrchestratorConfig(engine=engine), site))
+        orchestrator, address = await stack.enter_async_context(linked_orchestrator(repertoire, OrchestratorConfig(engine=engine), site))
         service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         service.shedding = Shedding(LoopLag(lambda: 0.0))  # on a busy machine, requests with a short time limit would be refused
         lines = RequestLog("off", 1.0, status_of_outcome)

@@ -15,7 +15,7 @@ _MAX_LEARNING = 4
 """Stages that learn from one request, besides the start: on long ways they take turns."""
 
 
-class Paths:
+class WorkflowVisits:
     """Stages and repetitions of one workflow. `RequestWalk` is one request among them."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Paths:
         """Returns whether a request of this workflow has called a program."""
         return program in self._repeats
 
-    def learning(self, entered: Sequence[tuple[VisitStage, int]]) -> Sequence[tuple[VisitStage, int]]:
+    def stages_to_learn(self, entered: Sequence[tuple[VisitStage, int]]) -> Sequence[tuple[VisitStage, int]]:
         """Returns which of the stages of a request learn from it."""
         step = -(-(len(entered) - 1) // _MAX_LEARNING)
         if step <= 1:
@@ -71,7 +71,7 @@ class Paths:
         delay_s = stage.delay_s(program)
         return delay_s is None or delay_s <= within_s
 
-    def of_new(self, program: str) -> tuple[float, float, float]:
+    def calls_of_new_request(self, program: str) -> tuple[float, float, float]:
         """Returns how often a request calls a program on average, the average of the square, and seconds until its first call."""
         probability = self.start.frequency(program)
         delay_s = self.start.delay_s(program)
@@ -106,7 +106,7 @@ class Paths:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Paths":
+    def from_state(cls, state: Mapping[str, Any]) -> "WorkflowVisits":
         """Returns what was exported."""
         paths = cls()
         for learned in state["stages"]:
@@ -126,7 +126,7 @@ class RequestWalk:
 
     __slots__ = ("_entered", "_first_ns", "_last_ns", "_made", "paths", "stage")
 
-    def __init__(self, paths: Paths, now_ns: int) -> None:
+    def __init__(self, paths: WorkflowVisits, now_ns: int) -> None:
         self.paths = paths
         self.stage = paths.start
         self._entered: list[tuple[VisitStage, int]] = [(paths.start, now_ns)]
@@ -138,7 +138,7 @@ class RequestWalk:
         """Notes a call. Returns whether it is the first of its program."""
         made = self._made.get(program, 0) + 1
         self._made[program] = made
-        self.paths.repeats(program).moved(made)
+        self.paths.repeats(program).add_call(made)
         if made > 1:
             self._last_ns[program] = now_ns
             return False
@@ -164,10 +164,10 @@ class RequestWalk:
         stage, entered_ns = self._entered[-1]
         stage.num_here -= 1
         stage.sum_entered_ns -= entered_ns
-        for stage, entered_ns in self.paths.learning(self._entered):
+        for stage, entered_ns in self.paths.stages_to_learn(self._entered):
             stage.learn(self._first_ns, entered_ns)
         for program, made in self._made.items():
             repeats = self.paths.repeats(program)
-            repeats.left(made)
+            repeats.remove_request(made)
             lasted_ns = self._last_ns.get(program, 0) - self._first_ns[program]
             repeats.learn(made, max(lasted_ns, 0) / 1e9)

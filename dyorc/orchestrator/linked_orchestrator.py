@@ -8,8 +8,7 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import OrchestratorConfig
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
-from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.fleets import Fleets
+from dyorc.orchestrator.fleet import Fleet, Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.transport.exchange import TensorExchange
@@ -17,7 +16,7 @@ from dyorc.transport.exchange import TensorExchange
 MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]
 
 
-class Linked(NamedTuple):
+class LinkedOrchestrator(NamedTuple):
     """A running orchestrator, and where its replicas dial in."""
 
     orchestrator: Orchestrator
@@ -25,9 +24,9 @@ class Linked(NamedTuple):
 
 
 @asynccontextmanager
-async def linked(
+async def linked_orchestrator(
     repertoire: ModelRegistry, config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
-) -> AsyncGenerator[Linked]:
+) -> AsyncGenerator[LinkedOrchestrator]:
     """Runs an orchestrator while entered.
 
     Args:
@@ -41,4 +40,4 @@ async def linked(
     link = LinkFleet(site, tensors, status)
     fleet = link if beside is None else Fleets([beside(tensors, status), link])  # replicas of all other programs dial in
     async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:
-        yield Linked(orchestrator, link.address)
+        yield LinkedOrchestrator(orchestrator, link.address)

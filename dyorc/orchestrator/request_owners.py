@@ -9,7 +9,7 @@ from dyorc.engine.events import AnswerTaken, Event, HolderJoined, PartTaken, Rep
 from dyorc.transport.tiers import TensorHolder
 
 
-class Asker(Protocol):
+class RequestOwner(Protocol):
     """Gets what becomes of its requests. On the event loop; must not wait.
 
     Stored tensors are kept until the engine learns that their bytes were read (`AnswerTaken`, `PartTaken`).
@@ -36,7 +36,7 @@ class Asker(Protocol):
         ...
 
 
-class Askers:
+class RequestOwners:
     """Those who have asked for something.
 
     Args:
@@ -55,7 +55,7 @@ class Askers:
         post: Callable[[Event], None],
         arrive: Callable[[RequestArrived], None],
     ) -> None:
-        self.of_requests: dict[int, Asker] = {}
+        self.of_requests: dict[int, RequestOwner] = {}
         self._tensors = tensors
         self._numbers = numbers
         self._post = post
@@ -64,7 +64,7 @@ class Askers:
 
     # Processes
 
-    def let_in(self, holder: TensorHolder, released: Callable[[int], None]) -> None:
+    def add_holder(self, holder: TensorHolder, released: Callable[[int], None]) -> None:
         """Adds a process in which inputs of requests lie.
 
         Args:
@@ -74,7 +74,7 @@ class Askers:
         self._holders.add(holder.holder_id)
         self._post(HolderJoined(holder.holder_id))
 
-    def let_go(self, holder_id: str) -> None:
+    def remove_holder(self, holder_id: str) -> None:
         """Removes such a process, which is gone."""
         self._holders.discard(holder_id)
         self._tensors.leave(holder_id)
@@ -90,7 +90,7 @@ class Askers:
         """Returns a number for a request (`ask`)."""
         return next(self._numbers)
 
-    def ask(self, arrived: RequestArrived, asker: Asker) -> None:
+    def ask(self, arrived: RequestArrived, asker: RequestOwner) -> None:
         """Runs a request for somebody in another process. What becomes of it may be known before this returns."""
         self.of_requests[arrived.request_id] = asker
         self._arrive(arrived)

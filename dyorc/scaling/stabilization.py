@@ -6,7 +6,7 @@ from collections import deque
 from dyorc.scaling.model import Bounds
 
 
-class _Extreme:
+class _SlidingExtreme:
     """The largest number of the last while, or with `sign` -1 the smallest.
 
     Cost: constant on average; memory for as many entries as there are different numbers.
@@ -31,7 +31,7 @@ class _Extreme:
         return self._sign * self._entries[0][1]
 
 
-class Steadying:
+class Stabilizer:
     """The number of warm replicas of one program over time.
 
     Attributes:
@@ -42,10 +42,10 @@ class Steadying:
     def __init__(self, bounds: Bounds, num_processes: int, now_ns: int) -> None:
         self.num_warm = within_bounds(bounds.num_at_start, bounds)
         self.num_processes = within_bounds(max(num_processes, self.num_warm), bounds)
-        self._least = _Extreme(-1)
-        self._most = _Extreme()
-        self._most_any = _Extreme()
-        self._processes = _Extreme()
+        self._least = _SlidingExtreme(-1)
+        self._most = _SlidingExtreme()
+        self._most_any = _SlidingExtreme()
+        self._processes = _SlidingExtreme()
         self._least.add(self.num_warm, now_ns)
         self._most.add(self.num_warm, now_ns)
         self._most_any.add(int(self.num_warm > 0), now_ns)
@@ -53,7 +53,7 @@ class Steadying:
         self._grew_ns = now_ns
         self._grew_from = self.num_warm
 
-    def settle(self, wanted: int, spare: int, bounds: Bounds, now_ns: int) -> tuple[int, str]:
+    def stabilize(self, wanted: int, spare: int, bounds: Bounds, now_ns: int) -> tuple[int, str]:
         """Returns how many should be warm now, and what kept it from being `wanted`, if something did.
 
         Args:
@@ -74,14 +74,14 @@ class Steadying:
         if wanted > self.num_warm:
             if more <= self.num_warm:
                 return self.num_warm, f"more than {self.num_warm} not yet wanted for {bounds.upscale_delay_s:g} s"
-            return self._grown(more, bounds), ""
+            return self._grow(more, bounds), ""
         if spare < self.num_warm:
             if fewer >= self.num_warm:
                 return self.num_warm, f"{self.num_warm} kept: fewer not yet wanted for {bounds.downscale_delay_s:g} s"
-            return self._shrunk(max(fewer, wanted), bounds), ""
+            return self._shrink(max(fewer, wanted), bounds), ""
         return self.num_warm, ""
 
-    def limited(self, num_warm: int, max_step: int, interval_s: float, now_ns: int) -> int:
+    def limit_growth(self, num_warm: int, max_step: int, interval_s: float, now_ns: int) -> int:
         """Returns at most what a program may grow to within one interval: by `max_step`, or to twice its size."""
         if now_ns - self._grew_ns >= interval_s * 1e9:
             self._grew_ns, self._grew_from = now_ns, self.num_warm
@@ -92,11 +92,11 @@ class Steadying:
         self._processes.add(within_bounds(num_processes, bounds), now_ns)
         return within_bounds(self._processes.within(bounds.cold_delay_s, now_ns), bounds)
 
-    def _grown(self, wanted: int, bounds: Bounds) -> int:
+    def _grow(self, wanted: int, bounds: Bounds) -> int:
         step = max(math.ceil((wanted - self.num_warm) * bounds.upscaling_factor), 1)
         return within_bounds(self.num_warm + step, bounds)
 
-    def _shrunk(self, wanted: int, bounds: Bounds) -> int:
+    def _shrink(self, wanted: int, bounds: Bounds) -> int:
         step = max(math.floor((self.num_warm - wanted) * min(bounds.downscaling_factor, 1.0)), 1)
         return within_bounds(self.num_warm - step, bounds)
 

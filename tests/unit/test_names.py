@@ -20,9 +20,9 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
     algebra.py answers.py arrivals.py cell.py codec.py control.py elementwise.py errors.py exchange.py headers.py
-    indices.py inference.py inputs.py jobs.py limits.py network.py notes.py order.py parameters.py planes.py
-    plans.py reading.py records.py refusals.py replicas.py requests.py routes.py rows.py samples.py server.py
-    shapes.py shared_memory.py siblings.py slots.py starting.py streams.py sums.py watch.py
+    indices.py inference.py inputs.py jobs.py network.py notes.py order.py parameters.py planes.py plans.py
+    reading.py records.py refusals.py requests.py routes.py rows.py samples.py server.py shapes.py
+    shared_memory.py siblings.py slots.py starting.py streams.py sums.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
@@ -45,7 +45,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/replica": 9,
     "dyorc/scaling": 5,
     "dyorc/server": 4,
-    "dyorc/simulation": 14,
+    "dyorc/simulation": 12,
     "dyorc/supervisor": 14,
     "dyorc/system": 6,
     "dyorc/telemetry": 1,

@@ -5,15 +5,13 @@ from dataclasses import replace
 from random import Random
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.planners.tag.deployment_plan import realise
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, SearchContext
-from dyorc.planner.planners.tag.policy_network import PolicyNetwork
-from dyorc.planner.planners.tag.prior import NetworkPrior
-from dyorc.planner.planners.tag.search_baseline import SearchBaseline
-from dyorc.planner.planners.tag.topologies import random_cluster
-from dyorc.planner.planners.tag.tree_search import TreeSearch
+from dyorc.planner.planners.tag.plan import realise
+from dyorc.planner.planners.tag.policy_network import NetworkPrior, PolicyNetwork
+from dyorc.planner.planners.tag.policy_training import random_cluster
+from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 

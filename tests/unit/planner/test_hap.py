@@ -11,13 +11,11 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster, even_cluster, uneven_cluster
 from dyorc.planner.plan import Apply, Collective, Plan, Provenance, SearchEnd
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.hap.a_star import solve_by_a_star
-from dyorc.planner.planners.hap.forms import NEVER
-from dyorc.planner.planners.hap.frontier import Frontier
-from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace
+from dyorc.planner.planners.hap.form_costs import NEVER
+from dyorc.planner.planners.hap.frontier import Frontier, solve_by_a_star
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, numbers_of
 from dyorc.planner.planners.hap.ratios import ShareTerms, best_ratios, terms_of, total_s
 from dyorc.planner.planners.hap.search_moves import moves_of
-from dyorc.planner.planners.hap.seeds import numbers_of
 from dyorc.planner.planners.hap.synthesized_plan import distributed_program, plan_of
 from dyorc.planner.planners.strategy_assignment import assignments_of
 from dyorc.planner.program import REPLICATE, Placement, Shard, TensorProgram

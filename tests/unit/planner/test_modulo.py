@@ -11,9 +11,8 @@ import pytest
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import SearchEnd
-from dyorc.planner.planners.modulo.greedy import best_without_search
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem, with_transfers
-from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
+from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, best_without_search, shortest_period
 from dyorc.planner.planners.modulo.timeline import Entry, UnrolledTimeline
 from dyorc.planner.planners.modulo.warm_up import with_ends
 from dyorc.planner.planners.tessel.enumeration import enumerate_schedules

@@ -13,11 +13,10 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster, uneven_cluster
 from dyorc.planner.cluster.published import tag_cluster
 from dyorc.planner.plan import SearchEnd
-from dyorc.planner.planners.tag.deployment_plan import realise
 from dyorc.planner.planners.tag.duplicate import Duplication, duplication_of, solve
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, Option, SearchContext
-from dyorc.planner.planners.tag.plan import tag
+from dyorc.planner.planners.tag.plan import realise, tag
 from dyorc.planner.planners.tag.tree_search import Game, TreeSearch, reward
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify

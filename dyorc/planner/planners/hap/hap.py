@@ -19,12 +19,10 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
 from dyorc.planner.planners.ending import check_deadline, end_of
-from dyorc.planner.planners.hap.a_star import solve_by_a_star
-from dyorc.planner.planners.hap.frontier import Frontier, Solution
-from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace
+from dyorc.planner.planners.hap.frontier import Frontier, Solution, solve_by_a_star
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, numbers_of
 from dyorc.planner.planners.hap.ratios import best_ratios, terms_of
 from dyorc.planner.planners.hap.search_moves import moves_of
-from dyorc.planner.planners.hap.seeds import numbers_of
 from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram, distributed_program, plan_of
 from dyorc.planner.planners.pricing import BY_HAND, BestPlan, by_hand
 from dyorc.planner.planners.strategy_assignment import assignments_of, ratios_of, replicated_assignment

@@ -5,7 +5,7 @@ and takes some time. A value that is made in one form and asked for in others co
 else the step keeps, are made by choices of their own; a second value, their *token*, records the form in which they are kept,
 which nothing can change, so that their gradients and updates end in the same form.
 
-The joint graph of forward and backward is ordered for the search, not for running: a backward node stands beside the forward node
+The joint graph of forward and backward is ordered for the search, not for running: a backward node comes next to the forward node
 whose results it reads, so that few values are open at any place, however many layers there are.
 
 Source: HAP (EuroSys'24), sections 4.1 and 4.2, whose triples are the alternatives here. That cost-minimal joint choices need an
@@ -20,7 +20,8 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind, shares
 from dyorc.planner.plan.steps import kind_between
 from dyorc.planner.planners.baselines.follow import choices_of
-from dyorc.planner.planners.hap.forms import NEVER, TERM, WHOLE, Forms, form_of, in_units, placement_of
+from dyorc.planner.planners.hap.form_costs import NEVER, TERM, WHOLE, Forms, form_of, in_units, placement_of
+from dyorc.planner.planners.strategy_assignment import StrategyAssignment
 from dyorc.planner.program import Axes, Node, Shard, Strategy, TensorProgram, Value, ValueKind
 from dyorc.planner.program.costs import NodeCost, costs_of
 from dyorc.planner.program.graph import Phase
@@ -296,3 +297,27 @@ def _positions(program: TensorProgram) -> dict[str, float]:
 def _is_late(program: TensorProgram, name: str) -> bool:
     producer = program.producers.get(name)
     return producer is not None and producer.phase is not Phase.FORWARD
+
+
+def numbers_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:
+    """Returns the number of each choice's alternative; None if one of them is not allowed here."""
+    forms = {name: form_of(placement) for name, placement in assignment.sources.items()}
+    forms |= {token(name): form for name, form in forms.items()}
+    numbers: list[int] = []
+    for choice in problem.choices:
+        number = _number(space, choice, assignment, forms)
+        if number is None:
+            return None
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _number(space: SynthesisSpace, choice: SynthesisChoice, assignment: StrategyAssignment, forms: dict[str, int]) -> int | None:
+    strategies = space.strategies.get(choice.name)
+    if strategies is not None:
+        strategy = assignment.strategies.get(choice.name)
+        return strategies.index(strategy) if strategy in strategies else None
+    for number, alternative in enumerate(choice.alternatives):
+        if all(forms.get(name, form) == form for name, form in (*alternative.inputs, *alternative.outputs)):
+            return number
+    return None

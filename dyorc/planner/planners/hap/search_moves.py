@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from dyorc.planner.planners.hap.forms import NEVER, Forms, Options
+from dyorc.planner.planners.hap.form_costs import NEVER, Forms, Options
 from dyorc.planner.planners.hap.problem import SynthesisChoice, SynthesisProblem
 
 State: TypeAlias = tuple[int, ...]

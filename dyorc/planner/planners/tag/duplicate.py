@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyorc.errors import PlanError
+from dyorc.planner.planners.tag.estimate import RedistributionCosts
 from dyorc.planner.planners.tag.group_actions import Action, Option, Ranks, SearchContext, place_nodes
-from dyorc.planner.planners.tag.redistribution_costs import RedistributionCosts
 from dyorc.planner.program import REPLICATE, Node, Placement, Replicate, Shard
 from dyorc.planner.program.costs import cost_of
 from dyorc.planner.program.graph import Phase

@@ -9,8 +9,8 @@ from ortools.sat.python import cp_model
 
 from dyorc.errors import PlanError
 from dyorc.planner.planners.cp_sat import SolverStatus, solve
-from dyorc.planner.planners.modulo.greedy import one_by_one
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloProblem
+from dyorc.planner.planners.modulo.period_search import one_by_one
 from dyorc.planner.planners.modulo.timeline import Entry, UnrolledTimeline
 
 

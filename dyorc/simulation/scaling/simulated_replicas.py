@@ -1,4 +1,4 @@
-"""One program's simulated replicas: they start, load, are parked and end, as it is wished, each step in its time."""
+"""One program's simulated replicas: they start, load, are parked and end as a policy decides, and each step takes its time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,100 @@ from typing import TYPE_CHECKING
 from dyorc.engine.events import Event, ReplicaLeft, ReplicasWanted
 from dyorc.errors import InternalError
 from dyorc.scaling.model import Bounds, DesiredReplicas, ReplicaCounts
-from dyorc.simulation.scaling.states import StartTimes, State, Timeline
 
 if TYPE_CHECKING:
     from dyorc.simulation.world import World
+from bisect import bisect_right
+from collections import Counter
+from enum import Enum, auto
+
+from dyorc.errors import InvalidInputError
+from dyorc.scaling.model import LeadTimes
 
 _NS_PER_S = 1_000_000_000
+
+
+class State(Enum):
+    """Of a replica that is not cold. `STARTING` ones will be warm, `STARTING_PARKED` ones will be parked."""
+
+    STARTING = auto()
+    WARMING = auto()
+    WARM = auto()
+    STARTING_PARKED = auto()
+    PARKED = auto()
+
+
+HOLDS_DEVICE = frozenset({State.STARTING, State.WARMING, State.WARM})
+"""What counts as warm in replica-seconds: everything that has its processors and devices, or waits for nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimes:
+    """How long a replica takes from one state to another.
+
+    The defaults are what a second replica of a small CPU program takes on two cores with Ray Serve; nearly all of it is imports.
+    """
+
+    cold_to_warm_s: float = 3.0
+    cold_to_parked_s: float = 2.5
+    parked_to_warm_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.parked_to_warm_s <= self.cold_to_warm_s or not 0 < self.cold_to_parked_s <= self.cold_to_warm_s:
+            raise InvalidInputError(
+                f"a replica takes {self.cold_to_warm_s} s to be warm, {self.cold_to_parked_s} s to be parked and"
+                f" {self.parked_to_warm_s} s from parked to warm; expected times above 0, the first at least the others"
+            )
+
+    @property
+    def lead(self) -> LeadTimes:
+        """The same, as the policies see it."""
+        return LeadTimes(from_parked_s=self.parked_to_warm_s, from_cold_s=self.cold_to_warm_s)
+
+
+class Timeline:
+    """How many replicas were in which state, over time.
+
+    Args:
+        from_ns: Seconds before this are not counted.
+        to_ns: Nor seconds after this.
+    """
+
+    def __init__(self, from_ns: int, to_ns: int) -> None:
+        self.now = Counter[tuple[str, State]]()
+        self.spent_ns = Counter[tuple[str, State]]()
+        self._from_ns, self._to_ns = from_ns, to_ns
+        self._last_ns = from_ns
+        self._times_ns: list[int] = []
+        self._totals: list[tuple[int, int]] = []
+
+    def moved(self, program: str, before: State | None, after: State | None, now_ns: int) -> None:
+        """Notes that a replica goes from one state to another; None is cold."""
+        self.advance(now_ns)
+        if before is not None:
+            self.now[program, before] -= 1
+        if after is not None:
+            self.now[program, after] += 1
+        num_warm = sum(number for (_, state), number in self.now.items() if state in HOLDS_DEVICE)
+        self._times_ns.append(now_ns)
+        self._totals.append((num_warm, self.now.total() - num_warm))
+
+    def advance(self, now_ns: int) -> None:
+        """Counts the time up to now."""
+        until_ns = min(now_ns, self._to_ns)
+        if until_ns > self._last_ns:
+            for key, number in self.now.items():
+                self.spent_ns[key] += number * (until_ns - self._last_ns)
+            self._last_ns = until_ns
+
+    def seconds(self, *, warm: bool) -> float:
+        """Returns how many seconds all replicas were warm or on the way there; or parked, or on the way there."""
+        return sum(spent for (_, state), spent in self.spent_ns.items() if (state in HOLDS_DEVICE) is warm) / 1e9
+
+    def totals_at(self, at_ns: int) -> tuple[int, int]:
+        """Returns how many replicas were warm and how many parked, over all programs, each with those on the way there."""
+        position = bisect_right(self._times_ns, at_ns)
+        return self._totals[position - 1] if position else (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +117,7 @@ class Replicas:
     """Carries out wishes for one program.
 
     Attributes:
-        events: What the engine has to be told; whoever tells it takes them out.
+        events: Events for the engine. The caller that passes them on removes them.
         num_turns: How often the wishes changed their direction.
     """
 
@@ -84,12 +172,12 @@ class Replicas:
         self._settle()
 
     def parked(self, replica_id: str) -> None:
-        """Notes that the engine has let go of a replica: it is parked if that is wished, or else its process ends."""
+        """Parks a replica that the engine has released, or ends its process if no more parked ones are wanted."""
         self._move(self._all[replica_id], State.PARKED)
         self._settle()
 
     def _settle(self) -> None:
-        """Starts what is missing and ends what is too much. Warm replicas are the engine's until it lets go of them."""
+        """Starts missing replicas and ends surplus ones. Warm replicas stay until the engine releases them."""
         coming = [*self._in(State.WARM), *self._in(State.WARMING), *self._in(State.STARTING)]
         for _ in range(self._num_warm - len(coming)):
             self._add_warm()
@@ -103,7 +191,7 @@ class Replicas:
             self._end(replica)
 
     def _add_warm(self) -> None:
-        """Lets one more become warm: a parked one, else one on its way there, else a new one."""
+        """Warms one more replica: a parked one, else one that is about to be parked, else a new one."""
         if parked := self._in(State.PARKED):
             self._step(parked[0], State.WARMING, self._world.now_ns + round(self._times.parked_to_warm_s * _NS_PER_S))
         elif starting := self._in(State.STARTING_PARKED):
@@ -126,7 +214,7 @@ class Replicas:
         self._world.at(until_ns, partial(self._stepped, replica, until_ns))
 
     def _stepped(self, replica: _Replica, step_ns: int) -> Sequence[Event]:
-        """Ends a step, unless the replica has been told something else since."""
+        """Ends a step, unless the replica has begun another one since."""
         if replica.replica_id in self._all and replica.step_ns == step_ns:
             if replica.state is State.STARTING_PARKED:
                 self._move(replica, State.PARKED)

@@ -1,4 +1,4 @@
-"""What rules have in common that look at each program alone, as other systems' autoscalers do."""
+"""Policies that look at each program alone, as other systems' autoscalers do: what they share, and the simplest one."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -8,7 +8,7 @@ from dyorc.scaling.steadying import within_bounds
 
 
 class KnownLoad(Protocol):
-    """What a rule knows of one program. `target` is how many replicas it wants now."""
+    """What a policy knows of one program. `target` is how many replicas it wants now."""
 
     target: int
 
@@ -39,3 +39,18 @@ def decide_alone(
             known.target = target
             wishes.append(DesiredReplicas(load.program, target, 0, reason))
     return wishes
+
+
+class Fixed:
+    """Wishes the same number of replicas for every program."""
+
+    def __init__(self, num_replicas: int) -> None:
+        self._num_replicas = num_replicas
+
+    def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
+        """Returns a wish for each program that has another number."""
+        return [
+            DesiredReplicas(load.program, self._num_replicas, 0, "fixed")
+            for load in loads
+            if load.counts.num_processes != self._num_replicas
+        ]

@@ -1,4 +1,7 @@
-"""A workflow evaluated at once, call by call, without engine, queues or time: the answer that every policy must give."""
+"""A workflow evaluated at once, call by call, without engine, queues or time: the answer that every policy must give.
+
+So the oracle knows outcomes in advance: it evaluates what a decision depends on.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,9 +18,12 @@ from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import apply_views, as_value, inline
 from dyorc.core.tensor import DType, TensorRef
-from dyorc.engine.model.futures import Future
+from dyorc.engine.guessing.prediction import Distribution
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.journal import Context
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.tasks.generators import Generating, Yielded
-from dyorc.errors import InternalError, InvalidInputError, WorkflowError
+from dyorc.errors import DyOrcError, InternalError, InvalidInputError, WorkflowError
 from dyorc.simulation.value_draws import Value, value_of
 
 
@@ -120,11 +126,65 @@ def _reply(wanted: Any) -> Any:
             raise InternalError(f"a simulated workflow awaits a {type(wanted).__name__}")
 
 
-def _value_of(given: Any) -> Value:
-    """Returns the value that a workflow returned or yielded."""
-    return as_operand(_look(given) if isinstance(given, Ref) else given)
+def _value_of(result: Any) -> Value:
+    """Returns the value of what a workflow returned or yielded."""
+    return as_operand(_look(result) if isinstance(result, Ref) else result)
 
 
 def _look(ref: Ref) -> Any:
     array = ref.future.arrays[ref.field]
     return as_value(apply_views(array, ref.views) if ref.views else array)
+
+
+class OraclePredictor:
+    """An engine's `Predictor` that knows every outcome in advance, since the output of a simulated call follows from its inputs.
+
+    Stateless, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on.
+    """
+
+    def predict(self, decision: Decision, context: Context) -> Distribution:
+        outcome = self.outcome(decision)
+        return {} if outcome is None else {outcome[0]: 1.0}
+
+    def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
+        """Does nothing: there is nothing to learn."""
+
+    def outcome(self, decision: Decision) -> tuple[Outcome] | None:
+        """Returns the outcome of `decision` in a tuple, since it may be None; None if it cannot be known, or will be an error."""
+        ref = decision.ref
+        value = self.value(ref.future)
+        if value is None:
+            return None
+        array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
+        try:
+            return (decision.decide(as_value(array)),)
+        except DyOrcError:
+            return None
+
+    def value(self, future: Future) -> Value | None:
+        """Returns what a future holds, or will hold; None if that cannot be known.
+
+        Only futures of one tensor are supported: simulated programs and workflows return one.
+        """
+        if future.state is FutureState.FAILED:
+            return None
+        if future.is_at_hand:
+            return as_operand(future.arrays[0])
+        producer = future.producer
+        if producer is None:
+            return None
+        operands: list[Value] = []
+        for argument in producer.arguments:
+            operand = self._operand(argument)
+            if operand is None:
+                return None
+            operands.append(operand)
+        if isinstance(producer, Call):
+            return value_of(producer.callee, operands)
+        return evaluate(producer.callee, operands, producer.statics).answer
+
+    def _operand(self, argument: Argument) -> Value | None:
+        value = self.value(argument.future)
+        if value is None or not argument.views:
+            return value
+        return as_operand(apply_views(value, argument.views))  # pyright: ignore[reportArgumentType]

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.persistence import read_record, record_writer
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.deployer_setup import deploying
 from dyorc.server.drain import Drain
 from dyorc.server.endpoints import endpoints

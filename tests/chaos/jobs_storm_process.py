@@ -15,7 +15,7 @@ import uvloop
 from dyorc.config import GatewayConfig, JobsConfig, OrchestratorConfig
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry

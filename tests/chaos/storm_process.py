@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site

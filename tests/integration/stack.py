@@ -30,18 +30,17 @@ from dyorc.config import (
 from dyorc.core.terms import Terms
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.codec.http_errors import status_of_outcome
-from dyorc.gateway.grpc.server import GrpcServer
+from dyorc.gateway.grpc.grpc_server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.log_control import LogControl
-from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
-from dyorc.gateway.records import Records
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site

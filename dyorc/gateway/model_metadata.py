@@ -1,15 +1,19 @@
-"""A model's configuration in the terms of Triton's `ModelConfig`, for clients that read it before they send.
+"""The server and its models in the forms of the protocol and its extensions: metadata, configuration, statistics.
 
-Source: triton-inference-server/common, protobuf/model_config.proto. The spelling is that of protobuf's JSON with the fields'
-original names, so the same values serve HTTP and, through `json_format.ParseDict`, gRPC.
+Source: triton-inference-server/common, protobuf/model_config.proto, and triton-inference-server/server,
+docs/protocol/extension_statistics.md. The spelling is that of protobuf's JSON with the fields' original names, so the same values
+serve HTTP and, through `json_format.ParseDict`, gRPC.
 """
 
 from typing import Any
 
 from dyorc.authoring.spec import TensorSpec
 from dyorc.core.tensor import DType
+from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.catalog import Model
-from dyorc.models.offers import ProgramOffer
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.models.offers import ModelKey, ProgramOffer
+from dyorc.version import version
 
 _HIGHEST_PRIORITY_LEVEL = 2**31 - 1
 """As many levels as requests may name; 1 goes first, and requests without one come last."""
@@ -68,3 +72,61 @@ def _program(model: Model, program: ProgramOffer) -> dict[str, Any]:
 
 def _parameters(values: dict[str, str]) -> dict[str, Any]:
     return {name: {"string_value": value} for name, value in values.items()}
+
+
+_NONE = Tally()
+
+
+def model_statistics(key: ModelKey, found: ModelStatistics) -> dict[str, Any]:
+    """Returns one model's entry of ``model_stats``. Times are in nanoseconds, `last_inference` in milliseconds of Unix time."""
+    return {
+        "name": key.name,
+        "version": key.version,
+        "last_inference": found.last_inference_ms,
+        "inference_count": found.inference_count,
+        "execution_count": found.execution_count,
+        "inference_stats": {
+            "success": _duration(found.success),
+            "fail": _duration(found.fail),
+            "queue": _duration(found.queue),
+            "compute_input": _duration(found.compute_input),
+            "compute_infer": _duration(found.compute_infer),
+            "compute_output": _duration(found.compute_output),
+            "cache_hit": _duration(_NONE),
+            "cache_miss": _duration(_NONE),
+        },
+        "response_stats": {},
+        "batch_stats": [_batch(size, tally) for size, tally in sorted(found.batches.items())],
+        "memory_usage": [],
+    }
+
+
+def _batch(size: int, tally: BatchTally) -> dict[str, Any]:
+    return {
+        "batch_size": size,
+        "compute_input": _duration(tally.compute_input),
+        "compute_infer": _duration(tally.compute_infer),
+        "compute_output": _duration(tally.compute_output),
+    }
+
+
+def _duration(tally: Tally) -> dict[str, int]:
+    return {"count": tally.count, "ns": tally.ns}
+
+
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "generate",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "statistics",
+)
+
+
+def server_metadata(clients: ClientMemory) -> dict[str, Any]:
+    """Returns name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
+    extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
+    return {"name": "dyorc", "version": version(), "extensions": extensions}

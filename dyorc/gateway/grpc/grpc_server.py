@@ -2,24 +2,31 @@
 # grpcio ships no types.
 """The gRPC server: grpc.aio on the event loop that enters it.
 
-A grpc.aio server accepts calls one by one, each with a round trip through a thread of gRPC's. So several servers share the port
-and the connections: then calls of many clients arrive together and can share batches. See docs/decisions/0015-grpc-servers.md.
+A grpc.aio server accepts calls one by one, each with a round trip through one of gRPC's threads. So several servers share the
+port and the connections: then calls of many clients arrive together and can share batches
+(docs/decisions/0015-grpc-servers.md).
 """
 
 import asyncio
+import os
 import socket
+import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
+import structlog
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.exposure import refuse_open_address
-from dyorc.gateway.grpc.credentials import credentials_of
 from dyorc.gateway.grpc.handlers import all_methods
-from dyorc.gateway.grpc.streams import OpenStreams
+from dyorc.gateway.grpc.inference_calls import OpenStreams
 from dyorc.gateway.service import InferenceService
+from dyorc.gateway.tls import refuse_open_address
+from dyorc.system.log_throttle import LogThrottle
+
+_log = structlog.get_logger("dyorc.gateway")
 
 _MAX_STREAMS = 1024
 """Concurrent calls on one connection; more wait at the client."""
@@ -158,3 +165,50 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients that ping more often are disconnected
     ]
+
+
+def credentials_of(config: GatewayConfig) -> Any:
+    """Returns the credentials of a secure port; None without TLS. A changed certificate is read again when a client connects.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    if not config.tls_certificate_file:
+        return None
+    files = _Files(config)
+    return grpc.dynamic_ssl_server_credentials(files.read(), files.read_if_changed, bool(config.tls_client_roots_file))
+
+
+class _Files:
+    """The certificate files; gRPC calls `read_if_changed` on its threads."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._pair = (Path(config.tls_key_file), Path(config.tls_certificate_file))
+        self._roots = Path(config.tls_client_roots_file) if config.tls_client_roots_file else None
+        self._broken = LogThrottle(_log, "tls_certificate_broken", is_error=True)
+        self._state = self._look()
+        self._reading = threading.Lock()
+
+    def read(self) -> Any:
+        key, certificate = (path.read_bytes() for path in self._pair)
+        roots = None if self._roots is None else self._roots.read_bytes()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], roots)
+
+    def read_if_changed(self) -> Any:
+        """Returns the configuration if it has changed, else None. gRPC keeps the old one if the new one is invalid."""
+        with self._reading:
+            try:
+                state = self._look()
+                if state == self._state:
+                    return None
+                found = self.read()
+            except OSError as error:
+                self._broken.report(error=str(error))
+                return None
+            self._state = state
+        _log.info("tls_certificate_read", path=str(self._pair[1]))
+        return found
+
+    def _look(self) -> list[tuple[int, int]]:
+        paths = [*self._pair, *([self._roots] if self._roots is not None else [])]
+        return [(found.st_mtime_ns, found.st_ino) for found in map(os.stat, paths)]

@@ -10,13 +10,11 @@ from starlette.types import ASGIApp, Message, Scope
 
 from dyorc.gateway.codec.http_errors import error_body
 from dyorc.gateway.http.answer_writer import AnswerWriter
-from dyorc.gateway.http.answers import JSON
-from dyorc.gateway.http.flow import Flow, waited_ns
-from dyorc.gateway.http.front import EXCHANGE
-from dyorc.gateway.http.half_closed import GO_ON
+from dyorc.gateway.http.flow import GO_ON, Flow, waited_ns
+from dyorc.gateway.http.inference_answers import JSON
+from dyorc.gateway.http.middleware import EXCHANGE
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.gateway.ids import Ids
-from dyorc.gateway.request_ids import header_of, ids_in_headers
+from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers
 
 _log = structlog.get_logger("dyorc.gateway")
 

@@ -14,8 +14,8 @@ from dyorc.core.arrays import Array, address_of
 from dyorc.core.tensor import DType, Shape
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_outputs import encode_response
-from dyorc.gateway.http.answers import answer_lines
-from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.http.inference_answers import answer_lines
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.models.offers import ModelKey
 
 _MAX_TEMPLATES = 256

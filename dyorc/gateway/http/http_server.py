@@ -11,12 +11,11 @@ import structlog
 from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.http.connection_registry import ConnectionRegistry
 from dyorc.gateway.http.connections import HttpConnection
 from dyorc.gateway.http.direct import DirectInference
 from dyorc.gateway.shedding import Shedding
-from dyorc.gateway.tls import Tls, tls_of
+from dyorc.gateway.tls import Tls, refuse_open_address, tls_of
 from dyorc.system.ports import bind
 from dyorc.telemetry.metrics.readings import Readings
 

@@ -1,4 +1,4 @@
-"""What every request passes first: authentication, a normalized path, and the common HTTP methods."""
+"""What every request passes first: the keys of its scope, a normalized path, and the common HTTP methods."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dyorc.gateway.ids import Ids
 from dyorc.gateway.origins import Arrival
+from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.tenants import Tenant
 
 TENANT = "dyorc.tenant"

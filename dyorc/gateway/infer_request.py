@@ -11,8 +11,8 @@ from dyorc.core.arrays import Array
 from dyorc.core.reserved_names import is_of_requests
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.outputs import WantedOutput
-from dyorc.gateway.parameters import check_parameters, flag, priority_of, timeout_s_of
+from dyorc.gateway.request_outputs import WantedOutput
+from dyorc.gateway.request_parameters import check_parameters, flag, priority_of, timeout_s_of
 from dyorc.protocol.parameters import EXPLAIN
 
 

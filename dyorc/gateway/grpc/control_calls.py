@@ -1,9 +1,9 @@
 # pyright: basic, reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""The calls about the server and its models: readiness, metadata, configuration, statistics, repository, settings.
+"""The calls about the server, its models and clients' memory: everything but inference.
 
-They are functions of a message and a tenant, asynchronous where they ask other processes of the server. They say in protobuf
-what HTTP says in JSON.
+They say in protobuf what HTTP says in JSON, as functions of a message and a tenant. A function that asks other processes of the
+server is asynchronous.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from google.protobuf.json_format import ParseDict
 
-from dyorc.errors import InvalidInputError, UnknownModelError, UnsupportedError
+from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError, UnknownRegionError, UnsupportedError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.model_config import model_config
-from dyorc.gateway.model_statistics import model_statistics
+from dyorc.gateway.client_memory import ClientMemory
+from dyorc.gateway.log_control import TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.model_metadata import model_config, model_statistics, server_metadata
 from dyorc.gateway.readiness import is_ready
-from dyorc.gateway.server_metadata import server_metadata
-from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
+from dyorc.gateway.server_view import ServerView
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
@@ -26,8 +26,8 @@ from dyorc.protocol.deployment_changes import Deploy, Undeploy
 _ORDERED = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
 
 
-class Control:
-    """Answers these calls.
+class ControlCalls:
+    """Answers the calls about the server and its models.
 
     Args:
         service: The server's models and what runs them.
@@ -125,3 +125,53 @@ class Control:
 def _value_of(setting: Any) -> Any:
     kind = setting.WhichOneof("parameter_choice")
     return None if kind is None else getattr(setting, kind)
+
+
+class ClientMemoryCalls:
+    """Answers the calls of the shared memory extensions, for system memory and for CUDA memory, which can have no regions.
+
+    Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
+
+    Args:
+        clients: The memory that clients share.
+        server_view: Registers it with all processes of the server.
+    """
+
+    def __init__(self, clients: ClientMemory, server_view: ServerView) -> None:
+        self._clients = clients
+        self._server_view = server_view
+
+    def status(self, request: Any, tenant: Tenant) -> Any:
+        found = pb.SystemSharedMemoryStatusResponse()
+        for region in self._clients.status(request.name or None):
+            entry = found.regions[region["name"]]
+            entry.name, entry.key = region["name"], region["key"]
+            entry.offset, entry.byte_size = region["offset"], region["byte_size"]
+        return found
+
+    async def register(self, request: Any, tenant: Tenant) -> Any:
+        self._clients.check_allowed()
+        if not request.name:
+            raise InvalidInputError("'region name' is necessary to register system shared memory region")
+        if any(region["name"] == request.name for region in self._clients.status()):
+            raise ConflictError(f"shared memory region '{request.name}' already in manager")
+        await self._server_view.register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    async def unregister(self, request: Any, tenant: Tenant) -> Any:
+        await self._server_view.unregister(request.name or None)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    def cuda_status(self, request: Any, tenant: Tenant) -> Any:
+        self._clients.check_allowed()
+        if request.name:
+            raise UnknownRegionError(f"Unable to find cuda shared memory region: '{request.name}'")
+        return pb.CudaSharedMemoryStatusResponse()
+
+    def cuda_register(self, request: Any, tenant: Tenant) -> Any:
+        self._clients.check_allowed()
+        raise InvalidInputError(f"failed to register CUDA shared memory region: '{request.name}', GPUs not supported")
+
+    def cuda_unregister(self, request: Any, tenant: Tenant) -> Any:
+        self._clients.check_allowed()
+        return pb.CudaSharedMemoryUnregisterResponse()

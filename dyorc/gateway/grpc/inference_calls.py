@@ -1,12 +1,14 @@
+# pyright: basic
+# grpcio ships no types.
 # pyright: basic, reportAttributeAccessIssue=false
 # grpcio and generated messages have no types.
-"""`ModelStreamInfer`: many requests on one stream, answered side by side.
+"""`ModelInfer` and `ModelStreamInfer`: the hot path. They read and write bytes; protobuf touches only what it must.
 
-Each request is a task. Its answers carry its id and come when they are ready, before or after those of requests sent
-earlier. Requests without an id cannot be told apart, so they are answered in order: each holds its first response back
+On a stream, each request is a task. Its answers carry its id and come when they are ready, before or after those of requests
+sent earlier. Requests without an id cannot be told apart, so they are answered in order: each holds its first response back
 until the requests before it have had their last.
 
-A client that does not read its stream holds up its workflows: a task that waits for its turn to write asks for no more parts,
+A client that does not read its stream holds up its workflows: a task that waits for its turn to write asks for no further parts,
 and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 holds up the client too.
 """
 
@@ -21,20 +23,70 @@ import structlog
 
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.grpc.arrivals import let_in, limit_s_of
-from dyorc.gateway.grpc.callers import tenant_of
-from dyorc.gateway.grpc.decoding import decode_request, parse
-from dyorc.gateway.grpc.encoding import empty_final, encode_part, streamed_error
-from dyorc.gateway.grpc.errors import known, refuse, text_of
-from dyorc.gateway.ids import Ids
+from dyorc.gateway.copies import joined
+from dyorc.gateway.grpc.call_context import let_in, limit_s_of, tenant_of
+from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
+from dyorc.gateway.grpc.encoding import empty_final, encode_part, encode_response, streamed_error
+from dyorc.gateway.grpc.grpc_errors import known, refuse, text_of
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, steps_of, written
-from dyorc.gateway.request_ids import ids_in_metadata
+from dyorc.gateway.request_ids import Ids, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.inference_pb2 import ModelInferRequest
 from dyorc.telemetry.record import Origin
+
+
+class ModelInfer:
+    """Answers `ModelInfer`. A client that cancels, goes away or runs out of time cancels the task of its call.
+
+    Args:
+        service: Runs requests.
+    """
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+
+    async def answer(self, arrived_ns: int, message: bytes, context: Any) -> bytes:
+        """Answers one request.
+
+        Args:
+            arrived_ns: When its call was accepted, before its message was read.
+        """
+        arrival = Arrival.read_now("grpc", ids_in_metadata(context), arrived_ns, len(message))
+        service, owner = self._service, ""
+        try:
+            let_in(service.shedding, context, arrived_ns)
+            tenant = tenant_of(service.access, context)
+            owner = tenant.name
+            with service.admission.admit(tenant, len(message)) as ticket:
+                ticket.arrived_ns = arrived_ns
+                arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
+                return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
+        except Exception as error:
+            service.origins.refused(arrival, error, lambda: model_in(message), owner)
+            await refuse(context, error, "ModelInfer", arrival.ids)
+
+    async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
+        found, raws = parse(message)
+        arrival.ids.name(found.id)
+        model = self._service.model(tenant, found.model_name, found.model_version or None)
+        with self._service.memory() as memory:
+            request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
+            origin = self._service.origins.of(request, arrival)
+            answer = await self._service.infer(
+                ticket,
+                model,
+                request,
+                memory,
+                timeout_s=timeout_s,
+                origin=origin,
+                take=lambda arrays: joined(encode_response(model, request, arrays, steps_of(request, origin))),
+            )
+        written(origin)
+        return answer
+
 
 _log = structlog.get_logger("dyorc.gateway")
 

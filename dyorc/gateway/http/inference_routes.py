@@ -13,16 +13,25 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.generate_json import decode_generate, encode_generate
 from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import AnswerForm, encode_response
-from dyorc.gateway.http.answers import write_answer, write_error
-from dyorc.gateway.http.bodies import BodyReader
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.exchange import ServerExchange
-from dyorc.gateway.http.front import EXCHANGE, arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.heads import InferenceTarget, RequestHead, read_head
-from dyorc.gateway.http.streams import Buffers, StreamWriter, Wrap, as_event, as_frame, attach_current_task, only_part
+from dyorc.gateway.http.inference_answers import (
+    Buffers,
+    StreamWriter,
+    Wrap,
+    as_event,
+    as_frame,
+    attach_current_task,
+    only_part,
+    write_answer,
+    write_error,
+)
+from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.request_bodies import BodyReader
+from dyorc.gateway.http.server_exchange import ServerExchange
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, News, steps_of, written
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 from dyorc.telemetry.record import Origin

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dyorc.errors import UnknownRequestError
-from dyorc.gateway.siblings import PeerProcesses
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.details import Json, details, summary
 from dyorc.telemetry.perfetto import Window, trace_events

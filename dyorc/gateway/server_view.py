@@ -1,4 +1,4 @@
-"""What concerns the whole server, however many processes it has: readiness, statistics, its report, and what clients register."""
+"""What concerns all processes of a server together: readiness, statistics, the report, and what clients register."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from dyorc.errors import ClientMemoryError, DyOrcError, UnsupportedError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.log_control import LogControl
-from dyorc.gateway.reports import added_up
-from dyorc.gateway.siblings import PeerProcesses
+from dyorc.gateway.peer_processes import PeerProcesses
+from dyorc.models.status import BEST_FIRST
 
 _REPORT, _STATISTICS, _REGISTER, _UNREGISTER = "report", "statistics", "register", "unregister"
 _SCALING, _SCALE, _LOGS = "scaling", "scale", "logs"
@@ -230,3 +230,44 @@ class ServerView:
 
 def _statistics_of(values: dict[str, Any]) -> dict[str, ModelStatistics]:
     return msgspec.convert(values, dict[str, ModelStatistics], strict=False)
+
+
+_OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
+"""Figures of what all processes share: the store, and the inputs that they refuse."""
+_RANKS = {state.value: rank for rank, state in enumerate(BEST_FIRST)}
+
+
+def added_up(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns one report for several of the same form: counts, sizes and times are summed, costs and ratios averaged.
+
+    A program is in the best of its states. Of texts, the first counts.
+    """
+    names = dict.fromkeys(name for report in reports for name in report)
+    return {name: _one(name, [report[name] for report in reports if name in report]) for name in names}
+
+
+def _one(name: str, values: Sequence[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    first = known[0]
+    match first:
+        case dict():
+            return added_up(known)
+        case bool():
+            return any(known)
+        case int() | float() if name in _OF_ALL:
+            return max(known)
+        case int() | float() if name.endswith(("_ms", "_ratio")):
+            return sum(known) / len(known)
+        case int() | float():
+            return sum(known)
+        case str() if name == "state":
+            return min(known, key=_rank)
+        case _:
+            return first
+
+
+def _rank(state: str) -> int:
+    """Returns how good a state is; a replica may be in one that programs do not know, and is in one process only."""
+    return _RANKS.get(state, len(_RANKS))

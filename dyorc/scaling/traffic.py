@@ -11,7 +11,7 @@ from typing import Any
 from dyorc.scaling.counts import NOTHING, Count
 from dyorc.scaling.forecast.arrival_forecast import ArrivalForecast
 from dyorc.scaling.visits import Due
-from dyorc.scaling.workflow_visits import WorkflowVisits, RequestWalk
+from dyorc.scaling.workflow_visits import RequestWalk, WorkflowVisits
 
 _MAX_WORKFLOWS = 1000
 _MAX_REQUESTS = 100_000

@@ -222,7 +222,9 @@ async def running(
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked_orchestrator(repertoire, OrchestratorConfig(engine=engine), site))
+        orchestrator, address = await stack.enter_async_context(
+            linked_orchestrator(repertoire, OrchestratorConfig(engine=engine), site)
+        )
         service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         service.shedding = Shedding(LoopLag(lambda: 0.0))  # on a busy machine, requests with a short time limit would be refused
         lines = RequestLog("off", 1.0, status_of_outcome)

@@ -45,7 +45,7 @@ class GuessCounts:
         self.useful_s = self.wasted_s = 0.0
 
 
-class Holds:
+class HoldCounts:
     """Batches of a program that waited for calls about to be ready.
 
     Attributes:
@@ -59,7 +59,7 @@ class Holds:
     def __init__(self) -> None:
         self.num = self.num_joined = self.held_ns = 0
 
-    def ended(self, num_joined: int, held_ns: int) -> None:
+    def add(self, num_joined: int, held_ns: int) -> None:
         """Counts one that was sent."""
         self.num += 1
         self.num_joined += max(0, num_joined)
@@ -92,7 +92,7 @@ class ModelRecord:
         self.effect_failures: dict[str, int] = {}
         self.latency, self.waits = Histogram(), Histogram()
         self.reasons: dict[str, int] = {}
-        self.guesses, self.holds = GuessCounts(), Holds()
+        self.guesses, self.holds = GuessCounts(), HoldCounts()
         self.num_replays = 0
         self.moves: dict[str, tuple[int, float]] = {}
         self._inference_count = self._execution_count = self._success_ns = 0
@@ -102,7 +102,7 @@ class ModelRecord:
         """By size: how many, and their times for input, inference and output."""
         self._last_ns = 0
 
-    def batch_done(self, times: BatchTimes, waits_ns: list[int], reason: str, now_ns: int) -> None:
+    def count_batch(self, times: BatchTimes, waits_ns: list[int], reason: str, now_ns: int) -> None:
         """Counts a batch of the program.
 
         Args:
@@ -118,7 +118,7 @@ class ModelRecord:
         self._execution_count += 1
         self._success_ns += queue_ns + size * times.elapsed_ns
         self._last_ns = now_ns
-        self.calls_done(times, queue_ns, size)
+        self.count_calls(times, queue_ns, size)
         sums = self._batches.get(size)
         if sums is None:
             sums = self._batches[size] = [0, 0, 0, 0]
@@ -127,7 +127,7 @@ class ModelRecord:
         sums[2] += times.infer_ns
         sums[3] += times.output_ns
 
-    def calls_done(self, times: BatchTimes, queue_ns: int, number: int) -> None:
+    def count_calls(self, times: BatchTimes, queue_ns: int, number: int) -> None:
         """Counts the calls of a batch, which waited for `queue_ns` in all."""
         self._num_run += number
         self._queue_ns += queue_ns
@@ -135,12 +135,12 @@ class ModelRecord:
         self._infer_ns += number * times.infer_ns
         self._output_ns += number * times.output_ns
 
-    def moved(self, tier: str, num_bytes: int, took_s: float) -> None:
+    def add_transfer(self, tier: str, num_bytes: int, took_s: float) -> None:
         """Counts inputs of a batch that came one way."""
         before_bytes, before_s = self.moves.get(tier, (0, 0.0))
         self.moves[tier] = (before_bytes + num_bytes, before_s + took_s)
 
-    def answered(self, took_ns: int, now_ns: int) -> None:
+    def count_answer(self, took_ns: int, now_ns: int) -> None:
         """Counts an answered request of the workflow."""
         self._inference_count += 1
         self._execution_count += 1
@@ -148,13 +148,13 @@ class ModelRecord:
         self.latency.add(took_ns)
         self._last_ns = now_ns
 
-    def failed(self, code: str, took_ns: int, now_ns: int) -> None:
+    def count_failure(self, code: str, took_ns: int, now_ns: int) -> None:
         """Counts a failed call or request, by its error's code."""
         self._fail.add(took_ns)
         self.failures[code] = self.failures.get(code, 0) + 1
         self._last_ns = now_ns
 
-    def effects_failed(self, code: str, number: int) -> None:
+    def count_effect_failures(self, code: str, number: int) -> None:
         """Counts effects that failed, or were lost, without anybody being told."""
         self.effect_failures[code] = self.effect_failures.get(code, 0) + number
 
@@ -224,14 +224,14 @@ class EngineStatistics:
             record = self.workflows[name] = ModelRecord(name)
         return record
 
-    def ended_without_result(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
+    def count_unanswered(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
         """Counts a request that failed for no reason of its calls: it was refused, cancelled, late, or lost with its engine.
 
         If it stands for one call of a program, that counts as failed too: nobody else has counted it.
         """
-        self.of_workflow(workflow).failed(code, took_ns, now_ns)
+        self.of_workflow(workflow).count_failure(code, took_ns, now_ns)
         if workflow in self.programs:
-            self.programs[workflow].failed(code, took_ns, now_ns)
+            self.programs[workflow].count_failure(code, took_ns, now_ns)
 
     def of(self, name: str, unix_offset_ns: int) -> ModelStatistics:
         """Returns the statistics of a model, which is a program's if it is one. All 0 for a model that was never used.

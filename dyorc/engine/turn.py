@@ -136,7 +136,7 @@ class Turn:
         future.error = error
         self.settled.append(future)
 
-    def tell(self, waiter: Waiter) -> None:
+    def notify(self, waiter: Waiter) -> None:
         """Tells a waiter that one of the values it needs is there."""
         waiter.num_awaited -= 1
         if not waiter.num_awaited:

@@ -17,7 +17,7 @@ from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.errors import EffectLostError
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan.codec import write_plan
 from dyorc.planner.planners import PLANNERS
@@ -68,7 +68,7 @@ def _assignment(folder: Path) -> ReplicaAssignment:
 async def test_why_a_group_is_lost_is_told_to_whoever_asked(folder: Path, client: ForkClient) -> None:
     assignment = _assignment(folder)
     site = Site(address=assignment.uplink.address, link=LinkConfig(), transport=assignment.uplink.transport, node="here")
-    async with linked(ModelRegistry.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked_orchestrator(ModelRegistry.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
         leader = client.fork(assignment, is_adopted=True)
         try:
             await wait_until_async(lambda: orchestrator.status.is_ready, "the group is there")

@@ -171,7 +171,7 @@ def leases_agree(engine: Engine) -> None:
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
     streams = [request.stream for request in engine.tasks.requests.values() if request.stream is not None]
     leases += [part.blocks for stream in streams for part in stream.untaken.values()]
-    expected = engine.leases.expected(leases)
+    expected = engine.leases.expected_counts(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
     if missing := scheduler_of(engine).replicas.keys() - engine.leases.holders:

@@ -71,7 +71,7 @@ class Future:
         self.dependents.append(waiter)
         waiter.num_awaited += 1
 
-    def show(self, arrays: tuple[Any, ...]) -> None:
+    def set_arrays(self, arrays: tuple[Any, ...]) -> None:
         """Sets the contents."""
         self._arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True

@@ -264,13 +264,13 @@ class Request:
         self.num_answers = 0
         self.stream: Stream | None = None
 
-    def have_effect(self) -> None:
+    def add_effect(self) -> None:
         """Notes that it makes a call or a task that must run even if nobody waits for it."""
         self.num_effects += 1
         self.has_effects = True
         self.context.can_be_dropped = False
 
-    def unheeded_failures(self) -> list[tuple[Entry, DyOrcError]]:
+    def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
         """Returns the effects that have failed without anybody being told: the error neither is the request's own, nor was it
         shown to a workflow that went on. An error that passed from a call through nested workflows is returned once."""
         heeded = [error for error, task in self.raised if task is self.root or task.future.error is not error]

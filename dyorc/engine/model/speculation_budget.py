@@ -109,7 +109,7 @@ class Round:
         self._num_ended = 0
         self._sum = 0.0
 
-    def ended(self, took_ns: int) -> None:
+    def add_time(self, took_ns: int) -> None:
         """Adds the time that one of its requests took."""
         self._num_ended += 1
         self._sum += math.log(max(1, took_ns))

@@ -20,15 +20,15 @@ from dyorc.engine.tasks.trace_events import trace_guesses, trace_outcome
 class Branching:
     """Follows and cuts off the branches of all tasks."""
 
-    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, fetches: Fetches, endings: TaskEndings) -> None:
-        self._turn = shared.turn
-        self._host = shared.host
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, fetches: Fetches, endings: TaskEndings) -> None:
+        self._turn = context.turn
+        self._host = context.host
         self._dispatcher = dispatcher
-        self._speculator = shared.speculator
+        self._speculator = context.speculator
         self._fetches = fetches
         self._endings = endings
 
-    def watch(self, point: BranchPoint) -> None:
+    def await_value(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
         future = point.decision.ref.future
         if future.state is FutureState.PENDING:

@@ -50,7 +50,7 @@ class EarlyRelease:
         self._turn = turn
         self._leases = leases
 
-    def ended(self, entry: Call | Task, request: Request) -> None:
+    def drop_arguments(self, entry: Call | Task, request: Request) -> None:
         """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None

@@ -33,17 +33,17 @@ from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLi
 class PartSender:
     """Sends the parts of all requests."""
 
-    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
-        self._config = shared.config
-        self._turn = shared.turn
-        self._leases = shared.leases
+    def __init__(self, context: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
+        self._config = context.config
+        self._turn = context.turn
+        self._leases = context.leases
         self._needs = needs
         self._release = release
         self._endings = endings
 
     # From the workflow
 
-    def make(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a journal; None if the run has to wait until others were taken.
 
         Raises:
@@ -63,7 +63,7 @@ class PartSender:
     def _has_room(self, stream: Stream, index: int) -> bool:
         return index - stream.num_taken < self._config.max_untaken_parts
 
-    def end(self, request: Request, error: DyOrcError | None) -> None:
+    def end_stream(self, request: Request, error: DyOrcError | None) -> None:
         """Notes that the workflow has ended, with or without an error; its last parts may still have to be sent."""
         stream, root = request.stream, request.root
         if stream is None or stream.is_ended or root is None:
@@ -165,7 +165,7 @@ class PartSender:
 
     # From the consumer
 
-    def taken(self, request: Request, event: PartTaken) -> None:
+    def part_taken(self, request: Request, event: PartTaken) -> None:
         """Goes on after a part was read; has it made again if it could not be read."""
         stream, root = request.stream, request.root
         part = None if stream is None else stream.untaken.get(event.index)

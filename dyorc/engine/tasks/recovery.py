@@ -35,11 +35,11 @@ class Recovery:
     """Restores lost tensors."""
 
     def __init__(
-        self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
+        self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
     ) -> None:
-        self._max_attempts = shared.config.max_attempts
-        self._turn = shared.turn
-        self._leases = shared.leases
+        self._max_attempts = context.config.max_attempts
+        self._turn = context.turn
+        self._leases = context.leases
         self._dispatcher = dispatcher
         self._needs = needs
         self._fetches = fetches
@@ -47,7 +47,7 @@ class Recovery:
 
     # From start to end
 
-    def go_on(self, restoration: Restoration) -> None:
+    def advance(self, restoration: Restoration) -> None:
         """Starts or ends a restoration."""
         if restoration.request.restoring.get(restoration.future) is not restoration:
             return  # it was stopped

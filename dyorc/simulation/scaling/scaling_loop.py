@@ -8,8 +8,7 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event
 from dyorc.errors import InternalError
 from dyorc.scaling.model import Bounds, Cost, Observer, Policy, ProgramLoad, Speed
-from dyorc.simulation.scaling.replicas import Replicas
-from dyorc.simulation.scaling.states import StartTimes, Timeline
+from dyorc.simulation.scaling.simulated_replicas import Replicas, StartTimes, Timeline
 from dyorc.simulation.workload import Deployment
 from dyorc.simulation.world import World
 

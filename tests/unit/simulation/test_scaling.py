@@ -16,7 +16,7 @@ from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOption
 from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
-from dyorc.simulation.scaling.states import StartTimes, State, Timeline
+from dyorc.simulation.scaling.simulated_replicas import StartTimes, State, Timeline
 from dyorc.traffic.request_traces import TracedRequest, write_trace
 
 ALWAYS = Bounds(min_warm=0, max_replicas=8)

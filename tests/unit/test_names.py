@@ -38,7 +38,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/gateway": 130,
     "dyorc/models": 23,
     "dyorc/orchestrator": 11,
-    "dyorc/planner": 25,
+    "dyorc/planner": 24,
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 19,
     "dyorc/replica": 9,

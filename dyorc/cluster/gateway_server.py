@@ -180,7 +180,7 @@ class GatewayServer:
         if (known := self._sessions.of_peer(peer) or self._sessions.named(hello.gateway_id)) is not None:
             self._drop_session(known)
         session = self._sessions.add(peer, hello)
-        self._orchestrator.askers.let_in(hello.holder, lambda block: self._release_block(session, block))
+        self._orchestrator.request_owners.add_holder(hello.holder, lambda block: self._release_block(session, block))
         self._send(session, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
         self._send(session, OffersUpdate(self._orchestrator.offers.all, self.control.report()))
         self._send(session, StatusUpdate(self._orchestrator.status.as_values()))
@@ -191,17 +191,17 @@ class GatewayServer:
             case SubmitRequest():
                 self._start(session, message, frames)
             case CancelRequest(request_id=request_id):
-                self._end(session, request_id, self._orchestrator.askers.give_up)
+                self._end(session, request_id, self._orchestrator.request_owners.give_up)
             case AnswerRead(request_id=request_id, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(AnswerTaken(number, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(AnswerTaken(number, self._ours(lost)))
                     if not lost:
-                        self._end(session, request_id, self._orchestrator.askers.end)
+                        self._end(session, request_id, self._orchestrator.request_owners.end)
             case PartRead(request_id=request_id, index=index, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(PartTaken(number, index, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(PartTaken(number, index, self._ours(lost)))
             case EffectAck(number=number):
                 self._when_sure(lambda: self._effects.acknowledge(session, number))
             case Refresh():
@@ -226,7 +226,7 @@ class GatewayServer:
         except (UnknownModelError, TransportError) as error:
             self._send(session, _failed(submit.request_id, error))
             return
-        number = self._orchestrator.askers.next_number()
+        number = self._orchestrator.request_owners.next_number()
         story = RequestTrace(number, now_ns, submit.span) if submit.is_recorded else None
         deadline_ns = None if submit.timeout_s is None else now_ns + int(submit.timeout_s * 1e9)
         terms = Terms(
@@ -239,16 +239,16 @@ class GatewayServer:
 
     def _run(self, request: RemoteRequest) -> None:
         self._sessions.add_request(request)
-        self._orchestrator.askers.ask(request.arrived, self)
+        self._orchestrator.request_owners.ask(request.arrived, self)
 
     def _forget(self, request: RemoteRequest) -> None:
         """Removes a suspended request from the engine; its gateway still wants it."""
-        self._orchestrator.askers.give_up(request.number)
+        self._orchestrator.request_owners.give_up(request.number)
 
     def _ask_again(self, request: RemoteRequest) -> None:
         """Runs a suspended request from the beginning."""
         before = request.arrived
-        number = self._orchestrator.askers.next_number()
+        number = self._orchestrator.request_owners.next_number()
         story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
         self._sessions.end_request(request.session, request.request_id)
@@ -290,16 +290,16 @@ class GatewayServer:
         is_stored = has_stored(action.tensors)
         if request is None:
             if is_stored:
-                self._orchestrator.askers.tell(AnswerTaken(action.request_id))
+                self._orchestrator.request_owners.tell(AnswerTaken(action.request_id))
             return
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(AnswerTaken(action.request_id, error.blocks))
+            self._orchestrator.request_owners.tell(AnswerTaken(action.request_id, error.blocks))
             return
         story = None if request.story is None else packing.pack_trace(request.story)
         if not is_stored:
-            self._end(request.session, request.request_id, self._orchestrator.askers.end)
+            self._end(request.session, request.request_id, self._orchestrator.request_owners.end)
         self._send(request.session, AnswerMessage(request.request_id, tuple(headers), holders, story), frames)
 
     def part(self, action: AnswerPart) -> None:
@@ -310,7 +310,7 @@ class GatewayServer:
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(PartTaken(action.request_id, action.index, error.blocks))
+            self._orchestrator.request_owners.tell(PartTaken(action.request_id, action.index, error.blocks))
             return
         self._send(request.session, PartMessage(request.request_id, action.index, tuple(headers), holders), frames)
 
@@ -413,11 +413,11 @@ class GatewayServer:
     def _drop_session(self, session: GatewaySession) -> None:
         """Cancels the requests of a gateway, and forgets what it holds."""
         for request_id in list(session.numbers):
-            self._end(session, request_id, self._orchestrator.askers.give_up)
+            self._end(session, request_id, self._orchestrator.request_owners.give_up)
         self._effects.drop_session(session)
         self._sessions.remove(session)
         self.control.drop_session(session)
-        self._orchestrator.askers.let_go(session.gateway_id)
+        self._orchestrator.request_owners.remove_holder(session.gateway_id)
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:

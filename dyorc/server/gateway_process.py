@@ -13,8 +13,8 @@ from dyorc.cluster.groups_backend import GroupsBackend
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.leader_election.leader_discovery import LeaderDiscovery
 from dyorc.server.cluster_setup import network_of, shared_store
 from dyorc.server.peer_context import PeerContext

@@ -15,7 +15,7 @@ from dyorc.deployment.loaded_versions import LoadedVersions, Places, ServerRunti
 from dyorc.deployment.loading_versions import LoadedVersion as LoadedVersion
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.state import DeploymentState, Version
-from dyorc.gateway.siblings import NoPeers, PeerProcesses
+from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.offers import ModelKey
 from dyorc.models.registry import ModelRegistry

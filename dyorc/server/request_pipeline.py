@@ -10,16 +10,16 @@ from dyorc.gateway.backend import Backend
 from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.http.metrics_server import metrics_server
-from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
-from dyorc.gateway.records import Records
+from dyorc.gateway.peer_processes import PeerProcesses
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import PeerProcesses
 from dyorc.server.stop_signals import Drain, Finish
 from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 from dyorc.telemetry.record_store import RecordStore
@@ -125,7 +125,7 @@ async def serve_endpoints(
         parts: list[Finish] = [server.drain, jobs.drain]
         grpc_address = ""
         if config.grpc:
-            from dyorc.gateway.grpc.server import GrpcServer
+            from dyorc.gateway.grpc.grpc_server import GrpcServer
 
             grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
             parts.append(grpc.drain)

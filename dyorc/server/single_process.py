@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.persistence import read_record, record_writer
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.program_loading import deploy_in_background, head_start, load_targets, run_deployer, run_programs
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
@@ -63,7 +63,7 @@ async def serve_embedded(
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
+            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{number}"))
         keep = record_writer(store, group, before, jobs.is_open)
         deployer = run_deployer(served, running, settings, service.admission.begin_epoch, siblings, keep)
         service.deployments = await stack.enter_async_context(deployer)

@@ -115,10 +115,10 @@ class Access:
             ConfigurationError: If it does not exist.
         """
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             raise ConfigurationError(f"keys file {self._path}: {error.strerror}") from error
-        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
     def _read(self, state: _State) -> None:
         holders: dict[str, _Holder] = {}

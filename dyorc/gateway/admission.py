@@ -197,9 +197,9 @@ class Admission:
 
     def in_flight(self) -> dict[str, tuple[int, int]]:
         """Returns what tenants have in flight here, requests and bytes; of many tenants, those with the most requests."""
-        busy = [(name, one) for name, one in self._accounts.items() if one.num_requests]
+        busy = [(name, account) for name, account in self._accounts.items() if account.num_requests]
         busiest = heapq.nlargest(_MAX_SHOWN, busy, key=lambda item: item[1].num_requests)
-        return {name: (one.num_requests, one.num_bytes) for name, one in busiest}
+        return {name: (account.num_requests, account.num_bytes) for name, account in busiest}
 
     def admit(self, tenant: Tenant, num_bytes: int = 0) -> Ticket:
         """Admits a request. Its room is freed when the ticket's block ends, so enter the ticket.
@@ -263,7 +263,7 @@ class Admission:
             account.tell(account.elsewhere)
         self._stay_s += _SMOOTHING * (self._clock_s() - since_s - self._stay_s)
         if not account.num_requests and account.weight >= self._heaviest:
-            self._heaviest = max((one.weight for one in self._accounts.values() if one.num_requests), default=0.0)
+            self._heaviest = max((other.weight for other in self._accounts.values() if other.num_requests), default=0.0)
 
     # Rules
 
@@ -297,13 +297,13 @@ class Admission:
 
     # Errors
 
-    def _over(self, reason: str, tenant: Tenant, account: _Account, what: str) -> TenantLimitError:
+    def _over(self, reason: str, tenant: Tenant, account: _Account, excess: str) -> TenantLimitError:
         _count(account, reason)
-        return TenantLimitError(f"tenant {tenant.name!r} has {what}", self._soon(account.num_requests))
+        return TenantLimitError(f"tenant {tenant.name!r} has {excess}", self._soon(account.num_requests))
 
-    def _full(self, reason: str, account: _Account, what: str, limit: str) -> CapacityError:
+    def _full(self, reason: str, account: _Account, held: str, limit: str) -> CapacityError:
         _count(account, reason)
-        return CapacityError(f"{what} are in flight, the server takes {limit}", self._soon(self.num_requests))
+        return CapacityError(f"{held} are in flight, the server takes {limit}", self._soon(self.num_requests))
 
     def _soon(self, num_requests: int) -> float:
         """Estimates when the next of `num_requests` in flight ends, by how long requests stayed recently."""
@@ -325,7 +325,9 @@ class Admission:
 
     def _forget_idle(self, now_s: float) -> None:
         """Forgets tenants that are as if they had never sent. Runs again when there are twice as many as are left."""
-        self._accounts = {name: one for name, one in self._accounts.items() if one.num_requests or one.full_s > now_s}
+        self._accounts = {
+            name: account for name, account in self._accounts.items() if account.num_requests or account.full_s > now_s
+        }
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._accounts))
 
     # Metrics

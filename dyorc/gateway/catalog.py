@@ -94,10 +94,10 @@ class Model:
         }
 
     def _properties(self) -> dict[str, str]:
-        found = {REPEATABLE: "true" if self.is_repeatable else "false"}
+        properties = {REPEATABLE: "true" if self.is_repeatable else "false"}
         if self.signature.statics:
-            found[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
-        return found
+            properties[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
+        return properties
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:
         """Checks the inputs of a request.
@@ -161,10 +161,10 @@ class Catalog:
     def _read(self) -> None:
         """Takes in what is on offer now. A model whose offer is the same stays the same object."""
         known = self._by_key
-        found = [known.get(offer.key) for offer in self._offers.all]
+        kept = [known.get(offer.key) for offer in self._offers.all]
         models = [
             model if model is not None and model.offer == offer else Model.of(offer)
-            for model, offer in zip(found, self._offers.all, strict=True)
+            for model, offer in zip(kept, self._offers.all, strict=True)
         ]
         self._by_key = {model.key: model for model in models}
         self.models.clear()

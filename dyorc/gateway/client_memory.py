@@ -166,8 +166,8 @@ class ClientMemory:
     def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them. Requests in flight keep those they use. An unknown name is no error."""
         self.check_allowed()
-        for found in list(self._regions) if name is None else [name]:
-            if region := self._regions.pop(found, None):
+        for region_name in list(self._regions) if name is None else [name]:
+            if region := self._regions.pop(region_name, None):
                 region.release()
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -179,8 +179,10 @@ class ClientMemory:
         self.check_allowed()
         if name is not None and name not in self._regions:
             raise UnknownRegionError(f"Unable to find system shared memory region: '{name}'")
-        found = [self._regions[one] for one in (sorted(self._regions) if name is None else [name])]
-        return [{"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.num_bytes} for one in found]
+        regions = [self._regions[key] for key in (sorted(self._regions) if name is None else [name])]
+        return [
+            {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.num_bytes} for region in regions
+        ]
 
     def span(self, name: str, offset: int, num_bytes: int) -> RegionSpan:
         """Returns a range of a region. To use it later, hold the region.

@@ -38,7 +38,7 @@ class InferRequest:
 
 
 def make_request(
-    model: Model, request_id: str, given: Mapping[str, Array], parameters: Mapping[str, Any], outputs: Sequence[WantedOutput]
+    model: Model, request_id: str, inputs: Mapping[str, Array], parameters: Mapping[str, Any], outputs: Sequence[WantedOutput]
 ) -> InferRequest:
     """Checks what a client sent.
 
@@ -51,8 +51,8 @@ def make_request(
         UnsupportedError: If the request belongs to a sequence.
     """
     signature = model.signature
-    _refuse_unknown(given, signature)
-    tensors, statics = signature.bind((), {**given, **_static_parameters(parameters, model)})
+    _refuse_unknown(inputs, signature)
+    tensors, statics = signature.bind((), {**inputs, **_static_parameters(parameters, model)})
     if swapped := [spec.name for spec, value in zip(signature.inputs, tensors, strict=True) if not isinstance(value, np.ndarray)]:
         raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs in 'inputs', not in 'parameters'")
     model.check(tensors, statics)
@@ -67,9 +67,9 @@ def make_request(
     )
 
 
-def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
+def _refuse_unknown(inputs: Iterable[str], signature: Signature) -> None:
     names = signature.input_group.names
-    for name in given:
+    for name in inputs:
         if name in names:
             continue
         if name in signature.names():
@@ -80,8 +80,8 @@ def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
 def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
     check_parameters(parameters, {spec.name for spec in model.signature.statics if spec.type is float})
-    given = {name: value for name, value in parameters.items() if name in known}
+    values = {name: value for name, value in parameters.items() if name in known}
     unknown = [name for name in parameters if name not in known and not is_of_requests(name)]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
-    return given
+    return values

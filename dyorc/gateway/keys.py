@@ -120,16 +120,16 @@ def read_tenants(path: Path) -> list[TenantRecord]:
         ConfigurationError: If the file cannot be read or is invalid; names what. Never shows a hash.
     """
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
+        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"keys file {path}: {error}") from error
-    for what, names in (
-        ("tenant", [one.name for one in found.tenant]),
-        ("key", [key.id for one in found.tenant for key in one.keys]),
+    for kind, names in (
+        ("tenant", [tenant.name for tenant in file.tenant]),
+        ("key", [key.id for tenant in file.tenant for key in tenant.keys]),
     ):
         if twice := {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ():
-            raise ConfigurationError(f"keys file {path}: {what} {min(twice)!r} appears more than once")
-    return found.tenant
+            raise ConfigurationError(f"keys file {path}: {kind} {min(twice)!r} appears more than once")
+    return file.tenant
 
 
 def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:

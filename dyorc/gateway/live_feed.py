@@ -122,7 +122,7 @@ class LiveFeed:
         if self._peers.shares_backend:
             in_flight = sum(num_requests for num_requests, _ in tenants.values())
         else:
-            in_flight = sum(one.in_flight for one in levels.workflows.values())
+            in_flight = sum(workflow.in_flight for workflow in levels.workflows.values())
         rates = self._history.rates()
         return CellReport(
             pid=os.getpid(),
@@ -200,9 +200,9 @@ class LiveFeed:
         """
         replies = await self._peers.ask(_HISTORY, [kind, name, window_s])
         each = [self._own_past(kind, name, window_s), *(msgspec.convert(value, _Past) for value in replies.values.values())]
-        spans = [one.span for one in each if one.span is not None]
+        spans = [entry.span for entry in each if entry.span is not None]
         span = reduce(SeriesWindow.plus, spans) if spans else SeriesWindow(from_s=0, step_s=0, values={})
-        decisions = sorted((one for past in each for one in past.decisions), key=lambda one: one["at_s"])
+        decisions = sorted((entry for past in each for entry in past.decisions), key=lambda entry: entry["at_s"])
         return {kind: name, **msgspec.to_builtins(span), "decisions": decisions}
 
     def _told_past(self, kind: str, name: str, window_s: int) -> _Past:
@@ -213,7 +213,7 @@ class LiveFeed:
         series = (self._history.programs if is_program else self._history.workflows).get(name)
         decided = self._service.backend.scaling().get("decisions", []) if is_program else []
         since_s = time.time() - window_s
-        decisions = [one for one in decided if one["program"] == name and one["at_s"] >= since_s]
+        decisions = [entry for entry in decided if entry["program"] == name and entry["at_s"] >= since_s]
         return _Past(span=None if series is None else series.span(window_s), decisions=decisions)
 
     # What requests do
@@ -225,9 +225,9 @@ class LiveFeed:
         """
         replies = await self._peers.ask(_GRAPH, workflow)
         learned, rate = GraphWeights(), 0.0
-        for one in (self._own_graph(workflow), *replies.values.values()):
-            learned.merge(GraphWeights.of_values(one["learned"]))
-            rate = max(rate, one["requests_per_s"]) if self._peers.shares_backend else rate + one["requests_per_s"]
+        for values in (self._own_graph(workflow), *replies.values.values()):
+            learned.merge(GraphWeights.of_values(values["learned"]))
+            rate = max(rate, values["requests_per_s"]) if self._peers.shares_backend else rate + values["requests_per_s"]
         programs = [program.name for program in self._service.catalog.models[workflow].programs]
         return {"workflow": workflow, "window_s": WINDOW_S, **learned.report(programs, rate)}
 

@@ -91,9 +91,9 @@ class Snapshot(msgspec.Struct, kw_only=True):
             return self
         return Snapshot(
             at_s=self.at_s,
-            workflows={name: one for name, one in self.workflows.items() if tenant.may_use(name)},
-            programs={name: one for name, one in self.programs.items() if tenant.may_use(name)},
-            tenants={name: one for name, one in self.tenants.items() if name == tenant.name},
+            workflows={name: values for name, values in self.workflows.items() if tenant.may_use(name)},
+            programs={name: values for name, values in self.programs.items() if tenant.may_use(name)},
+            tenants={name: values for name, values in self.tenants.items() if name == tenant.name},
             jobs={},
             cells=[],
             link={},
@@ -133,28 +133,28 @@ def snapshot_of(
     )
 
 
-def _joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, list[int]]:
-    return {name: sums(one.get(name, []), other.get(name, [])) for name in one | other}
+def _joined(first: dict[str, list[int]], second: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {name: sums(first.get(name, []), second.get(name, [])) for name in first | second}
 
 
 def _workflows(
     levels: Levels, workflows: Iterable[str], rates: Rates, latencies: Mapping[str, list[int]], refused: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys([*workflows, *levels.workflows]):
-        one = levels.workflows.get(name, WorkflowLevels())
+        workflow = levels.workflows.get(name, WorkflowLevels())
         rate = rates.get(name, {})
-        found[name] = {
-            "requests_total": one.num_ended,
-            "failed_total": one.num_failed,
+        values[name] = {
+            "requests_total": workflow.num_ended,
+            "failed_total": workflow.num_failed,
             "refused_total": refused.get(name, 0),
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
             "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
             "p99_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.99),
-            "in_flight": one.in_flight,
+            "in_flight": workflow.in_flight,
         }
-    return found
+    return values
 
 
 def _program(
@@ -174,11 +174,13 @@ def _program(
         "calls_total": levels.num_calls,
         "calls_per_s": round(rate.get("calls_per_s", 0.0), 3),
         "batches_total": sum(levels.reasons.values()),
-        "batch_sizes": {size: one.count for size, one in batches.items()},
+        "batch_sizes": {size: counts.count for size, counts in batches.items()},
         "latency_fit": {
             "base_ms": base_ms,
             "per_call_ms": per_call_ms,
-            "points": [[size, round(one.infer_ns / one.count / 1e6, 4)] for size, one in batches.items() if one.count],
+            "points": [
+                [size, round(counts.infer_ns / counts.count / 1e6, 4)] for size, counts in batches.items() if counts.count
+            ],
         },
         "form_reasons": levels.reasons,
         "num_guesses": levels.guesses.num_made,
@@ -191,14 +193,14 @@ def _program(
 
 def together(each: Iterable[ByProgram]) -> ByProgram:
     """Returns the batches of several processes together, in the order of their sizes."""
-    found: ByProgram = {}
+    totals: ByProgram = {}
     for batches in each:
         for program, by_size in batches.items():
-            mine = found.setdefault(program, {})
-            for size, one in by_size.items():
+            mine = totals.setdefault(program, {})
+            for size, counts in by_size.items():
                 before = mine.get(size, BatchCounts())
-                mine[size] = BatchCounts(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
-    return {program: dict(sorted(by_size.items())) for program, by_size in found.items()}
+                mine[size] = BatchCounts(count=before.count + counts.count, infer_ns=before.infer_ns + counts.infer_ns)
+    return {program: dict(sorted(by_size.items())) for program, by_size in totals.items()}
 
 
 def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
@@ -211,14 +213,16 @@ def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
 
 
 def _cells(cells: Mapping[int, CellReport], missing: Iterable[int]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{"cell": number, "pid": one.pid, "in_flight": one.in_flight} for number, one in cells.items()]
-    found += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
-    return sorted(found, key=lambda cell: cell["cell"])
+    entries: list[dict[str, Any]] = [
+        {"cell": number, "pid": report.pid, "in_flight": report.in_flight} for number, report in cells.items()
+    ]
+    entries += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
+    return sorted(entries, key=lambda cell: cell["cell"])
 
 
 def _added(rates: Sequence[Rates]) -> Rates:
-    found: dict[str, Counter[str]] = {}
-    for one in rates:
-        for name, values in one.items():
-            found.setdefault(name, Counter()).update(values)
-    return {name: dict(values) for name, values in found.items()}
+    totals: dict[str, Counter[str]] = {}
+    for process_rates in rates:
+        for name, values in process_rates.items():
+            totals.setdefault(name, Counter()).update(values)
+    return {name: dict(values) for name, values in totals.items()}

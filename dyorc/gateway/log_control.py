@@ -67,7 +67,7 @@ class LogControl:
             "log_requests": self._config.requests,
         }
 
-    def changed(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the settings that a client asks for, for `apply`.
 
         Raises:
@@ -75,10 +75,10 @@ class LogControl:
             UnsupportedError: If there is no such setting, or it cannot be changed.
         """
         known = self.settings()
-        if unknown := [name for name, value in asked.items() if value is not None and name not in known]:
+        if unknown := [name for name, value in changes.items() if value is not None and name not in known]:
             raise UnsupportedError(f"there is no setting {unknown[0]!r}; expected one of {list(known)}")
         try:
-            wanted = msgspec.convert(dict(asked), _Asked)
+            wanted = msgspec.convert(dict(changes), _Asked)
         except msgspec.ValidationError as error:
             raise InvalidInputError(f"the settings of the log: {error}") from None
         if wanted.log_file:
@@ -108,12 +108,12 @@ def _level_of(wanted: _Asked, level: int) -> int:
     off = [index for name, index in _SWITCHES.items() if switches[name] is not None and not switches[name]]
     if len(_LEVELS) - 1 in off:
         raise UnsupportedError("setting 'log_error' cannot be switched off")
-    asked = {index: index in on for index in (*on, *off)}
+    switched = {index: index in on for index in (*on, *off)}
     if level in off or any(index > level for index in off):
         level = max(off) + 1
     if on:
         level = min(level, *on)
-    for index, is_on in asked.items():
+    for index, is_on in switched.items():
         if (level <= index) != is_on:
             raise InvalidInputError("settings of the log contradict each other: a level includes those that matter more")
     return level
@@ -130,13 +130,13 @@ TRACE_SETTINGS: dict[str, Any] = {
 """Nothing is traced in the sense of this extension."""
 
 
-def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def refuse_changes(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Checks that settings are asked for as they are; null stands for the current value.
 
     Raises:
         UnsupportedError: If one is not; names it.
     """
-    for name, value in asked.items():
+    for name, value in changes.items():
         if value is not None and (name not in settings or value != settings[name]):
             shown = settings.get(name, "unknown")
             raise UnsupportedError(

@@ -76,11 +76,11 @@ class PeerProcesses(Protocol):
         """Returns what all of them are doing together."""
         ...
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         """From now on, this process answers that question by a function of the value that comes with it."""
         ...
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         """Asks all others, and waits for them for a limited time."""
         ...
 
@@ -100,7 +100,7 @@ class PeerProcesses(Protocol):
         """Asks now, because somebody is about to see it."""
         ...
 
-    def remember(self, what: str, value: Any) -> None:
+    def remember(self, topic: str, value: Any) -> None:
         """Keeps a value for processes that start later, in place of the last one of that name."""
         ...
 
@@ -115,10 +115,10 @@ class NoPeers:
     def status(self, own: StatusBoard) -> StatusBoard:
         return own
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         pass
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         return PeerReplies({})
 
     def heed(self, handler: Callable[[Any], None]) -> None:
@@ -130,5 +130,5 @@ class NoPeers:
     def count(self) -> None:
         pass
 
-    def remember(self, what: str, value: Any) -> None:
+    def remember(self, topic: str, value: Any) -> None:
         pass

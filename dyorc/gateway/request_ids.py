@@ -74,19 +74,21 @@ TRACEPARENT_NAME, TRACESTATE_NAME = TRACEPARENT.encode(), TRACESTATE.encode()
 
 def ids_in_headers(headers: Iterable[Header]) -> Ids:
     """Returns what the head of an HTTP request says, with names of headers in lower case; with an id of ours if it has none."""
-    given = next((usable(value.decode("latin-1")) for name, value in headers if name == _REQUEST_ID), "")
-    return _ids(given, caller_in_headers(headers))
+    request_id = next((usable(value.decode("latin-1")) for name, value in headers if name == _REQUEST_ID), "")
+    return _ids(request_id, caller_in_headers(headers))
 
 
 def ids_in_metadata(context: Any) -> Ids:
     """Returns the same for a gRPC call."""
     metadata = context.invocation_metadata() or ()
-    given = next((usable(value) for name, value in metadata if name == REQUEST_ID), "")
-    return _ids(given, caller_in_metadata(metadata))
+    request_id = next((usable(value) for name, value in metadata if name == REQUEST_ID), "")
+    return _ids(request_id, caller_in_metadata(metadata))
 
 
-def _ids(given: str, caller: TraceContext | None) -> Ids:
-    return Ids(given or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(given), caller=caller)
+def _ids(request_id: str, caller: TraceContext | None) -> Ids:
+    return Ids(
+        request_id or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(request_id), caller=caller
+    )
 
 
 def header_of(ids: Ids) -> Header:
@@ -117,5 +119,5 @@ def caller_of(parent: bytes, state: bytes) -> TraceContext | None:
 
 def caller_in_metadata(metadata: Any) -> TraceContext | None:
     """Returns the caller's span, from a gRPC call's metadata."""
-    found = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
-    return read_traceparent(found[TRACEPARENT], found.get(TRACESTATE, "")) if TRACEPARENT in found else None
+    values = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
+    return read_traceparent(values[TRACEPARENT], values.get(TRACESTATE, "")) if TRACEPARENT in values else None

@@ -104,11 +104,11 @@ def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, A
     """
     arrays: dict[str, Array] = {}
     for is_kept in (True, False):
-        found = [one for one in shared if (one.head.dtype is not DType.BYTES) == is_kept]
-        for head, span in found:
+        inputs = [shared_input for shared_input in shared if (shared_input.head.dtype is not DType.BYTES) == is_kept]
+        for head, span in inputs:
             _check_length(head, span.num_bytes)
-        parts = memory.fetch([span for _, span in found], is_kept=is_kept)
-        for (head, _), part in zip(found, parts, strict=True):
+        parts = memory.fetch([span for _, span in inputs], is_kept=is_kept)
+        for (head, _), part in zip(inputs, parts, strict=True):
             arrays[head.name] = from_bytes(head, part)
     return arrays
 

@@ -101,7 +101,7 @@ class RequestMemory:
         memory = self.room(end) if is_kept else None
         if memory is None:
             memory = np.empty(end, np.uint8).data
-        found = [memory[at : at + span.num_bytes] for span, at in zip(spans, offsets, strict=True)]
-        for span, part in zip(spans, found, strict=True):
+        parts = [memory[at : at + span.num_bytes] for span, at in zip(spans, offsets, strict=True)]
+        for span, part in zip(spans, parts, strict=True):
             span.region.read_into(part, span.offset)
-        return found
+        return parts

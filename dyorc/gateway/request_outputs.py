@@ -122,9 +122,9 @@ def top_classes(array: Array, num: int) -> Array:
     """
     flat = array.reshape(-1)
     texts = [f"{flat[at]!s}:{at}".encode() for at in _highest(_ranked(flat), num).tolist()]
-    found = np.empty(len(texts), dtype=object)
-    found[:] = texts
-    return found
+    classes = np.empty(len(texts), dtype=object)
+    classes[:] = texts
+    return classes
 
 
 def _ranked(flat: Array) -> Array:

@@ -44,7 +44,7 @@ class Records:
         replies = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
         each: Sequence[Json] = [self._own_list(query, owner), *replies.values.values()]
         key = "duration_ms" if query.order == "slowest" else "ended_s"
-        requests = sorted((one for own in each for one in own["requests"]), key=lambda one: -one[key])
+        requests = sorted((entry for own in each for entry in own["requests"]), key=lambda entry: -entry[key])
         page = {"requests": requests[: query.limit], "num_kept": sum(own["num_kept"] for own in each)}
         return page | {"kept_bytes": sum(own["kept_bytes"] for own in each), "missing_cells": list(replies.missing)}
 
@@ -56,10 +56,10 @@ class Records:
         """
         owner = _owner(tenant)
         replies = await self._peers.ask(_FIND, {"request_id": request_id, "owner": owner})
-        each = [one for one in (self._own_details(request_id, owner), *replies.values.values()) if one is not None]
+        each = [entry for entry in (self._own_details(request_id, owner), *replies.values.values()) if entry is not None]
         if not each:
             raise UnknownRequestError(self._unknown(request_id, replies.missing))
-        return max(each, key=lambda one: one["arrived_s"])
+        return max(each, key=lambda entry: entry["arrived_s"])
 
     async def trace(self, seconds: float, tenant: Tenant) -> Json:
         """Returns the last seconds as a trace in Chrome's format."""

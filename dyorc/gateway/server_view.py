@@ -80,12 +80,12 @@ class ServerView:
             return own["report"] | {"pid": own["pid"]}
         each = {self._peers.number: own, **replies.values}
         cells = [
-            {"cell": number, "pid": one["pid"]}
-            | {name: one["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
-            for number, one in each.items()
+            {"cell": number, "pid": process["pid"]}
+            | {name: process["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
+            for number, process in each.items()
         ]
         cells += [{"cell": number, "pid": None} for number in replies.missing]
-        together = added_up([one["report"] for one in each.values()])
+        together = added_up([process["report"] for process in each.values()])
         return together | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
 
     def _own_report(self) -> dict[str, Any]:
@@ -106,9 +106,9 @@ class ServerView:
         own = [self._own_statistics(name) for name in names]
         for values in (*replies.values.values(), *(counted[_STATISTICS] for counted in replies.counted.values())):
             others = _statistics_of(values)
-            for name, one in zip(names, own, strict=True):
+            for name, own_counts in zip(names, own, strict=True):
                 if name in others:
-                    one.add(others[name])
+                    own_counts.add(others[name])
         return own
 
     def _own_statistics(self, name: str) -> ModelStatistics:
@@ -208,9 +208,9 @@ class ServerView:
         self._logs = control
         self._peers.answer(_LOGS, control.apply)
 
-    async def set_logs(self, asked: Mapping[str, Any]) -> None:
+    async def set_logs(self, changes: Mapping[str, Any]) -> None:
         """Changes settings of the log in all processes. Raises what `LogControl.changed` raises."""
-        values = self.logs.changed(asked)
+        values = self.logs.changed(changes)
         self.logs.apply(values)
         self._peers.remember(_LOGS, values)
         await self._peers.ask(_LOGS, values)
@@ -219,11 +219,11 @@ class ServerView:
         if region not in self._clients.status():
             self._clients.register(region["name"], region["key"], region["offset"], region["byte_size"])
 
-    def _unregister_here(self, what: dict[str, Any]) -> None:
+    def _unregister_here(self, order: dict[str, Any]) -> None:
         """Forgets a region of some name, all of them, or a region with just these properties."""
-        region = what.get("region")
+        region = order.get("region")
         if region is None:
-            self._clients.unregister(what["name"])
+            self._clients.unregister(order["name"])
         elif region in self._clients.status():
             self._clients.unregister(region["name"])
 

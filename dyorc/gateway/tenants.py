@@ -61,16 +61,16 @@ class Tenant:
                 f"priority {priority} is too high for this key of tenant {self.name!r}: it may ask for {allowed}"
             )
 
-    def check_common(self, what: str) -> None:
+    def check_common(self, route: str) -> None:
         """Checks that it may use what belongs to no model, and reveals all of them.
 
         Raises:
             PermissionDeniedError: If it may use only some models.
         """
         if self.models is not None:
-            raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")
+            raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {route!r} tells of all")
 
-    def check_managing(self, what: str = "change how the server runs") -> None:
+    def check_managing(self, purpose: str = "change how the server runs") -> None:
         """Checks that its key may manage the server.
 
         Args:
@@ -81,7 +81,7 @@ class Tenant:
         """
         if not self.may_manage:
             raise PermissionDeniedError(
-                f"this key of tenant {self.name!r} may not {what}; `dyorc keys add --may-manage` makes one that may"
+                f"this key of tenant {self.name!r} may not {purpose}; `dyorc keys add --may-manage` makes one that may"
             )
 
 

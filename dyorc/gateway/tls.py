@@ -68,10 +68,10 @@ class Tls:
 
     def _look(self) -> _State:
         try:
-            found = [os.stat(path) for path in (self._certificate_file, self._key_file)]
+            statuses = [os.stat(path) for path in (self._certificate_file, self._key_file)]
         except OSError as error:
             raise _unusable("tls_certificate_file, tls_key_file", error.filename, error) from error
-        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+        return tuple((status.st_mtime_ns, status.st_ino) for status in statuses)
 
 
 def tls_of(config: GatewayConfig) -> Tls | None:

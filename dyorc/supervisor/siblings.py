@@ -90,15 +90,15 @@ class CellPeers:
             missing = {name: ["starting", 0, {}, ""] for name in self._own.programs}
             self._together.show(dict.fromkeys(range(self._num_cells), missing) | boards, max)
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
-        self._handlers[what] = handler
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
+        self._handlers[topic] = handler
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         if self._num_cells == 1:
             return PeerReplies({})
         number = next(self._ids)
         future = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._channel.send("ask", id=number, what=what, value=value)
+        self._channel.send("ask", id=number, what=topic, value=value)
         try:
             return await asyncio.wait_for(future, _ANSWER_TIMEOUT_S)
         except TimeoutError:
@@ -129,8 +129,8 @@ class CellPeers:
         """Takes in a warning from the supervisor, or keeps it until somebody heeds it."""
         self._heed(warning)
 
-    def remember(self, what: str, value: Any) -> None:
-        self._channel.send("remember", what=what, value=value)
+    def remember(self, topic: str, value: Any) -> None:
+        self._channel.send("remember", what=topic, value=value)
 
     def close(self) -> None:
         """Tells nobody anything any more."""

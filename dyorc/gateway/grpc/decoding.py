@@ -56,7 +56,7 @@ def model_in(message: bytes) -> str:
 
 
 async def decode_request(
-    found: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: ThreadOffload
+    message: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: ThreadOffload
 ) -> tuple[InferRequest, bool]:
     """Checks a request.
 
@@ -74,28 +74,28 @@ async def decode_request(
         UnsupportedError: If it belongs to a sequence.
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
-    _check_number(found.inputs, "inputs")
-    inputs = GrpcInputs(found.inputs, raws, memory)
+    _check_number(message.inputs, "inputs")
+    inputs = GrpcInputs(message.inputs, raws, memory)
     if inputs.num_bytes > INLINE_BYTES:
-        given = await off_loop.run(inputs.arrays)
+        arrays = await off_loop.run(inputs.arrays)
     else:
-        given = inputs.arrays()
-    parameters = values_of(found.parameters) if found.parameters else {}
+        arrays = inputs.arrays()
+    parameters = values_of(message.parameters) if message.parameters else {}
     has_empty_final = flag(parameters, EMPTY_FINAL)
-    request = make_request(model, found.id, given, parameters, _wanted(found.outputs, model, memory))
+    request = make_request(model, message.id, arrays, parameters, _wanted(message.outputs, model, memory))
     return request, has_empty_final
 
 
-def _wanted(asked: Any, model: Model, memory: RequestMemory) -> list[WantedOutput]:
-    if not asked:
+def _wanted(outputs: Any, model: Model, memory: RequestMemory) -> list[WantedOutput]:
+    if not outputs:
         return all_outputs(model, is_binary=True)
-    _check_number(asked, "outputs")
-    return [wanted_output(output.name, values_of(output.parameters), True, model, memory) for output in asked]
+    _check_number(outputs, "outputs")
+    return [wanted_output(output.name, values_of(output.parameters), True, model, memory) for output in outputs]
 
 
-def _check_number(tensors: Any, what: str) -> None:
+def _check_number(tensors: Any, kind: str) -> None:
     if len(tensors) > _MAX_TENSORS:
-        raise InvalidInputError(f"the request has {len(tensors)} {what}, expected at most {_MAX_TENSORS}")
+        raise InvalidInputError(f"the request has {len(tensors)} {kind}, expected at most {_MAX_TENSORS}")
 
 
 class GrpcInputs:
@@ -132,14 +132,14 @@ class GrpcInputs:
         Raises:
             InvalidInputError: If bytes or contents do not fit an input's type and shape.
         """
-        found: dict[str, Any] = dict(self._names)
+        arrays: dict[str, Any] = dict(self._names)
         for head, contents in self._typed:
-            found[head.name] = from_bytes(head, b"") if contents is None else from_contents(head, contents)
+            arrays[head.name] = from_bytes(head, b"") if contents is None else from_contents(head, contents)
         for (head, raw), place in zip(self._raw, self._places, strict=True):
             if place is not None:
                 copy_into(place, raw)
-            found[head.name] = from_bytes(head, raw if place is None else place)
-        return found | self._fetched
+            arrays[head.name] = from_bytes(head, raw if place is None else place)
+        return arrays | self._fetched
 
     def _add(self, tensor: Any, raws: Sequence[memoryview], memory: RequestMemory) -> None:
         head = _read_head(tensor)
@@ -244,25 +244,25 @@ def num_bytes_of(head: Head, contents: Any) -> int:
 
 def _filled(items: Any, dtype: np.dtype[Any]) -> Array:
     """Returns items as an array. Each piece is taken at once, without other threads, so there is a pause after it."""
-    found = np.empty(len(items), dtype)
+    array = np.empty(len(items), dtype)
     for at in range(0, len(items), PIECE_ITEMS):
         if at:
             time.sleep(PAUSE_S)
-        found[at : at + PIECE_ITEMS] = items[at : at + PIECE_ITEMS]
-    return found
+        array[at : at + PIECE_ITEMS] = items[at : at + PIECE_ITEMS]
+    return array
 
 
 def _numbers(head: Head, items: Any) -> Array:
     target = numpy_dtype(head.dtype)
-    found = _filled(items, _NARROW.get(head.dtype, target))
-    if found.dtype == target or not found.size:
-        return found.astype(target, copy=False)
+    array = _filled(items, _NARROW.get(head.dtype, target))
+    if array.dtype == target or not array.size:
+        return array.astype(target, copy=False)
     limits = np.iinfo(target)
-    if found.min() < limits.min or found.max() > limits.max:
+    if array.min() < limits.min or array.max() > limits.max:
         raise InvalidInputError(
-            f"input {head.name!r} holds a number outside the range of {head.dtype}: {found.min()} to {found.max()}"
+            f"input {head.name!r} holds a number outside the range of {head.dtype}: {array.min()} to {array.max()}"
         )
-    return found.astype(target)
+    return array.astype(target)
 
 
 def values_of(parameters: Any) -> dict[str, Any]:

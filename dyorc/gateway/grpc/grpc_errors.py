@@ -83,16 +83,16 @@ def text_of(error: DyOrcError) -> str:
 
 def metadata_of(error: DyOrcError, ids: Ids) -> tuple[tuple[str, str], ...]:
     """Returns the trailing metadata of an error: its code, whether and when to send the request again, and the request's ids."""
-    found = [
+    metadata = [
         (GRPC_CODE, error.code),
         (GRPC_RETRYABLE, "true" if error.retryable else "false"),
         (REQUEST_ID, ids.request_id),
     ]
     if error.retry_after_s is not None:
-        found.append((GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
+        metadata.append((GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
     if trace_id := ids.trace_id:
-        found.append((GRPC_TRACE_ID, trace_id))
-    return tuple(found)
+        metadata.append((GRPC_TRACE_ID, trace_id))
+    return tuple(metadata)
 
 
 async def refuse(context: Any, error: Exception, call: str, ids: Ids) -> NoReturn:

@@ -201,14 +201,14 @@ class _Files:
                 state = self._look()
                 if state == self._state:
                     return None
-                found = self.read()
+                certificates = self.read()
             except OSError as error:
                 self._broken.report(error=str(error))
                 return None
             self._state = state
         _log.info("tls_certificate_read", path=str(self._pair[1]))
-        return found
+        return certificates
 
     def _look(self) -> list[tuple[int, int]]:
         paths = [*self._pair, *([self._roots] if self._roots is not None else [])]
-        return [(found.st_mtime_ns, found.st_ino) for found in map(os.stat, paths)]
+        return [(status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]

@@ -90,10 +90,10 @@ def _unary(
                 request = parse(message)
             except DecodeError as error:
                 raise InvalidInputError(f"the request is not a {name}Request: {error}") from None
-            found = answer(request, tenant)
-            if isawaitable(found):
-                found = await found
-            return found.SerializeToString()
+            response = answer(request, tenant)
+            if isawaitable(response):
+                response = await response
+            return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, name, ids_in_metadata(context))
 

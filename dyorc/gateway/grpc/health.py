@@ -124,12 +124,12 @@ class _Pools:
         self._pools = (DESCRIPTOR.pool, descriptor_pool.Default())
 
     def __getattr__(self, name: str) -> Any:
-        def find(what: Any) -> Any:
+        def find(key: Any) -> Any:
             for pool in self._pools[:-1]:
                 try:
-                    return getattr(pool, name)(what)
+                    return getattr(pool, name)(key)
                 except KeyError:
                     continue
-            return getattr(self._pools[-1], name)(what)
+            return getattr(self._pools[-1], name)(key)
 
         return find

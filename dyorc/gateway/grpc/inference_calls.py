@@ -69,11 +69,11 @@ class ModelInfer:
             await refuse(context, error, "ModelInfer", arrival.ids)
 
     async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
-        found, raws = parse(message)
-        arrival.ids.name(found.id)
-        model = self._service.model(tenant, found.model_name, found.model_version or None)
+        parsed, raws = parse(message)
+        arrival.ids.name(parsed.id)
+        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None)
         with self._service.memory() as memory:
-            request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
+            request, _ = await decode_request(parsed, raws, model, memory, self._service.off_loop)
             origin = self._service.origins.of(request, arrival)
             answer = await self._service.infer(
                 ticket,
@@ -184,39 +184,41 @@ class _Stream:
             _StreamLostError: If the client is gone.
         """
         turn = _NO_TURN
-        found: Any = _NAMELESS
+        parsed: Any = _NAMELESS
         ids = Ids.made_up()
         arrival = Arrival("grpc", ids, arrived_ns, len(message), arrived_ns)
         try:
-            found, raws = parse(message)
-            ids.name(found.id)
-            turn = self._turn_of(found)
+            parsed, raws = parse(message)
+            ids.name(parsed.id)
+            turn = self._turn_of(parsed)
             let_in(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
                 arrival = arrival.traced_as(self._service.origins.traced_by_metadata(self._context))
-                await self._run(found, raws, memory, _Admitted(ticket, arrival), turn)
+                await self._run(parsed, raws, memory, _Admitted(ticket, arrival), turn)
         except _StreamLostError:
             raise
         except Exception as error:
-            turn = self._turn_of(found) if found is _NAMELESS else turn
-            self._service.origins.refused(arrival, error, lambda: found.model_name, self._tenant.name)
+            turn = self._turn_of(parsed) if parsed is _NAMELESS else turn
+            self._service.origins.refused(arrival, error, lambda: parsed.model_name, self._tenant.name)
             text = text_of(known(error, _CALL, ids))
-            await self._write(streamed_error(text, found, ids), turn)
+            await self._write(streamed_error(text, parsed, ids), turn)
         finally:
             turn.is_over.set()
             self.room.release()
 
-    def _turn_of(self, found: Any) -> "_Turn":
-        if found.id:
+    def _turn_of(self, parsed: Any) -> "_Turn":
+        if parsed.id:
             return _NO_TURN
         turn = _Turn(self._last_turn)
         self._last_turn = turn.is_over
         return turn
 
-    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn") -> None:
-        model = self._service.model(self._tenant, found.model_name, found.model_version or None)
-        request, has_empty_final = await decode_request(found, raws, model, memory, self._service.off_loop)
+    async def _run(
+        self, parsed: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn"
+    ) -> None:
+        model = self._service.model(self._tenant, parsed.model_name, parsed.model_version or None)
+        request, has_empty_final = await decode_request(parsed, raws, model, memory, self._service.off_loop)
         ticket = admitted.ticket
         origin = self._service.origins.of(request, admitted.arrival)
         if not model.is_streaming:

@@ -140,8 +140,8 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return service.model(tenant_of(request.scope), name, version)
 
     async def statistics_of(models: Sequence[Model]) -> dict[str, Any]:
-        found = await service.server_view.statistics([model.tally for model in models])
-        return {"model_stats": [model_statistics(model.key, one) for model, one in zip(models, found, strict=True)]}
+        counts = await service.server_view.statistics([model.tally for model in models])
+        return {"model_stats": [model_statistics(model.key, tally) for model, tally in zip(models, counts, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
     @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
@@ -173,8 +173,8 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests. Without a version, of each of its versions."""
-        found = find(request, name, version)
-        return await statistics_of([found] if version is not None else list(service.catalog.versions[name].values()))
+        model = find(request, name, version)
+        return await statistics_of([model] if version is not None else list(service.catalog.versions[name].values()))
 
 
 _settings_decoder = msgspec.json.Decoder(dict[str, Any])
@@ -263,8 +263,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
-        return await on_dyorc(request, InvalidInputError(f"the request is malformed: {found}"))
+        problems = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:3])
+        return await on_dyorc(request, InvalidInputError(f"the request is malformed: {problems}"))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

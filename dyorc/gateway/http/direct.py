@@ -188,8 +188,8 @@ class DirectRequest:
     def take(self, arrays: list[Array], /) -> Taken:
         """Encodes the outputs."""
         self._inference.service.check_answer(self._model, arrays)
-        if self._template is not None and (found := self._template.answer(arrays)) is not None:
-            return found
+        if self._template is not None and (answer := self._template.answer(arrays)) is not None:
+            return answer
         request = self._request
         steps = steps_of(request, self._origin)
         parts, json_bytes = encode_response(self._model, request.request_id, request.outputs, arrays, steps)

@@ -57,11 +57,11 @@ def answer_lines(num_bytes: int, json_bytes: int | None) -> bytes:
 async def _encoded(
     parts: Sequence[bytes | memoryview], encoding: Encoding, headers: list[Header]
 ) -> Sequence[bytes | memoryview]:
-    found = await compress(parts, encoding)
-    if found is None:
+    body = await compress(parts, encoding)
+    if body is None:
         return parts
     headers.append((b"content-encoding", encoding.token))
-    return [found]
+    return [body]
 
 
 async def write_error(send: Send, error: Exception, ids: Ids, more_headers: Sequence[Header] = ()) -> int:
@@ -200,14 +200,14 @@ async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
     Raises:
         ExecutionError: If the stream does not have exactly one part; further parts are not computed.
     """
-    found: list[T] = []
+    received: list[T] = []
     async with aclosing(parts):
         async for ready in parts:
-            found += ready
-            if len(found) > 1:
+            received += ready
+            if len(received) > 1:
                 break
-    if len(found) != 1:
+    if len(received) != 1:
         raise ExecutionError(
-            f"generate expects exactly 1 part, model {model.name!r} gave {'none' if not found else 'more'}; use generate_stream"
+            f"generate expects exactly 1 part, model {model.name!r} gave {'none' if not received else 'more'}; use generate_stream"
         )
-    return found[0]
+    return received[0]

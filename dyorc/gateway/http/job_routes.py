@@ -58,8 +58,8 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     ) -> dict[str, Any]:
         """Returns the tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
         num = _DEFAULT_LISTED if limit is None else _limit(limit)
-        found = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
-        return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
+        page = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
+        return {"jobs": [job_json(job) for job in page], "next": page[-1].id if len(page) == num else None}
 
     @app.get(_JOB)
     async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:

@@ -49,13 +49,13 @@ def without_trailing_slash(scope: Scope) -> Scope:
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
     """Returns the methods of all routes with this path; none if there is no such route. GET implies HEAD."""
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
-            found.update(getattr(route, "methods", None) or ())
-    if "GET" in found:
-        found.add("HEAD")
-    return sorted(found | {"OPTIONS"}) if found else []
+            methods.update(getattr(route, "methods", None) or ())
+    if "GET" in methods:
+        methods.add("HEAD")
+    return sorted(methods | {"OPTIONS"}) if methods else []
 
 
 class CommonMethods:

@@ -68,8 +68,8 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
         """All versions of all models and their states; with `ready`, only those that can be served now."""
-        asked = await read_json(request, _decoder)
-        return service.repository_index(tenant_of(request.scope), only_ready=asked.ready)
+        body = await read_json(request, _decoder)
+        return service.repository_index(tenant_of(request.scope), only_ready=body.ready)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
@@ -80,10 +80,10 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         requests that name no version; with all of them (1), it takes the place of the default.
         """
         deployments = service.managed(tenant_of(request.scope))
-        asked = (await read_json(request, _load_decoder)).parameters
+        parameters = (await read_json(request, _load_decoder)).parameters
         change = Deploy(
-            target=asked.target, model=name, version=asked.version, group=asked.group, share=asked.share,
-            is_fresh=asked.fresh, is_incompatible_allowed=asked.allow_incompatible,
+            target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
+            is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
         )  # fmt: skip
         return await deployments.change(change)
 
@@ -93,8 +93,8 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         """Takes a version of a model, or without one all of them, out of service. What was asked for before is answered. Needs a
         key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        asked = (await read_json(request, _unload_decoder)).parameters
-        return await deployments.change(Undeploy(name, asked.version))
+        parameters = (await read_json(request, _unload_decoder)).parameters
+        return await deployments.change(Undeploy(name, parameters.version))
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:

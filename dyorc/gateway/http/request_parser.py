@@ -193,7 +193,7 @@ class RequestParser:
         self._check_host(headers, version)
         self.num_missing_bytes = sum(int(value) for name, value in headers if name == b"content-length")  # there is one at most
         self._keeps_alive = self._parser.should_keep_alive()
-        self._body_headers = [one for one in headers if one[0] in _FRAMING] if self._parser.should_upgrade() else None
+        self._body_headers = [header for header in headers if header[0] in _FRAMING] if self._parser.should_upgrade() else None
         self._listener.on_head(
             ParsedHead(
                 method=self._parser.get_method().decode("ascii"),

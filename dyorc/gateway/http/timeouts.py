@@ -57,12 +57,12 @@ class TimeoutQueue:
 
     def overdue(self, now_s: float) -> list[Waiter]:
         """Returns the connections whose time is up, the longest waiting first."""
-        found: list[Waiter] = []
+        waiters: list[Waiter] = []
         for waiter, since_s in self._since_s.items():
             if now_s - since_s < self.timeout_s:
                 break
-            found.append(waiter)
-        return found
+            waiters.append(waiter)
+        return waiters
 
 
 class Timeouts:

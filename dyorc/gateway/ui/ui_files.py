@@ -46,9 +46,9 @@ class UiFile:
 def ui_files() -> dict[str, UiFile]:
     """Returns all files by their paths, relative to the page's own."""
     page, vendor = _FOLDER / "page", _FOLDER / "vendor"
-    found = {path.relative_to(page).as_posix(): path for path in sorted(page.rglob("*"))}
-    found |= {path.relative_to(_FOLDER).as_posix(): path for path in sorted(vendor.iterdir())}
-    return {name: _read(path) for name, path in found.items() if path.suffix in _TYPES}
+    paths = {path.relative_to(page).as_posix(): path for path in sorted(page.rglob("*"))}
+    paths |= {path.relative_to(_FOLDER).as_posix(): path for path in sorted(vendor.iterdir())}
+    return {name: _read(path) for name, path in paths.items() if path.suffix in _TYPES}
 
 
 @cache

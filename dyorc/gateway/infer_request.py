@@ -23,9 +23,9 @@ class InferRequest:
     Attributes:
         arrays: Inputs in the order of the model's signature.
         outputs: Which outputs to send, and how.
-        timeout_s: The caller's limit; None if there is none.
-        priority: 1 is the highest; 0 stands for none, and comes last.
-        is_explained: Whether the answer comes with the request's story.
+        timeout_s: The caller's limit; None if it set none.
+        priority: 1 is the highest; 0 means none, and comes last.
+        is_explained: Whether the answer comes with the request's trace.
     """
 
     request_id: str
@@ -43,11 +43,11 @@ def make_request(
     """Checks what a client sent.
 
     Args:
-        given: Its inputs, by name.
+        inputs: By name.
         parameters: The protocol's, and values of the model's static parameters.
 
     Raises:
-        InvalidInputError: If it does not fit the model; names what, what was expected, and what came.
+        InvalidInputError: If it does not fit the model; says what was expected, and what came.
         UnsupportedError: If the request belongs to a sequence.
     """
     signature = model.signature

@@ -127,6 +127,6 @@ _EXTENSIONS = (
 
 
 def server_metadata(clients: ClientMemory) -> dict[str, Any]:
-    """Returns name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
+    """Returns name, version and the supported protocol extensions. Clients ask for statistics only if those are listed."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
     return {"name": "dyorc", "version": version(), "extensions": extensions}

@@ -10,8 +10,7 @@ from dyorc.models.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Checks that every program that a model may call can be reached and has a replica, or gets one when it is called; without a
-    model, that the server is ready.
+    """Checks that a model is ready (`is_ready`); without a model, that the server is.
 
     Raises:
         NotReadyError: If not; says what is missing, and what each program without a replica is doing.
@@ -38,16 +37,16 @@ def repository_index(
     """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason.
 
     Args:
-        deployed: Which versions there are of each, loaded or not (`Deployments.report`).
+        deployed: All versions of each model, loaded or not (`Deployments.report`).
     """
     names = sorted(filter(tenant.may_use, catalog.models))
     entries = [_entry_of(status, model) for name in names for model in catalog.versions[name].values()]
     entries += [
         {"name": name, "version": version, "state": "UNAVAILABLE", "reason": "unloaded"}
-        for name, line in deployed.items()
+        for name, history in deployed.items()
         if tenant.may_use(name)
-        for version, versions in line["versions"].items()
-        if not versions["is_loaded"]
+        for version, deployment in history["versions"].items()
+        if not deployment["is_loaded"]
     ]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
 
@@ -69,7 +68,7 @@ def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
 
 def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus]:
     if model is None:
-        return [status_of for status_of in status.programs.values() if status_of.is_awaited]
+        return [program for program in status.programs.values() if program.is_awaited]
     known = status.board_of(model.key).programs
     return [known.get(program.name) or ProgramStatus(program.name, program.num_replicas) for program in model.programs]
 

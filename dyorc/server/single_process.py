@@ -64,7 +64,7 @@ async def serve_embedded(
         inlet = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
         listener = None
         if place is not None:
-            place.siblings.heed(orchestrator.warn)
+            place.siblings.on_warning(orchestrator.warn)
             listener = await place.join(inlet.service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs))
         if jobs.is_open:

@@ -110,7 +110,7 @@ class CellPeers:
         """Takes in what the process before this one had counted."""
         self._counted = counted
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
         self._counts = counts
         return self._counted
 
@@ -119,7 +119,7 @@ class CellPeers:
             self._counted = counted
             self._channel.send("counted", value=counted)
 
-    def heed(self, handler: Callable[[Any], None]) -> None:
+    def on_warning(self, handler: Callable[[Any], None]) -> None:
         self._heed = handler
         for warning in self._warnings:
             handler(warning)

@@ -379,7 +379,7 @@ async def test_inputs_in_client_memory_mix_with_raw_ones(stub: Any) -> None:
         in_memory(request.inputs[0], "mixed", 16)
         np.testing.assert_array_equal(oip_grpc.outputs_of(await stub.ModelInfer(request))["output"], X[INDEX])
         request.inputs[0].contents.fp32_contents.append(1)
-        assert "must be empty beside shared memory" in (await oip_grpc.refused(stub.ModelInfer(request))).text
+        assert "as well as shared memory" in (await oip_grpc.refused(stub.ModelInfer(request))).text
         del request.inputs[0].contents.fp32_contents[:]
         in_memory(request.outputs.add(name="output"), "mixed", 4)
         error = await oip_grpc.refused(stub.ModelInfer(request))

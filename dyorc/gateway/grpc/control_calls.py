@@ -23,7 +23,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
 from dyorc.protocol.deployment_changes import Deploy, Undeploy
 
-_ORDERED = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
+_FIELDS_OF_PARAMETERS = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
 
 
 class ControlCalls:
@@ -62,7 +62,7 @@ class ControlCalls:
         return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())
 
     async def model_statistics(self, request: Any, tenant: Tenant) -> Any:
-        """Statistics of one model, or of all that the tenant may use."""
+        """Returns statistics of one model, or of all that the tenant may use."""
         if request.name:
             named_model = self._model(request, tenant)
             models = [named_model] if request.version else list(self._service.catalog.versions[named_model.name].values())
@@ -75,14 +75,14 @@ class ControlCalls:
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
         """Returns the models that the tenant may use. Repositories have no names here."""
         if request.repository_name:
-            raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
+            raise UnsupportedError(f"unknown repository {request.repository_name!r}; leave repository_name empty")
         index = self._service.repository_index(tenant, only_ready=request.ready)
         return ParseDict({"models": index}, pb.RepositoryIndexResponse())
 
     async def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
-        """Loads a version of a model, with the parameters that HTTP takes; a share comes as text."""
+        """Loads a version of a model. The parameters are those of HTTP; a share comes as text."""
         deployments = self._service.managed(tenant)
-        parameters = {_ORDERED.get(name, name): _value_of(value) for name, value in request.parameters.items()}
+        parameters = {_FIELDS_OF_PARAMETERS.get(name, name): _value_of(value) for name, value in request.parameters.items()}
         try:
             change = msgspec.convert({**parameters, "model": request.model_name}, Deploy, strict=False)
         except msgspec.ValidationError as error:
@@ -98,8 +98,7 @@ class ControlCalls:
         return pb.RepositoryModelUnloadResponse()
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
-        """Returns the settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
-        nothing."""
+        """Returns the settings of one model or of all. They can be set only to their current values, or reset."""
         if request.model_name:
             self._service.model(tenant, request.model_name)
         changes = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
@@ -108,7 +107,7 @@ class ControlCalls:
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
     async def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """Returns the settings, after it has changed those that are named. That needs a key that may manage."""
+        """Changes the named settings, and returns all. A change needs a key that may manage."""
         changes = {name: _value_of(setting) for name, setting in request.settings.items()}
         server_view = self._service.server_view
         if changes:

@@ -20,7 +20,7 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import PAUSE_S, PIECE_ITEMS, copy_into
 from dyorc.gateway.grpc.wire import split
 from dyorc.gateway.infer_request import InferRequest, make_request
-from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
+from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.request_parameters import flag
@@ -61,16 +61,15 @@ async def decode_request(
     """Checks a request.
 
     Args:
-        found: A `ModelInferRequest` whose raw bytes are in `raws`.
+        message: A `ModelInferRequest` whose raw bytes are in `raws`.
         memory: Takes inputs that are large or in client memory.
-        off_loop: Copies and converts inputs if they are large together.
+        off_loop: Copies and converts inputs that are large together.
 
     Returns:
         The request, and whether a streamed answer ends with an empty last response.
 
     Raises:
-        InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
-            what came.
+        InvalidInputError: If it is malformed or does not fit the model. The message says what was expected and what came.
         UnsupportedError: If it belongs to a sequence.
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
@@ -99,7 +98,7 @@ def _check_number(tensors: Any, kind: str) -> None:
 
 
 class GrpcInputs:
-    """A request's inputs. Making one checks their heads, and finds the memory that they need.
+    """A request's inputs. The constructor checks their heads, and reserves the memory that they need.
 
     Args:
         inputs: Of a `ModelInferRequest`.
@@ -110,7 +109,7 @@ class GrpcInputs:
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
 
     Attributes:
-        num_bytes: How much work `arrays` is, in bytes to copy.
+        num_bytes: The work that `arrays` has to do, in bytes to copy.
     """
 
     def __init__(self, inputs: Any, raws: Sequence[memoryview], memory: RequestMemory) -> None:
@@ -123,7 +122,7 @@ class GrpcInputs:
         if len(self._raw) != len(raws):
             raise InvalidInputError(f"there are {len(raws)} raw_input_contents for {len(self._raw)} inputs")
         self._places = _places(self._raw, memory)
-        self._fetched = fetched(self._shared, memory) if self._shared else {}
+        self._fetched = fetch_inputs(self._shared, memory) if self._shared else {}
         self.num_bytes = sum(map(len, raws)) + sum(num_bytes_of(head, contents) for head, contents in self._typed)
 
     def arrays(self) -> dict[str, Array]:
@@ -171,11 +170,11 @@ def _read_head(tensor: Any) -> Head:
 
 def _refuse_contents(tensor: Any, other: str) -> None:
     if tensor.contents.ListFields():
-        raise InvalidInputError(f"input {tensor.name!r} has contents, which must be empty beside {other}")
+        raise InvalidInputError(f"input {tensor.name!r} has contents as well as {other}, expected only one")
 
 
 def _places(raw_inputs: Sequence[tuple[Head, memoryview]], memory: RequestMemory) -> list[memoryview | None]:
-    """Returns for each input where in the arena it is to be copied, so that programs read it there; None: it stays where it is.
+    """Returns for each input the place in the arena to copy it to, where programs read it; None: it stays where it is.
 
     BYTES are not read in place, so they need not be there.
     """
@@ -207,7 +206,7 @@ _NARROW = {
 """Types whose field in the message has a wider type."""
 
 _ITEM_WORK_BYTES = 64
-"""An item that is converted takes about as long as this many bytes that are copied."""
+"""Converting an item takes about as long as copying this many bytes."""
 
 _MAX_PARAMETERS = 1000
 
@@ -235,7 +234,7 @@ def from_contents(head: Head, contents: Any) -> Array:
 
 
 def num_bytes_of(head: Head, contents: Any) -> int:
-    """Estimates how much work an input's contents are, in bytes of an array: each item is an object of Python's in between."""
+    """Estimates the work to convert an input's contents, in bytes to copy: each item becomes a Python object in between."""
     field = _FIELDS.get(head.dtype)
     if contents is None or field is None:
         return 0
@@ -243,7 +242,7 @@ def num_bytes_of(head: Head, contents: Any) -> int:
 
 
 def _filled(items: Any, dtype: np.dtype[Any]) -> Array:
-    """Returns items as an array. Each piece is taken at once, without other threads, so there is a pause after it."""
+    """Returns items as an array. NumPy holds the interpreter's lock for each piece, so there is a pause after it."""
     array = np.empty(len(items), dtype)
     for at in range(0, len(items), PIECE_ITEMS):
         if at:

@@ -118,7 +118,7 @@ async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Call
 class _Stream:
     """The unread rest of a compressed body. A gzip body may consist of several files in a row.
 
-    zlib copies what it was given and did not need, so it gets a little at a time; otherwise a body of many tiny files would be
+    zlib copies the input that it does not need, so it gets a little at a time; otherwise a body of many tiny files would be
     copied once for each of them.
     """
 
@@ -154,7 +154,7 @@ class _Stream:
             self.is_at_end = True
             return
         if self._encoding is Encoding.DEFLATE:
-            raise InvalidInputError(f"the request's body goes on for {num_left} bytes after the end of its deflate stream")
+            raise InvalidInputError(f"the request's body has {num_left} more bytes after the end of its deflate stream")
         self._num_members += 1
         if self._num_members > _MAX_MEMBERS:
             raise InvalidInputError(f"the request's body has more than {_MAX_MEMBERS} gzip files in a row")
@@ -162,7 +162,7 @@ class _Stream:
 
 
 async def compress(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes | None:
-    """Returns a compressed body in parts; None if that would not make it shorter."""
+    """Returns a body compressed; None if that would not make it shorter."""
     num_bytes = sum(len(part) for part in parts)
     if num_bytes < MIN_BYTES:
         return None

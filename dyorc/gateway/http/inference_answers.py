@@ -155,7 +155,7 @@ class StreamWriter:
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
-        """Writes all parts, those that are ready at the same time in one message. Always closes `parts`.
+        """Writes all parts; parts that are ready at the same time go out in one message. Always closes `parts`.
 
         Raises:
             Exception: Any failure before the first part. Later failures are written as the last part.
@@ -188,7 +188,7 @@ class StreamWriter:
 
 
 def attach_current_task(wait: CancelledWithClient) -> None:
-    """Ends the calling task when the client goes away, whether the task waits for a part or for the client to read."""
+    """Cancels the calling task when the client goes away, whether it waits for a part or for the client to read."""
     task = asyncio.current_task()
     assert task is not None
     wait.attach(task)
@@ -208,6 +208,6 @@ async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
                 break
     if len(received) != 1:
         raise ExecutionError(
-            f"generate expects exactly 1 part, model {model.name!r} gave {'none' if not received else 'more'}; use generate_stream"
+            f"generate expects exactly 1 part, model {model.name!r} gave {'more' if received else 'none'}; use generate_stream"
         )
     return received[0]

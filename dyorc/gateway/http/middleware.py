@@ -15,17 +15,17 @@ TENANT = "dyorc.tenant"
 
 
 EXCHANGE = "dyorc.exchange"
-"""The key of its exchange."""
+"""The key of its exchange in its scope."""
 
 
 def ids_of(scope: Scope) -> Ids:
-    """Returns by which ids a request is known."""
+    """Returns the ids of a request."""
     ids: Ids = scope[EXCHANGE].ids
     return ids
 
 
 def arrival_of(scope: Scope, transport: str = "http") -> Arrival:
-    """Returns what is known of a request that was refused."""
+    """Returns the arrival of a request that was refused."""
     exchange = scope[EXCHANGE]
     return Arrival(transport, exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
 

@@ -62,7 +62,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI sets styles of its own in the page, but needs no scripts in it."""
+"""Swagger UI sets inline styles, but needs no inline scripts."""
 
 _PAGE = """<!doctype html>
 <html lang="en">

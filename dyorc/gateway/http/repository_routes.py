@@ -67,7 +67,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post(REPOSITORY_INDEX, response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
-        """All versions of all models and their states; with `ready`, only those that can be served now."""
+        """All versions of all models and their states; with `ready`, only models that can be served now."""
         body = await read_json(request, _decoder)
         return service.repository_index(tenant_of(request.scope), only_ready=body.ready)
 
@@ -90,24 +90,24 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post(f"{REPOSITORY}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
     async def unload(request: Request, name: str, repository: str = "") -> dict[str, Any]:
-        """Takes a version of a model, or without one all of them, out of service. What was asked for before is answered. Needs a
-        key that may manage."""
+        """Takes a version of a model, or without one all of them, out of service. Earlier requests are answered. Needs a key that
+        may manage."""
         deployments = service.managed(tenant_of(request.scope))
         parameters = (await read_json(request, _unload_decoder)).parameters
         return await deployments.change(Undeploy(name, parameters.version))
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:
-        """Which versions there are, where they came from, and which programs they share. Needs a key that may manage."""
+        """All versions, where they came from, and which programs they share. Needs a key that may manage."""
         return service.managed(tenant_of(request.scope)).report()
 
     @app.post(DEPLOYMENTS, openapi_extra=_ORDER_BODY, tags=["repository"])
     async def deploy(request: Request) -> dict[str, Any]:
-        """Loads a target; the same as `load`, for whoever does not know the model's name. Needs a key that may manage."""
+        """Loads a target; the same as `load`, for clients that do not know the model's name. Needs a key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
         return await deployments.change(await read_json(request, _deploy_decoder))
 
     @app.post(f"{DEPLOYMENTS}/{{name}}/rollback", tags=["repository"])
     async def rollback(request: Request, name: str) -> dict[str, Any]:
-        """Takes the last change of a model's versions back. Needs a key that may manage."""
+        """Undoes the last change of a model's versions. Needs a key that may manage."""
         return await service.managed(tenant_of(request.scope)).change(Rollback(name))

@@ -142,12 +142,10 @@ class RequestParser:
         self._url = b""
         self._headers: list[Header] | None = None  # while a head is read
         self._num_head_bytes = 0  # of lines that are complete
-        self._num_unfinished_bytes = (
-            0  # since the head began or a part of the body came, not counting the piece that contained it
-        )
+        self._num_unfinished_bytes = 0  # since the piece in which the head began or a part of the body came
 
     def feed(self, data: bytes | memoryview) -> HttpRefusal | None:
-        """Parses received bytes and tells the listener. Returns why parsing cannot go on; None if it can."""
+        """Parses received bytes and calls the listener. Returns why parsing cannot go on; None if it can."""
         if self._is_over:
             return None
         self._num_unfinished_bytes += len(data)

@@ -213,7 +213,7 @@ class NewSteps:
             if self._origin is None or self._origin.story is None:
                 return None
             self._reader = TraceReader(self._origin.story)
-        return self._reader.news() or None
+        return self._reader.new_steps() or None
 
 
 def note_written(origin: Origin | None) -> None:

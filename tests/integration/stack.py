@@ -44,7 +44,7 @@ from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
@@ -54,7 +54,7 @@ from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.cluster_network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.shared_folders import arena_folder
 from tests.two_hosts import Host
@@ -222,7 +222,9 @@ async def running(
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked(repertoire, OrchestratorConfig(engine=engine), site))
+        orchestrator, address = await stack.enter_async_context(
+            linked_orchestrator(repertoire, OrchestratorConfig(engine=engine), site)
+        )
         service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         service.shedding = Shedding(LoopLag(lambda: 0.0))  # on a busy machine, requests with a short time limit would be refused
         lines = RequestLog("off", 1.0, status_of_outcome)

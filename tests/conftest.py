@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "compose: runs the cluster of docker-compose.yml; runs in `make compose-test` only, since it is heavy"
     )
     config.addinivalue_line(
-        "markers", "real: needs other processes, a browser, Redis or much time; runs in `make test-real` only"
+        "markers", "real: needs other processes, a browser, Redis, trained weights or much time; runs in `make test-real` only"
     )
     config.addinivalue_line("markers", "slow: shows at length what quicker tests show, too; runs in `make test-slow` only")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")

@@ -4,7 +4,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.papers.mutants import kernels, steps, tensors
+from benchmarks.papers.mutants import steps, tensors
+from benchmarks.papers.mutants import steps as kernels  # ALIAS
 from benchmarks.papers.mutants.places import Mutation
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram

@@ -167,7 +167,7 @@ def _read_machine(table: Table, devices: list[Device], links: list[Link], known:
         inside.end()
     for device in table.tables("devices", at_least=1):
         count = device.whole("count", 1, most=MAX_DEVICES)
-        found = Device(
+        read_device = Device(
             name=device.text("name"),
             machine=machine,
             flops_per_s=device.rate("flops_per_s"),
@@ -177,7 +177,7 @@ def _read_machine(table: Table, devices: list[Device], links: list[Link], known:
             view_s=device.seconds("view_s", 0.0),
         )
         device.end()
-        devices += [found] * count
+        devices += [read_device] * count
     table.end()
     return machine
 

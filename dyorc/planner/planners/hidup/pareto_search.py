@@ -95,7 +95,7 @@ class _Way:
     ahead_s: float = 0.0
     must_open: bool = False
     conversions: list[Conversion] = field(default_factory=list[Conversion])
-    begun: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
+    beginnings: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
     forms: dict[TimedTensor, Forms] = field(default_factory=dict[TimedTensor, Forms])
     made: list[TimedTensor] = field(default_factory=list[TimedTensor])
 
@@ -201,7 +201,7 @@ class ParetoSearch:
         assert self._known
         record = self._known.records[index]
         begins = tuple((tensor, form_of(placement)) for tensor, placement in record.begins)
-        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.begun))
+        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.beginnings))
 
     def _kept(self, candidates: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
         if self._max_states is not None and len(candidates) > self._max_states:
@@ -259,7 +259,7 @@ class ParetoSearch:
                 if item.source in state.fresh and not item.is_waiting:
                     way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
                 if item.source not in state.forms:
-                    way.begun.append((item.source, WHOLE))
+                    way.beginnings.append((item.source, WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (WHOLE,))
                 return [way]
             case ReductionItem():
@@ -269,7 +269,7 @@ class ParetoSearch:
         way = _Way()
         owner = state.forms[item.owner][0] if item.owner in state.forms else WHOLE
         if item.owner not in state.forms:
-            way.begun.append((item.owner, owner))
+            way.beginnings.append((item.owner, owner))
         if not self._convert(way, item.target, state.forms[item.source], owner):
             return []
         way.waiting_s, way.first_s, way.second_s = way.second_s, 0.0, 0.0
@@ -283,7 +283,7 @@ class ParetoSearch:
         for beginning in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
             way = _Way(each.strategy, each.comp_s, ahead_s=each.ahead_s)
             for (tensor, _), number in zip(new, beginning, strict=True):
-                way.begun.append((tensor, number))
+                way.beginnings.append((tensor, number))
                 way.forms[tensor] = (number,)
             for tensor, wanted in each.wanted:
                 if not self._reach(state, way, tensor, wanted, is_free):
@@ -327,7 +327,9 @@ class ParetoSearch:
         if wanted in forms:
             return True
         if tensor in self._loose:
-            way.begun.append((tensor, wanted))  # an input or a constant can be there in several placements from the beginning
+            way.beginnings.append(
+                (tensor, wanted)
+            )  # an input or a constant can be there in several placements from the beginning
             way.forms[tensor] = _with(forms, wanted)
             return True
         if is_free and WHOLE not in forms:
@@ -411,7 +413,7 @@ class ParetoSearch:
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
-                begins=tuple((tensor, placement_of(number)) for tensor, number in way.begun),
+                begins=tuple((tensor, placement_of(number)) for tensor, number in way.beginnings),
                 opens=opens,
             ),
             history=state.history,

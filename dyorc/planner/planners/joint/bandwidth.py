@@ -54,7 +54,7 @@ class Capacities:
     def __init__(self, cluster: Cluster) -> None:
         self.of = [cluster.capacity_of(machine) for machine in cluster.machines]
         self.num = len(self.of)
-        self.pairs = [(one, other) for one in range(self.num) for other in range(self.num) if one != other]
+        self.pairs = [(first, other) for first in range(self.num) for other in range(self.num) if first != other]
         names = cluster.machines
         interfaces = [{i.name: i.bytes_per_s for i in cluster.interfaces_of(machine)} for machine in names]
         rank_in = {device.machine: rank for rank, device in enumerate(cluster.devices)}
@@ -112,8 +112,8 @@ class CriticalPathGraph:
         self.before: list[list[int]] = [[] for _ in range(num_items)]
         rank_of = {index: rank for rank, order in enumerate(placed.order) for index in order}
         for order in placed.order:
-            for one, other in pairwise(order):
-                self.before[other].append(one)
+            for first, other in pairwise(order):
+                self.before[other].append(first)
         for index, readers in enumerate(work.readers):
             for reader in readers:
                 if rank_of[index] == rank_of[reader]:

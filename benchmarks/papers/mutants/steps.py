@@ -261,7 +261,7 @@ def _uncut(plan: Plan, overlap: Overlap) -> Overlap:
     return replace(overlap, cuts={name: dim for name, dim in overlap.cuts.items() if name != left_out})
 
 
-MUTATIONS: Mapping[str, Mutation] = {
+KERNEL_MUTATIONS: Mapping[str, Mutation] = {
     "kernel makes its slices in another order than the ring sends them": _of_overlap(_backwards),
     "kernel reads a factor whole of which each slice needs a part": _of_overlap(_uncut),
 }

@@ -32,7 +32,7 @@ help: ## Show what there is
 demo: $(DIGITS) ## Serve the digits cascade and send it real digits over HTTP
 	$(BIN)/python examples/digits/demo.py
 
-demo-guarded: $(GUARDED) ## Serve a guard beside a text generator and send it messages
+demo-guarded: $(GUARDED) ## Serve a guard next to a text generator and send it messages
 	$(BIN)/python examples/guarded/demo.py
 
 demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
@@ -86,14 +86,14 @@ dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the ver
 	rm -rf dist
 	$(BUILD)/bin/python -m build --outdir dist
 
-test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in an environment of its own, and run README's quick start there
+test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
 		--build-arg EXTRAS=traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
 
-compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on a Docker engine of its own, and kill its containers under load
+compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
 	$(BIN)/python -m pytest -s -m compose tests/compose
 
 format: $(VENV)/.dev ## Put the code into the one format
@@ -112,9 +112,9 @@ protos: ## Generate the gRPC gateway's code from its .proto, with the oldest pro
 	$(PROTOC)/bin/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. dyorc/protocol/inference.proto
 	sed -i 's/_descriptor_pool.Default()/_descriptor_pool.DescriptorPool()/' dyorc/protocol/inference_pb2.py
 
-peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in an environment of its own (5 GB, 5 minutes)
+peers: $(PEERS:%=.venv-peers/%/.made) ## Install the peers, each in its own environment (5 GB, 5 minutes)
 
-bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc beside its peers on seven workloads, quickly (15 minutes); the last line is JSON
+bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc and its peers on seven workloads, quickly (15 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks --kind quick
 
 bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, several rounds and the highest rates (two hours), and docs/benchmarks.md; the last line is JSON
@@ -141,10 +141,10 @@ zoo: $(VENV)/.zoo ## Capture, plan and run models of transformers, torchvision, 
 zoo-quick: $(VENV)/.zoo ## The same for six of them (2 minutes, and 1 to install the libraries)
 	$(BIN)/python -m tests.zoo --models few --plans quick --output build/zoo.json
 
-random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a guess at every decision, beside plain Python (25 minutes); the last line is JSON
+random-workflows: $(VENV)/.dev ## Run 1,000 random workflows in all ways, with a guess at every decision, compared with plain Python (25 minutes); the last line is JSON
 	$(BIN)/python -m tests.random_workflows --number 1000
 
-reproduce: $(VENV)/.dev ## What papers on planners published, beside what comes out here (an hour), and docs/planners.md
+reproduce: $(VENV)/.dev ## What papers on planners published, next to what comes out here (an hour), and docs/planners.md
 	$(PIP_INSTALL) 'torch-geometric==2.8.*'  # a peer of graph networks
 	$(BIN)/python -m benchmarks.papers all --output benchmarks/results/planners
 	$(BIN)/python -m benchmarks.papers.page benchmarks/results/planners docs/planners.md
@@ -161,7 +161,7 @@ bench-telemetry: $(VENV)/.demo ## What records and traces cost one cell; the las
 bench-update: $(VENV)/.demo ## What requests notice of 20 versions that go live, in a cell and on Ray (3 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.update
 
-bench-serving-by-plan: $(VENV)/.dev ## MiniLM split over two processes by a plan, beside one process and two replicas (3 minutes); the last line is JSON
+bench-serving-by-plan: $(VENV)/.dev ## MiniLM split over two processes by a plan, compared with one process and two replicas (3 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.serving_by_plan
 
 bench-planners: $(VENV)/.dev ## Train a GPT on two ranks, one half as fast, by each planner's plan: step time measured and predicted (6 minutes); the last line is JSON
@@ -170,7 +170,7 @@ bench-planners: $(VENV)/.dev ## Train a GPT on two ranks, one half as fast, by e
 bench-planning-time: $(VENV)/.dev ## How long HAP plans an encoder of 12 layers for 8, 64 and 512 devices (2 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.planning_time
 
-bench-planner-peers: $(VENV)/.dev .venv-peers/autoparallel/.made ## Our planners beside others, on AUTOPARALLEL=checkout and SAILOR=library, where given (an hour); the last line is JSON
+bench-planner-peers: $(VENV)/.dev .venv-peers/autoparallel/.made ## Our planners and others, on AUTOPARALLEL=checkout and SAILOR=library, where given (an hour); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.planner_peers --output benchmarks/results/planners/peers.json $(if $(AUTOPARALLEL),--autoparallel $(AUTOPARALLEL)) $(if $(SAILOR),--sailor $(SAILOR))
 
 bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is JSON
@@ -179,19 +179,19 @@ bench-engine: $(VENV)/.demo ## The engine's own time per call; the last line is 
 bench-calls: $(VENV)/.demo ## How many functions a request calls in the server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.calls
 
-bench-guarded: $(GUARDED) ## What guessing ahead saves beside a guard; the last line is JSON
+bench-guarded: $(GUARDED) ## What guessing ahead saves with a guard; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.guarded
 
-bench-coldstart: $(VENV)/.demo ## How long until a replica that is decided on can work, beside Ray Serve's autoscaling from zero; the last line is JSON
+bench-coldstart: $(VENV)/.demo ## How long until a replica that is decided on can work, compared with Ray Serve's autoscaling from zero; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.coldstart
 
-bench-transport: $(VENV)/.dev ## Each way of moving a tensor beside its peers, with a picture; the last line is JSON
+bench-transport: $(VENV)/.dev ## Each way of moving a tensor, compared with peers, with a picture; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.transport --picture docs/img/transport.png
 
-bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, beside Ray Serve; the last line is JSON
+bench-chain: $(VENV)/.demo ## A chain with 8 MB between programs, compared with Ray Serve; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.chain
 
-bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, beside a real Triton server; the last line is JSON
+bench-gateway: $(VENV)/.demo .venv-peers/triton/.made ## One small program over HTTP and gRPC, compared with a real Triton server; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.gateway
 
 bench-soak: $(VENV)/.dev ## 20,000 requests in a row: memory and files stay flat; the last line is JSON
@@ -215,7 +215,7 @@ bench-scaling: $(VENV)/.dev ## Scaling policies on simulated traces (5 minutes),
 bench-scaleout: $(VENV)/.dev ## What one orchestrator decides, and requests through 1, 2 and 4 gateways (2 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaleout
 
-bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, beside Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
+bench-scaling-live: $(VENV)/.dev $(GUARDED) ## Replicas that come and go on a real server, compared with Ray Serve's autoscaler, and kills (35 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling_live
 
 chaos: $(VENV)/.dev ## Kill orchestrator and replicas 200 times under load: nothing wrong, nothing left; the last line is JSON
@@ -230,7 +230,7 @@ chaos-hosts: $(VENV)/.dev ## Kill, stop and cut off orchestrators, gateways and 
 chaos-services: $(VENV)/.dev ## Kill the leading orchestrator 50 times, then a gateway 5 times: nothing failed, wrong or done twice; the last line is JSON
 	$(BIN)/python -m tests.chaos.parted_storm
 
-chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.yml's cluster on a Docker engine of its own, each container killed under load; the last line is JSON
+chaos-compose: $(VENV)/.dev $(DIGITS) ## OCR and digits through docker-compose.yml's cluster on its own Docker engine, each container killed under load; the last line is JSON
 	chmod a+r examples/digits/weights/*  # containers read as another user
 	$(BIN)/python -m tests.compose
 

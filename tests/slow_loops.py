@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.shedding import LoopLag
 
 
 class Loop:

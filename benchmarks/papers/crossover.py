@@ -26,8 +26,7 @@ from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.plan.order import communicate_early
 from dyorc.planner.planners.baselines.data_parallel import dp_even
-from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
-from dyorc.planner.planners.crossover.phases import Resource, phases_of
+from dyorc.planner.planners.crossover.merge import MergeCandidate, Resource, merge_jobs, phases_of, schedule_jobs
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import RankOptions, Ranks, Training
 from dyorc.planner.runtime.paces import links_of, paces_of

@@ -32,7 +32,7 @@ from dyorc.planner.planners.joint.interface_limits import network_of
 from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement
-from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.schedule_plan import build_plan
 from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
@@ -146,8 +146,8 @@ class _Searches:
     def _search_reduced(self) -> tuple[Reduction, ProvedPlacement, float]:
         begun_s = time.perf_counter()
         reduction = reduce_work(self._program, self._cluster, before=self._before)
-        placing = PlacementProblem(reduction.work, LinkModel(self._cluster))
-        solved = solve(placing, anneal(placing, best_of_simple(placing), self._effort.moves, 0), self._effort.reduced)
+        problem = PlacementProblem(reduction.work, LinkModel(self._cluster))
+        solved = solve(problem, anneal(problem, best_of_simple(problem), self._effort.moves, 0), self._effort.reduced)
         return reduction, solved, time.perf_counter() - begun_s
 
     def _sizes(self, reduction: Reduction, solved: ProvedPlacement) -> Row:
@@ -216,7 +216,7 @@ class _Searches:
             timeline = CriticalPathGraph(
                 self._before, self._whole.evaluate(place(self._whole)).schedule, LinkModel(self._cluster)
             )
-            found[name] = timeline.total_s(capacities.even()), by_tangents(timeline, capacities).total_s
+            found[name] = timeline.total_s(capacities.even_rates()), by_tangents(timeline, capacities).total_s
         return _own(
             f"{self._name}: bandwidth only: latency lower by dividing it for HEFT's and METIS' placements, strict",
             ", ".join(f"{1 - divided_s / even_s:.1%}" for even_s, divided_s in found.values()),
@@ -227,7 +227,7 @@ class _Searches:
         """Strict shares, and shares that lend: even ones against divided ones, by the simulator."""
         capacities, timeline = Capacities(self._cluster), CriticalPathGraph(self._before, best.schedule, LinkModel(self._cluster))
         near, division = fixed_point(timeline, capacities), by_tangents(timeline, capacities)
-        plan = realise(self._program, self._cluster, self._before, best)
+        plan = build_plan(self._program, self._cluster, self._before, best)
 
         def simulated_s(rates: Mapping[tuple[int, int], float], is_strict: bool) -> float:
             limited = replace(plan, network=network_of(rates, self._cluster, is_strict=is_strict))
@@ -235,7 +235,7 @@ class _Searches:
 
         without_s = simulate(plan, self._program, self._cluster).total_s
         for is_strict in (True, False):
-            even_s, divided_s = simulated_s(capacities.even(), is_strict), simulated_s(division.rates, is_strict)
+            even_s, divided_s = simulated_s(capacities.even_rates(), is_strict), simulated_s(division.rates, is_strict)
             chosen_s = min(even_s, divided_s)
             yield sign_row(
                 "abstract",
@@ -250,7 +250,7 @@ class _Searches:
 
 
 def _pass_row(name: str, timeline: CriticalPathGraph, capacities: Capacities, near: Division, division: Division) -> Row:
-    even_s = timeline.total_s(capacities.even())
+    even_s = timeline.total_s(capacities.even_rates())
     return _own(
         f"{name}: shares for a fixed order: fixed point and linear program, against even shares",
         f"{near.total_s / even_s:.3f}, {division.total_s / even_s:.3f}",
@@ -272,17 +272,17 @@ def at_once() -> Iterator[Row]:
     )
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
     capacities = Capacities(cluster)
-    placing = PlacementProblem(work, LinkModel(cluster, capacities.even()))
-    placed = solve(placing, best_of_simple(placing), 20.0).placed
+    problem = PlacementProblem(work, LinkModel(cluster, capacities.even_rates()))
+    placed = solve(problem, best_of_simple(problem), 20.0).placed
     alone_s = placed.total_s
-    shares_s = by_tangents(CriticalPathGraph(work, best_of_simple(placing).schedule, LinkModel(cluster)), capacities).total_s
+    shares_s = by_tangents(CriticalPathGraph(work, best_of_simple(problem).schedule, LinkModel(cluster)), capacities).total_s
     turns_s = alone_s
     for _ in range(4):
         division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), capacities)
         again = PlacementProblem(work, LinkModel(cluster, division.rates))
         placed = solve(again, again.evaluate(placed.placement), 20.0).placed
         turns_s = min(turns_s, division.total_s, placed.total_s)
-    best = solve(placing, placing.evaluate(placed.placement), 60.0, num_shares=8)
+    best = solve(problem, problem.evaluate(placed.placement), 60.0, num_shares=8)
     division = by_tangents(CriticalPathGraph(work, best.placed.schedule, LinkModel(cluster)), capacities)
     yield _own(
         "7 items on 3 machines: shares alone, placement alone, in turns, both at once",
@@ -294,7 +294,7 @@ def at_once() -> Iterator[Row]:
 def commands() -> Iterator[Row]:
     """Rules of a division become commands, and these the same rules again."""
     cluster = cluster_of()
-    network = network_of(Capacities(cluster).fitted({(0, 1): 5.0, (0, 2): 2.0, (1, 3): 1.0}), cluster, is_strict=False)
+    network = network_of(Capacities(cluster).best_rates({(0, 1): 5.0, (0, 2): 2.0, (1, 3): 1.0}), cluster, is_strict=False)
     rules = rules_of(network, cluster)
     same = [parse(emit(each)) == each for each in rules.values() for emit, parse in ((to_ovs, ovs_rules), (to_tc, tc_rules))]
     yield fact_row(
@@ -321,9 +321,9 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
     program = program_of(inception)
     cluster = even_cluster(_NUM_RANKS, flops_per_s=2e7, bytes_per_s=2e6, latency_s=2e-3)
     work = work_of(program, cluster)
-    placing = PlacementProblem(work, LinkModel(cluster))
-    best = anneal(placing, best_of_simple(placing), 300, 0)
-    plan = realise(program, cluster, work, best)
+    problem = PlacementProblem(work, LinkModel(cluster))
+    best = anneal(problem, best_of_simple(problem), 300, 0)
+    plan = build_plan(program, cluster, work, best)
     capacities, num_steps = Capacities(cluster), 2 if quick else 4
     division = by_tangents(CriticalPathGraph(work, best.schedule, LinkModel(cluster)), capacities)
     sources = {
@@ -332,7 +332,7 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
         for value in [program.values[name]]
     }
     inputs = {name: sources[name] for name in program.sources if program.values[name].kind is ValueKind.INPUT}
-    for what, rates in (("even", capacities.even()), ("divided", division.rates)):
+    for what, rates in (("even", capacities.even_rates()), ("divided", division.rates)):
         for is_strict in (what == "even",) if quick else (True, False):
             progress(f"real ranks, {what} shares, {'strict' if is_strict else 'lending'}")
             network = network_of(rates, cluster, is_strict=is_strict)

@@ -18,7 +18,7 @@ from benchmarks.papers.peers import peers_section
 from benchmarks.papers.picture import draw_table
 from benchmarks.papers.summary import summary_of
 from benchmarks.papers.table import Table, table_from_json
-from dyorc.planner.cluster import file
+from dyorc.planner.cluster import cluster_file
 from dyorc.planner.planners import PLANNERS
 
 _ABOUT = """# Offline planners
@@ -196,7 +196,7 @@ def page_of(folder: Path, tables: Sequence[Table], pictures: Mapping[str, str]) 
         pictures: Where the page finds the picture of each table that has one, by the table's name.
     """
     about = _ABOUT.format(
-        cluster_file=inspect.cleandoc(file.__doc__ or "").partition("\n\n")[2],
+        cluster_file=inspect.cleandoc(cluster_file.__doc__ or "").partition("\n\n")[2],
         planners=", ".join(f"`{name}`" for name in PLANNERS),
         equality=_equality(folder / "equality.json"),
         summary=summary_of(tables),

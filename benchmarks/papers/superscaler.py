@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from benchmarks.papers.bands import EXACT
+from benchmarks.papers.exhaustive_duplex import exhaustive_duplex_s
 from benchmarks.papers.layout_pairs import mesh_of, pairs, plan_of, tally
 from benchmarks.papers.models import recycled, swin
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, ratio_row, sign_row
@@ -22,7 +23,6 @@ from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, bytes_moved
 from dyorc.planner.plan.order import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.exhaustive import exhaustive_duplex_s
 from dyorc.planner.planners.hidup.pareto_search import ParetoSearch
 from dyorc.planner.planners.hidup.plan import Duplex
 from dyorc.planner.program import PARTIAL, REPLICATE, TensorProgram, capture

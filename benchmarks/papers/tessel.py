@@ -16,13 +16,12 @@ from benchmarks.papers.bands import EXACT, ROUNDED_32, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, points_of, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Point, Row
+from benchmarks.papers.tessel_search import candidates, enumerate_schedules, least_makespan
+from benchmarks.papers.tessel_shapes import SHAPES
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
 from dyorc.planner.planners.modulo.warm_up import with_ends
-from dyorc.planner.planners.tessel.enumeration import candidates, enumerate_schedules
-from dyorc.planner.planners.tessel.least_makespan import least_makespan
-from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 from dyorc.planner.planners.tessel.plan import tessel
 from dyorc.planner.program import TensorProgram, capture, evaluate
 from dyorc.planner.runtime import RankOptions, Ranks

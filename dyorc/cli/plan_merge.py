@@ -48,8 +48,8 @@ def merge(
 
 def show_merged(path: Path) -> None:
     """Prints the phases of merged jobs, when each starts, and a picture of some periods."""
+    from dyorc.planner.planners.crossover.merge import letter_of, rows_of
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
-    from dyorc.planner.planners.crossover.timeline_text import letter_of, rows_of
 
     merged = read_merged(path)
     _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")

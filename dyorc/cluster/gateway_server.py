@@ -185,7 +185,7 @@ class GatewayServer:
         if (known := self._sessions.of_peer(peer) or self._sessions.named(hail.gateway_id)) is not None:
             self._leave(known)
         session = self._sessions.add(peer, hail)
-        self._orchestrator.askers.let_in(hail.holder, lambda block: self._released(session, block))
+        self._orchestrator.request_owners.add_holder(hail.holder, lambda block: self._released(session, block))
         self._send(session, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
         self._send(session, OffersUpdate(self._orchestrator.offers.all, self.control.report()))
         self._send(session, StatusUpdate(self._orchestrator.status.as_values()))
@@ -196,17 +196,17 @@ class GatewayServer:
             case SubmitRequest():
                 self._ask(session, message, frames)
             case CancelRequest(request_id=request_id):
-                self._end(session, request_id, self._orchestrator.askers.give_up)
+                self._end(session, request_id, self._orchestrator.request_owners.give_up)
             case AnswerRead(request_id=request_id, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(AnswerTaken(number, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(AnswerTaken(number, self._ours(lost)))
                     if not lost:
-                        self._end(session, request_id, self._orchestrator.askers.end)
+                        self._end(session, request_id, self._orchestrator.request_owners.end)
             case PartRead(request_id=request_id, index=index, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(PartTaken(number, index, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(PartTaken(number, index, self._ours(lost)))
             case EffectAck(number=number):
                 self._when_sure(lambda: self._ahead.known(session, number))
             case Refresh():
@@ -231,7 +231,7 @@ class GatewayServer:
         except (UnknownModelError, TransportError) as error:
             self._send(session, _failed(ask.request_id, error))
             return
-        number = self._orchestrator.askers.next_number()
+        number = self._orchestrator.request_owners.next_number()
         story = RequestTrace(number, now_ns, ask.span) if ask.is_recorded else None
         deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
         terms = Terms(
@@ -244,16 +244,16 @@ class GatewayServer:
 
     def _run(self, wanted: RemoteRequest) -> None:
         self._sessions.want(wanted)
-        self._orchestrator.askers.ask(wanted.arrived, self)
+        self._orchestrator.request_owners.ask(wanted.arrived, self)
 
     def _forget(self, wanted: RemoteRequest) -> None:
         """Removes a suspended request from the engine; its gateway still wants it."""
-        self._orchestrator.askers.give_up(wanted.number)
+        self._orchestrator.request_owners.give_up(wanted.number)
 
     def _ask_again(self, wanted: RemoteRequest) -> None:
         """Runs a suspended request from its beginning."""
         before = wanted.arrived
-        number = self._orchestrator.askers.next_number()
+        number = self._orchestrator.request_owners.next_number()
         story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
         self._sessions.done(wanted.session, wanted.request_id)
@@ -295,16 +295,16 @@ class GatewayServer:
         is_stored = has_stored(action.tensors)
         if wanted is None:
             if is_stored:
-                self._orchestrator.askers.tell(AnswerTaken(action.request_id))
+                self._orchestrator.request_owners.tell(AnswerTaken(action.request_id))
             return
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(AnswerTaken(action.request_id, error.blocks))
+            self._orchestrator.request_owners.tell(AnswerTaken(action.request_id, error.blocks))
             return
         story = None if wanted.story is None else packing.pack_trace(wanted.story)
         if not is_stored:
-            self._end(wanted.session, wanted.request_id, self._orchestrator.askers.end)
+            self._end(wanted.session, wanted.request_id, self._orchestrator.request_owners.end)
         self._send(wanted.session, AnswerMessage(wanted.request_id, tuple(headers), holders, story), frames)
 
     def part(self, action: AnswerPart) -> None:
@@ -315,7 +315,7 @@ class GatewayServer:
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(PartTaken(action.request_id, action.index, error.blocks))
+            self._orchestrator.request_owners.tell(PartTaken(action.request_id, action.index, error.blocks))
             return
         self._send(wanted.session, PartMessage(wanted.request_id, action.index, tuple(headers), holders), frames)
 
@@ -418,11 +418,11 @@ class GatewayServer:
     def _leave(self, session: GatewaySession) -> None:
         """Cancels what a gateway wanted, and forgets what it holds."""
         for request_id in list(session.numbers):
-            self._end(session, request_id, self._orchestrator.askers.give_up)
+            self._end(session, request_id, self._orchestrator.request_owners.give_up)
         self._ahead.gone(session)
         self._sessions.remove(session)
         self.control.gone(session)
-        self._orchestrator.askers.let_go(session.gateway_id)
+        self._orchestrator.request_owners.remove_holder(session.gateway_id)
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:

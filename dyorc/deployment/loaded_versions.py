@@ -268,7 +268,7 @@ class LoadedVersions:
     async def _end(self, owned: ProgramOwnership) -> None:
         owned.is_ending = True
         if owned.is_started:
-            await self._orchestrator.programs.empty(owned.program)
+            await self._orchestrator.programs.unload(owned.program)
             await self._running.remove(owned.program)
             self._orchestrator.programs.remove(owned.program)
         del self._owned[owned.program.name]

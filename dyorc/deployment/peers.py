@@ -12,7 +12,7 @@ import structlog
 
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import ConflictError, DeployError
-from dyorc.gateway.siblings import PeerProcesses
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.models.offers import ModelKey
 
 _log = structlog.get_logger("dyorc.deploying")

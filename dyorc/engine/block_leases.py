@@ -142,6 +142,6 @@ class BlockLeases:
             self._forget(block)
         return ReleaseTensors(released) if released else None
 
-    def expected(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
+    def expected_counts(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
         """Returns what the counts should be, given all leases. For the invariants."""
         return Counter(block for blocks in leases for block in blocks if block in self.counts)

@@ -39,10 +39,10 @@ from dyorc.engine.events import (
 from dyorc.engine.guessing.prediction import Predictor
 from dyorc.engine.guessing.speculation import Speculator
 from dyorc.engine.interfaces import Scheduling
-from dyorc.engine.model.walks import queued_programs
+from dyorc.engine.model.tree_walks import queued_programs
 from dyorc.engine.scheduling.scheduler import Scheduler
 from dyorc.engine.tallies import ModelStatistics
-from dyorc.engine.tasks.runner import TaskRunner
+from dyorc.engine.tasks.task_runner import TaskRunner
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.errors import CapacityError, DeadlineError, DyOrcError, RequestCancelledError
 
@@ -81,11 +81,11 @@ class Engine:
         self.config = config
         self._host = host or Host()
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
-        shared = EngineContext(config, self.speculator, self._host)
-        self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
+        context = EngineContext(config, self.speculator, self._host)
+        self.turn, self.timers, self.leases = context.turn, context.timers, context.leases
         self._deployed = deployed
-        self.scheduler = make_scheduler(shared, deployed)
-        self.tasks = TaskRunner(shared, deployed, self.scheduler)
+        self.scheduler = make_scheduler(context, deployed)
+        self.tasks = TaskRunner(context, deployed, self.scheduler)
 
     @property
     def now_ns(self) -> int:
@@ -158,10 +158,10 @@ class Engine:
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)
-                self.tasks.fetches.fetched(event)
+                self.tasks.fetches.value_fetched(event)
             case AnswerTaken():
                 self.scheduler.lose(event.lost)
-                self.tasks.answering.taken(event)
+                self.tasks.answering.answer_taken(event)
             case PartTaken():
                 if event.lost:
                     self.scheduler.lose(event.lost)
@@ -204,7 +204,7 @@ class Engine:
             self.turn.actions.append(FailRequest(event.request_id, error))
             if event.story is not None:
                 event.story.end(self.now_ns, is_answered=False)
-            self._host.statistics.ended_without_result(event.workflow.name, error.code, 0, self.now_ns)
+            self._host.statistics.count_unanswered(event.workflow.name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns

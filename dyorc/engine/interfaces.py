@@ -26,7 +26,7 @@ from dyorc.engine.events import (
     TensorsLost,
     WorkflowRemoved,
 )
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.program_call import Call
 from dyorc.engine.timers import Timer
 from dyorc.errors import CapacityError
 

@@ -214,12 +214,12 @@ class RequestTrace:
         """Takes over what took a step, in order, of a story that another process has told."""
         self._log = log
 
-    def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
+    def add_dispatch(self, call: CallTrace, batch: BatchTrace) -> None:
         """Notes that a call was sent in a batch."""
         call.batches.append(batch)
         self._log.append(call)
 
-    def ended(self, call: CallTrace, now_ns: int, error: str = "") -> None:
+    def end_call(self, call: CallTrace, now_ns: int, error: str = "") -> None:
         """Notes that a call is done, or has failed."""
         call.ended_ns = now_ns
         call.error = error
@@ -227,21 +227,21 @@ class RequestTrace:
         if not call.is_repeat:
             self._log.append(call)
 
-    def followed(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
+    def add_guesses(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
         """Notes which outcomes of an open decision are guessed, and their probabilities."""
         if not decision.followed:
             decision.followed_ns = now_ns
             self._log.append(decision)
         decision.followed.update(outcomes)
 
-    def decided(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
+    def end_decision(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
         """Notes how an open decision turned out, and what each guess brought."""
         decision.decided_ns = now_ns
         decision.outcome = outcome
         decision.gains_ms = gains_ms
         self._log.append(decision)
 
-    def sent(self, part: PartTrace) -> None:
+    def add_part(self, part: PartTrace) -> None:
         """Notes that the next part of the answer was sent."""
         self.parts.append(part)
         self._log.append(part)
@@ -260,7 +260,7 @@ class RequestTrace:
 
     def steps(self) -> list[Step]:
         """Returns what has happened, in order."""
-        return TraceReader(self).news()
+        return TraceReader(self).new_steps()
 
     def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | TraceNote]":
         """Returns what has taken a step since then, once for each step."""
@@ -275,7 +275,7 @@ class TraceReader:
         self._position = 0
         self._num_seen: dict[int, int] = {}
 
-    def news(self) -> list[Step]:
+    def new_steps(self) -> list[Step]:
         """Returns the steps since the last time."""
         story, seen = self._story, self._num_seen
         entries = story.since(self._position)

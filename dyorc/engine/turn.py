@@ -12,9 +12,9 @@ import msgspec
 
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.actions import Action
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future, FutureState, Waiter
-from dyorc.engine.model.requests import Needer, Request, Restoration
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Needer, Request, Restoration
 from dyorc.errors import DeadlineError, DyOrcError
 
 
@@ -136,7 +136,7 @@ class Turn:
         future.error = error
         self.settled.append(future)
 
-    def tell(self, waiter: Waiter) -> None:
+    def notify(self, waiter: Waiter) -> None:
         """Tells a waiter that one of the values it needs is there."""
         waiter.num_awaited -= 1
         if not waiter.num_awaited:

@@ -26,7 +26,7 @@ from typing import Self
 
 from dyorc.core.terms import Terms
 from dyorc.errors import CapacityError, TenantLimitError
-from dyorc.gateway.tenant_counts import CountsElsewhere, TenantCounts
+from dyorc.gateway.peer_processes import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.bounded_labels import BoundedLabels

@@ -1,4 +1,4 @@
-"""What the gateway needs of the component that runs workflows: in this process, in another one, or on another host."""
+"""The gateway's interfaces to what runs workflows and what deploys them: in this process, in another one, or on another host."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -11,6 +11,7 @@ from dyorc.engine.tallies import ModelStatistics
 from dyorc.models.offers import Offers
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
+from dyorc.protocol.deployment_changes import DeploymentChange
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.body import ArenaBody
@@ -133,4 +134,20 @@ class Backend(Protocol):
             InvalidInputError: If the program's bounds or the budget do not allow it.
             NotReadyError: If whatever scales it cannot be asked now.
         """
+        ...
+
+
+class Deployments(Protocol):
+    """Changes which versions are deployed."""
+
+    async def change(self, change: DeploymentChange) -> dict[str, Any]:
+        """Deploys, undeploys or rolls back. Returns the model's versions after that, as plain values, once requests get them.
+
+        Raises:
+            DyOrcError: If it is not possible; nothing has changed then.
+        """
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """Returns what is deployed, by model."""
         ...

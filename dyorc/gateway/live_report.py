@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dyorc.engine.histogram import DURATION_BOUNDS_NS
-from dyorc.gateway.reports import added_up
+from dyorc.engine.estimators import DURATION_BOUNDS_NS
+from dyorc.gateway.server_view import added_up
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.status import ProgramStatus
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of, sums

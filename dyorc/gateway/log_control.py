@@ -1,7 +1,9 @@
-"""What this process logs, as the protocol's logging extension says it; clients with a managing key may change it.
+"""What this process logs, in the form of the protocol's logging extension; clients with a managing key may change it.
 
 Source: triton-inference-server/server, docs/protocol/extension_logging.md. The extension has a switch for each level; here each
-level includes those that matter more, so switching one on switches those on, and switching one off those off that matter less.
+level includes the more important ones, so switching one on switches those on, and switching one off the less important ones off.
+
+The settings of the trace extension are only shown: no client may change them, because others use the server too.
 """
 
 from collections.abc import Callable, Mapping
@@ -115,3 +117,28 @@ def _level_of(wanted: _Asked, level: int) -> int:
         if (level <= index) != is_on:
             raise InvalidInputError("settings of the log contradict each other: a level includes those that matter more")
     return level
+
+
+TRACE_SETTINGS: dict[str, Any] = {
+    "trace_level": ["OFF"],
+    "trace_rate": "1000",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "",
+    "trace_mode": "triton",
+}
+"""Nothing is traced in the sense of this extension."""
+
+
+def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Checks that settings are asked for as they are; null stands for the current value.
+
+    Raises:
+        UnsupportedError: If one is not; names it.
+    """
+    for name, value in asked.items():
+        if value is not None and (name not in settings or value != settings[name]):
+            shown = settings.get(name, "unknown")
+            raise UnsupportedError(
+                f"setting {name!r} cannot be changed by clients; it is {shown!r}, {str(value)[:40]!r} was asked for"
+            )

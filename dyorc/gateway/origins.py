@@ -1,22 +1,60 @@
-"""Where requests come from, for those that are recorded. One object for a server's HTTP, gRPC and jobs."""
+"""Where requests come from, for those that are recorded or traced. One object for a server's HTTP, gRPC and jobs."""
 
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Step, TraceReader
-from dyorc.gateway.ids import Ids
-from dyorc.gateway.requests import InferRequest
-from dyorc.gateway.traceparents import UNTRACED, Traced, Tracing, begun, caller_in_metadata
+from dyorc.gateway.infer_request import InferRequest
+from dyorc.gateway.request_ids import Ids, caller_in_metadata
+from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
+from dyorc.telemetry.tracing.spans import Span
 
 _MAX_ERROR_CHARS = 1000
 _MAX_NAME_CHARS = 200
 _MAX_MODELS = 4096
 _refusals = itertools.count(1)
+
+
+class Tracing(Protocol):
+    """Decides what is traced."""
+
+    def begin(self, caller: TraceContext | None) -> TraceContext | None:
+        """Returns the span of a request that has come, if it is to be traced."""
+        ...
+
+    def send(self, span: Span) -> None:
+        """Sends a span that is not part of a request."""
+        ...
+
+    def measure(self, readings: Readings) -> None:
+        """Adds what metrics show of it."""
+        ...
+
+
+class Traced(NamedTuple):
+    """A request's place in a trace.
+
+    Attributes:
+        caller: The caller's span, if it sent one.
+        span: The request's own span, if it is traced.
+    """
+
+    caller: TraceContext | None
+    span: TraceContext | None
+
+
+UNTRACED = Traced(None, None)
+
+
+def begun(tracing: Tracing, caller: TraceContext | None) -> Traced:
+    """Returns the place of a request that has come."""
+    span = tracing.begin(caller)
+    return UNTRACED if span is None and caller is None else Traced(caller, span)
 
 
 class Arrival(NamedTuple):
@@ -175,7 +213,7 @@ class News:
             if self._origin is None or self._origin.story is None:
                 return None
             self._reader = TraceReader(self._origin.story)
-        return self._reader.news() or None
+        return self._reader.new_steps() or None
 
 
 def written(origin: Origin | None) -> None:

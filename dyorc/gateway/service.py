@@ -16,19 +16,17 @@ from dyorc.core.terms import Terms
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
-from dyorc.gateway.backend import Backend, Started
+from dyorc.gateway.backend import Backend, Deployments, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
-from dyorc.gateway.deployments import Deployments
-from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Origins
+from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
-from dyorc.gateway.shedding import Shedding
-from dyorc.gateway.siblings import NoPeers, PeerProcesses
+from dyorc.gateway.server_view import ServerView
+from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.whole import ServerView
 from dyorc.models.submission import Submission
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin

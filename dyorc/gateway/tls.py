@@ -1,4 +1,4 @@
-"""TLS of the HTTP server: its certificate, and the authorities of clients' certificates. Used on the event loop's thread."""
+"""TLS of the HTTP server, for the event loop's thread; and which addresses HTTP and gRPC may listen on without protection."""
 
 import os
 import ssl
@@ -9,6 +9,7 @@ import structlog
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
 from dyorc.system.log_throttle import LogThrottle
+from dyorc.system.loopback import is_loopback
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -101,3 +102,18 @@ def _no_password() -> str:
 
 def _unusable(setting: str, path: object, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"gateway.{setting}: {path}: {error.strerror or error}")
+
+
+def refuse_open_address(config: GatewayConfig) -> None:
+    """Checks that the server may listen on `config.host`.
+
+    Raises:
+        ConfigurationError: If other machines would reach it and nothing is asked of them. Names the ways out.
+    """
+    if config.keys_file or config.tls_client_roots_file or config.allow_open or is_loopback(config.host):
+        return
+    raise ConfigurationError(
+        f"{config.host!r} is not a loopback address: anyone who can reach it could use the server. Either ask for API keys "
+        "(gateway.keys_file; `dyorc keys add` makes them), or for client certificates (gateway.tls_client_roots_file), or, if "
+        "something else keeps strangers out, say so (gateway.allow_open, --allow-open)"
+    )

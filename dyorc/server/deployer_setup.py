@@ -8,7 +8,7 @@ from dyorc.deployment.deployer import Deployer, Keep
 from dyorc.deployment.loaded_versions import DrainCheck, LoadedVersions
 from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.server_runtime import ServerRuntime
-from dyorc.gateway.siblings import NoPeers, PeerProcesses
+from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.server.program_loading import LoadedTargets
 
 

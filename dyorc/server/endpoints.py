@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.http.metrics_server import metrics_server
-from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
 from dyorc.server.drain import Drain, Finish
 from dyorc.server.request_pipeline import RequestPipeline
@@ -63,7 +63,7 @@ async def endpoints(
         parts: list[Finish] = [server.drain, jobs.drain]
         grpc_address = ""
         if config.grpc:
-            from dyorc.gateway.grpc.server import GrpcServer
+            from dyorc.gateway.grpc.grpc_server import GrpcServer
 
             grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
             parts.append(grpc.drain)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dyorc.config import GatewayConfig
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import PeerProcesses
 from dyorc.system.ports import bind
 
 if TYPE_CHECKING:

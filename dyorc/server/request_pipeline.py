@@ -9,9 +9,9 @@ from dyorc.gateway.backend import Backend
 from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.log_control import LogControl
 from dyorc.gateway.origins import Origins
-from dyorc.gateway.records import Records
+from dyorc.gateway.peer_processes import PeerProcesses
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import PeerProcesses
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog

@@ -18,7 +18,7 @@ from dyorc.telemetry.tracing.tracing_setup import TraceOutput
 
 if TYPE_CHECKING:
     from dyorc.cells.notes import CrashNotes
-    from dyorc.orchestrator.linked import MakeFleet
+    from dyorc.orchestrator.linked_orchestrator import MakeFleet
     from dyorc.ray_serve.head_start import HeadStart
     from dyorc.ray_serve.libraries import UserImports
     from dyorc.transport.network import NodeNetwork
@@ -95,7 +95,7 @@ async def on_ray(
         TransportError: If no arena can be made, or replicas cannot be listened to.
     """
     from dyorc.orchestrator.link_fleet import Site
-    from dyorc.orchestrator.linked import linked
+    from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
     from dyorc.ray_serve.local_ray import LocalRay
     from dyorc.ray_serve.ray_cluster import RayCluster
 
@@ -108,7 +108,7 @@ async def on_ray(
             end=ray.end_replica, scale=ray.replicas.scale, lead=lead, plans=ray.replicas.plans,
         )  # fmt: skip
         beside = _beside_replicas(local, settings, ray.node, None if traces is None else traces.spans) if local else None
-        async with linked(repertoire, settings.orchestrator, site, beside) as (orchestrator, address):
+        async with linked_orchestrator(repertoire, settings.orchestrator, site, beside) as (orchestrator, address):
             found = ray.replicas
             yield ServerRuntime(orchestrator, lambda: ray.deploy(address), found.complaints, found.add, found.remove, address)
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.persistence import read_record, record_writer
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.deployer_setup import deploying
 from dyorc.server.drain import Drain
 from dyorc.server.endpoints import endpoints
@@ -69,7 +69,7 @@ async def serve_embedded(
         jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
+            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{number}"))
         keep = record_writer(store, group, before, jobs.is_open)
         quiet = inlet.service.admission.begin_epoch
         deployer = deploying(what, running, settings, quiet, siblings, keep)

@@ -20,7 +20,7 @@ from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import BatchDone, ReplicaJoined
 from dyorc.engine.interfaces import Load, ReplicaEvent
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.timers import Timer, TimerKind
 from dyorc.engine.turn import CallDone
 from dyorc.errors import CapacityError, InternalError
@@ -55,9 +55,9 @@ class TimerScheduler:
         seed: For the routing.
     """
 
-    def __init__(self, shared: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
-        self._turn = shared.turn
-        self._timers = shared.timers
+    def __init__(self, context: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
+        self._turn = context.turn
+        self._timers = context.timers
         self._wait_ns = round(wait_s * NS_PER_S)
         self._rng = random.Random(seed)
         self._programs = programs

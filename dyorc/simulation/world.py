@@ -34,7 +34,7 @@ from dyorc.engine.actions import (
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import BatchDone, Event, PartTaken, ReplicaJoined, RequestArrived, TimerFired, ValueFetched
 from dyorc.errors import DeadlineError, InternalError, InvalidInputError
-from dyorc.simulation.plain import operand_of, tensor_of
+from dyorc.simulation.plain_evaluation import operand_of, tensor_of
 from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 

@@ -8,8 +8,7 @@ from typing import Any
 import structlog
 
 from dyorc.errors import DyOrcError
-from dyorc.gateway.siblings import PeerReplies
-from dyorc.gateway.tenant_counts import TenantCounts
+from dyorc.gateway.peer_processes import PeerReplies, TenantCounts
 from dyorc.models.status import StatusBoard
 from dyorc.supervisor.channel import CellChannel, Message
 

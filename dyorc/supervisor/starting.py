@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
-from dyorc.gateway.exposure import refuse_open_address
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.supervisor.plan import SupervisorConfig
 
 

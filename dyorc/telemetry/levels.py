@@ -8,7 +8,7 @@ import msgspec
 
 
 class GuessLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """Guesses so far: see `dyorc.engine.statistics.GuessCounts`."""
+    """Guesses so far: see `dyorc.engine.engine_statistics.GuessCounts`."""
 
     num_made: int = 0
     num_committed: int = 0
@@ -91,7 +91,7 @@ class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: Those that have not been answered.
         num_ended: How many have succeeded or failed so far.
         num_failed: How many have failed so far.
-        latency: Those that have succeeded so far, by how long they took (`dyorc.engine.histogram.DURATION_BOUNDS_NS`); empty if
+        latency: Those that have succeeded so far, by how long they took (`dyorc.engine.estimators.DURATION_BOUNDS_NS`); empty if
             none has.
     """
 

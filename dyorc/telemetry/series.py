@@ -12,7 +12,7 @@ from operator import add
 
 import msgspec
 
-from dyorc.engine.histogram import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import DURATION_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.quantiles import RecentCounts, quantile_ms
 

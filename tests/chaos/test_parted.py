@@ -166,8 +166,8 @@ def test_a_story_travels_between_clocks() -> None:
     for _ in range(2):
         call_trace = CallTrace(1, "p", asked_ns=1050)
         story.calls.append(call_trace)
-        story.dispatched(call_trace, batch)
-        story.ended(call_trace, 1200)
+        story.add_dispatch(call_trace, batch)
+        story.end_call(call_trace, 1200)
     story.ended_ns, story.is_answered = 1300, True
     found = RequestTrace(1, 5900)
     values = msgspec.msgpack.decode(msgspec.msgpack.encode(packing.pack_trace(story)))
@@ -176,4 +176,4 @@ def test_a_story_travels_between_clocks() -> None:
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
     assert found.calls[0].batches[0].requests == [107, 108]
-    assert len(TraceReader(found).news()) == len(TraceReader(story).news())
+    assert len(TraceReader(found).new_steps()) == len(TraceReader(story).new_steps())

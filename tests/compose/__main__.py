@@ -62,7 +62,7 @@ def _machine() -> Iterator[tuple[Engine, Path | None]]:
 def _started(found: Engine, example: str, mounts: Path | None) -> Iterator[Cluster]:
     """Runs a cluster with one of the examples."""
     started_s = time.monotonic()
-    variables = {"DYORC_TOML": str(ROOT / f"deploy/compose/{example}.toml")}
+    variables = {"DYORC_TOML": str(ROOT / f"examples/{example}/compose.toml")}
     if mounts is not None:
         variables["REDIS_IMAGE"] = images.REDIS
     with cluster(found, override=mounts, **variables) as running:

@@ -73,7 +73,8 @@ def _build_ours(engine: Engine, folder: Path) -> None:
     command = [str(ROOT / ".venv-build/bin/python"), "-m", "build", "--wheel", "--outdir", str(context / "dist"), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, timeout=engine.left_s)
     shutil.copy(ROOT / "constraints.txt", context)
-    shutil.copytree(ROOT / "deploy/docker", context / "deploy/docker")
+    for name in ("deploy/docker", "services"):
+        shutil.copytree(ROOT / name, context / name)
     arguments = [f"--build-arg=BASE={_BASE}", f"--build-arg=LIBRARIES={_LIBRARIES}", "--tag=dyorc:cpu"]
     engine.docker("build", f"--file={context}/deploy/docker/Dockerfile", *arguments, str(context))
 

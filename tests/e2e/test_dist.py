@@ -74,11 +74,11 @@ def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
     with tarfile.open(_built("dyorc-*.tar.gz")) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     files = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "hatch_build.py", "constraints.txt"}
-    assert _tracked("dyorc", "loadgen", "deploy", "docs", "examples") | files <= held
+    assert _tracked("dyorc", "loadgen", "deploy", "services", "docs", "examples") | files <= held
     assert {
         "helm/dyorc/Chart.yaml",
-        "helm/dyorc/cli/input_files/dyorc.rules.yml",
-        "helm/dyorc/cli/input_files/grafana/overview.json",
+        "helm/dyorc/files/dyorc.rules.yml",
+        "helm/dyorc/files/grafana/overview.json",
     } <= held
     assert not {name for name in held if name.startswith(("tests/", "benchmarks/", "."))} - {".gitignore"}
 

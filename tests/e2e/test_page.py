@@ -139,7 +139,7 @@ def test_the_form_sends_text_and_leads_to_its_timeline(browser: "Browser", serve
         with dyorc.Client(server.url) as client:
             text = np.frombuffer(b"Please water the plants".ljust(64), np.uint8)
             assert answer == client.infer("guarded", text=text).tobytes().decode()
-        watched.page.get_by_role("link", name="What became of it").click()
+        watched.page.get_by_role("link", name="Timeline of this request").click()
         watched.page.wait_for_selector(".tl-label[data-key]")
         assert watched.page.locator("h1").inner_text().startswith("Request ui-")
 
@@ -149,7 +149,7 @@ def test_the_form_shows_the_parts_of_a_stream(browser: "Browser", server: Server
         show(watched, server, "try/guarded_story", "fieldset")
         watched.page.get_by_label("num_pieces").fill("3")
         watched.page.get_by_role("button", name="Send").click()
-        watched.page.get_by_role("link", name="What became of it").wait_for()
+        watched.page.get_by_role("link", name="Timeline of this request").wait_for()
         assert watched.page.locator("pre.out").count() == 3
 
 

@@ -15,11 +15,11 @@ from starlette.types import Message
 
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
-from dyorc.gateway import live as live_module
+from dyorc.gateway import live_feed as live_module
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels

@@ -17,12 +17,12 @@ from dyorc.core.arrays import Array
 from dyorc.errors import TenantLimitError
 from dyorc.gateway.admission import Admission
 from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.http.metrics_server import metrics_server
-from dyorc.gateway.http.server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.metrics import Metrics
+from dyorc.gateway.peer_processes import NoPeers, PeerReplies
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import NoPeers, PeerReplies
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.metrics import catalogue

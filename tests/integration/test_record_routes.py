@@ -13,11 +13,11 @@ import pytest
 from dyorc.config import GatewayConfig, RecordsConfig
 from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.records import Records
+from dyorc.gateway.peer_processes import NoPeers, PeerReplies
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import NoPeers, PeerReplies
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dyorc.engine.model.calls import Call, CallState
+from dyorc.engine.engine_statistics import ModelRecord
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
-from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import Round
 from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.statistics import ModelRecord
 from tests.unit.engine.programs import add_one
 
 pytestmark = pytest.mark.pure  # its calls belong to no request

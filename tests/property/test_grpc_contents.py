@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from dyorc.errors import DyOrcError, InvalidInputError
-from dyorc.gateway.grpc.decoding import parse
-from dyorc.gateway.grpc.inputs import GrpcInputs
+from dyorc.gateway.grpc.decoding import GrpcInputs, parse
 from dyorc.gateway.grpc.wire import split, streamed, with_raw
 from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc

@@ -17,10 +17,10 @@ from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, as_value
 from dyorc.engine.actions import FormReason
 from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Predictor
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Context, Segment, StreamPart
-from dyorc.engine.model.requests import Request, Restoration, Stream, Task
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Restoration, Stream, Task
 from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.generators import Generating
 from dyorc.errors import DyOrcError, ProgramError

@@ -21,6 +21,7 @@ from benchmarks.papers.hidup.published import (
     TABLE_4,
     Bars,
 )
+from benchmarks.papers.hidup.search_figures import best_plan, faster
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.models.published import Model, hidup_vit
 from benchmarks.papers.rows import number_row, points_of, ratio_row
@@ -28,7 +29,6 @@ from benchmarks.papers.table import Point, Row
 from dyorc.planner.cluster import Cluster, published
 from dyorc.planner.models import bert_moe
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.hidup.paper_figures import best_plan, faster
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 

@@ -6,12 +6,12 @@ from itertools import pairwise
 from benchmarks.papers.bands import EXACT, SIMULATED
 from benchmarks.papers.hidup.bars import model, small_bert
 from benchmarks.papers.hidup.published import FIGURE_11, FIGURE_14, TABLE_5
+from benchmarks.papers.hidup.search_figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row, sign_row
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Row
 from dyorc.planner.cluster import published
-from dyorc.planner.planners.hidup.paper_figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
 from dyorc.planner.program import Replicate
 
 _MODEL = "BERT-SGMoE"

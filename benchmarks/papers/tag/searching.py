@@ -5,15 +5,13 @@ from dataclasses import replace
 from random import Random
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.planners.tag.deployment_plan import realise
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, SearchContext
-from dyorc.planner.planners.tag.policy_network import PolicyNetwork
-from dyorc.planner.planners.tag.prior import NetworkPrior
-from dyorc.planner.planners.tag.search_baseline import SearchBaseline
-from dyorc.planner.planners.tag.topologies import random_cluster
-from dyorc.planner.planners.tag.tree_search import TreeSearch
+from dyorc.planner.planners.tag.plan import build_plan
+from dyorc.planner.planners.tag.policy_network import NetworkPrior, PolicyNetwork
+from dyorc.planner.planners.tag.policy_training import random_cluster
+from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 
@@ -28,19 +26,19 @@ class Searching:
         self._estimator = Estimator(SearchContext(program, cluster))
         self._start = SearchBaseline(self._estimator)
         self._simulated: dict[tuple[Action, ...], float] = {}
-        self.data_parallel = self._estimator.scene.data_parallel
+        self.data_parallel = self._estimator.context.data_parallel
         self.data_parallel_s = self.simulated_s(self.data_parallel)
 
     def simulated_s(self, actions: tuple[Action, ...], *, duplicate: bool = False) -> float:
         """Returns the simulated seconds of a deployment; with sums of gradients replaced where that is worth it, if asked to."""
-        scene = self._estimator.scene
+        context = self._estimator.context
         found = self._simulated.get(actions)
         if found is None:
-            found = simulate(realise(scene, actions), scene.program, scene.cluster).total_s
+            found = simulate(build_plan(context, actions), context.program, context.cluster).total_s
             self._simulated[actions] = found
-        if duplicate and (duplicated := solve(duplication_of(scene, actions))):
-            plan = realise(scene, actions, duplicated=duplicated)
-            return min(found, simulate(plan, scene.program, scene.cluster).total_s)
+        if duplicate and (duplicated := solve(duplication_of(context, actions))):
+            plan = build_plan(context, actions, duplicated=duplicated)
+            return min(found, simulate(plan, context.program, context.cluster).total_s)
         return found
 
     def until_better(self, network: PolicyNetwork | None, max_playouts: int, seed: int = 0) -> int | None:
@@ -56,8 +54,8 @@ class Searching:
         """Returns the best deployment after so many playouts, for each number; in the simulator, of those that were the best
         estimate in their turn.
         """
-        scene = self._estimator.scene
-        best, best_s, best_estimate_s = scene.data_parallel, self.data_parallel_s, self._start.best_s
+        context = self._estimator.context
+        best, best_s, best_estimate_s = context.data_parallel, self.data_parallel_s, self._start.best_s
         found: dict[int, tuple[Action, ...]] = {}
         for number, (actions, found_s) in self._playouts(network, max(numbers), seed):
             if found_s < 0.99 * best_estimate_s:

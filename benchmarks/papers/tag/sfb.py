@@ -41,8 +41,8 @@ def break_even(ratio: float) -> Iterator[Row]:
             batch = (below + above) // 4 * 2
             with torch.device("meta"):
                 module, inputs = _Product(one, other), (torch.randn(batch, one), torch.randn(batch, other))
-            scene = SearchContext(capture(module, inputs), cluster)
-            is_gathered = bool(solve(duplication_of(scene, scene.data_parallel)))
+            context = SearchContext(capture(module, inputs), cluster)
+            is_gathered = bool(solve(duplication_of(context, context.data_parallel)))
             below, above = (batch, above) if is_gathered else (below, batch)
         what = f"samples up to which gathered factors beat the sum of a gradient of {one} x {other}"
         note = "found by the integer program, beside our own formula 2fh / (f + h)"

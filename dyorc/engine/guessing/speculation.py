@@ -14,14 +14,13 @@ from dyorc.authoring.decisions import DecisionSite
 from dyorc.authoring.exact_values import Exact, exact, is_immutable
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import SpeculationConfig
+from dyorc.engine.engine_statistics import EngineStatistics, ModelRecord
 from dyorc.engine.guessing.prediction import HistoryPredictor, Predictor
 from dyorc.engine.guessing.speculation_trial import SpeculationTrial
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Outcome
 from dyorc.engine.model.journal import BranchPoint
-from dyorc.engine.model.rounds import Round
-from dyorc.engine.model.speculation_budget import Bet, SpeculationBudget
-from dyorc.engine.statistics import EngineStatistics, ModelRecord
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.speculation_budget import Bet, Round, SpeculationBudget
 from dyorc.errors import InternalError
 
 _MAX_BREADTH = 4
@@ -101,7 +100,7 @@ class Speculator:
         self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
         self._payoffs: dict[tuple[DecisionSite, Outcome], _Payoff] = {}
         self._budgets: dict[Workflow, SpeculationBudget] = {}
-        self._comparisons: dict[Workflow, SpeculationTrial] = {}
+        self._trials: dict[Workflow, SpeculationTrial] = {}
         self._round = Round(config.enabled, 0)
         self.is_enabled = config.enabled
         self.total = SpeculationBudget(config)
@@ -120,15 +119,15 @@ class Speculator:
         """Returns the round of a request of a workflow that arrives now: it says whether the request guesses."""
         if not self._config.compare or not self.is_enabled:
             return self._round
-        comparison = self._comparisons.get(workflow)
+        comparison = self._trials.get(workflow)
         if comparison is None:
-            comparison = self._comparisons[workflow] = SpeculationTrial()
+            comparison = self._trials[workflow] = SpeculationTrial()
         return comparison.admit(now_ns)
 
     def forget(self, workflow: Workflow) -> None:
         """Forgets a workflow that nobody runs any more."""
         self._budgets.pop(workflow, None)
-        self._comparisons.pop(workflow, None)
+        self._trials.pop(workflow, None)
 
     def report(self) -> dict[str, Any]:
         """Returns how guessing goes, as plain values: for all workflows together, and the device time of each."""
@@ -139,7 +138,7 @@ class Speculator:
             "num_squashes": self.num_squashes,
             **self.total.report(),
             "workflows": {
-                workflow.name: budget.report() | self._comparisons.get(workflow, _NOT_COMPARED).report()
+                workflow.name: budget.report() | self._trials.get(workflow, _NOT_COMPARED).report()
                 for workflow, budget in self._budgets.items()
             },
         }

@@ -16,7 +16,7 @@ suffer from the guesses of others.
 
 import math
 
-from dyorc.engine.model.rounds import Round
+from dyorc.engine.model.speculation_budget import Round
 
 _FIRST_PAUSE = 8
 """Rounds in which all guess before the first comparison; what programs take, and what is likely, is learned meanwhile."""

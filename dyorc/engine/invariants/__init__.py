@@ -6,8 +6,8 @@ Tests call `check_all` after each `Engine.handle`; a simulator may too. Each che
 from collections.abc import Callable
 
 from dyorc.engine.engine import Engine
-from dyorc.engine.invariants import scheduling, tasks, tensors
-from dyorc.engine.invariants.walks import InvariantError
+from dyorc.engine.invariants import scheduling, tasks
+from dyorc.engine.invariants.in_flight import InvariantError
 
 __all__ = ["CHECKS", "InvariantError", "check_all"]
 
@@ -32,10 +32,10 @@ CHECKS: tuple[Callable[[Engine], None], ...] = (
     tasks.answered_requests_have_effects,
     tasks.streams_are_in_order,
     tasks.untaken_parts_are_kept,
-    tensors.leases_agree,
-    tensors.batches_read_what_they_were_given,
-    tensors.queued_calls_have_their_inputs,
-    tensors.restorations_are_under_way,
+    tasks.leases_agree,
+    tasks.batches_read_what_they_were_given,
+    tasks.queued_calls_have_their_inputs,
+    tasks.restorations_are_under_way,
     tasks.requests_are_bounded,
     scheduling.requests_have_deadlines,
     scheduling.started_batches_have_timers,

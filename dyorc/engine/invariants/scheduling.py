@@ -4,14 +4,14 @@ from collections import Counter
 
 from dyorc.authoring.exact_values import statics_key
 from dyorc.engine.engine import Engine
-from dyorc.engine.invariants.walks import (
+from dyorc.engine.invariants.in_flight import (
     InvariantError,
     calls_of,
     placed_calls,
     scheduler_of,
 )
-from dyorc.engine.model.calls import CallState
 from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.program_call import CallState
 from dyorc.engine.scheduling.holding import waits_for_end
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS

@@ -10,9 +10,9 @@ from dyorc.core.tensor import Index, TensorRef
 from dyorc.errors import DyOrcError
 
 if TYPE_CHECKING:
-    from dyorc.engine.model.calls import Call
     from dyorc.engine.model.journal import BranchPoint, StreamPart
-    from dyorc.engine.model.requests import Run, Task
+    from dyorc.engine.model.program_call import Call
+    from dyorc.engine.model.request_tree import Run, Task
 
 
 class FutureState(Enum):
@@ -71,7 +71,7 @@ class Future:
         self.dependents.append(waiter)
         waiter.num_awaited += 1
 
-    def show(self, arrays: tuple[Any, ...]) -> None:
+    def set_arrays(self, arrays: tuple[Any, ...]) -> None:
         """Sets the contents."""
         self._arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True

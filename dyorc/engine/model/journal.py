@@ -21,12 +21,12 @@ from dyorc.authoring.decisions import Decision, DecisionSite
 from dyorc.authoring.exact_values import exact
 from dyorc.authoring.ref import Ref
 from dyorc.core.tensor import BlockId
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
+from dyorc.engine.model.program_call import Call
 from dyorc.errors import DyOrcError, WorkflowError, text_of, traceback_of, type_name
 
 if TYPE_CHECKING:
-    from dyorc.engine.model.requests import Task
+    from dyorc.engine.model.request_tree import Task
 
 Entry: TypeAlias = "Call | Task"
 

@@ -5,10 +5,9 @@ from collections.abc import Hashable
 import msgspec
 
 from dyorc.core.terms import Terms
-from dyorc.engine.model.rounds import Round
-from dyorc.engine.model.speculation_budget import SpeculationBudget
+from dyorc.engine.engine_statistics import ModelRecord
+from dyorc.engine.model.speculation_budget import Round, SpeculationBudget
 from dyorc.engine.request_trace import RequestTrace
-from dyorc.engine.statistics import ModelRecord
 
 
 class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):

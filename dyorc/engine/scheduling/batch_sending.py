@@ -1,38 +1,41 @@
-"""Sends batches to replicas: what each batch is told, what it takes, and when its result is expected."""
+"""Sends batches to replicas, and large inputs ahead of them to the nodes that will need them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from dyorc.engine.actions import DispatchBatch, FormReason
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
-from dyorc.engine.scheduling.batch_accounting import trace_sent
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.scheduling.batch_accounting import begin_trace
 from dyorc.engine.scheduling.holding import foresee
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy
 from dyorc.engine.timers import TimerKind
+from dyorc.engine.turn import Turn
 
 NS_PER_S = 1_000_000_000
 
 
 class BatchSender:
-    """Used by the scheduler.
+    """Sends formed batches.
 
     Args:
         pools: Programs by name.
-        batches: In flight; gets those that are sent.
-        retrying: Knows how long the results of a batch may wait for room.
+        batches: The batches in flight; sent ones are added.
+        retrying: Says how long the results of a batch may wait for room.
     """
 
     def __init__(
-        self, shared: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+        self, context: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
     ) -> None:
-        self._config = shared.config
-        self._turn = shared.turn
-        self._timers = shared.timers
-        self._leases = shared.leases
-        self._speculator = shared.speculator
-        self._batch_ids = shared.host.batch_ids
-        self._caution = shared.host.caution
+        self._config = context.config
+        self._turn = context.turn
+        self._timers = context.timers
+        self._leases = context.leases
+        self._speculator = context.speculator
+        self._batch_ids = context.host.batch_ids
+        self._crash_suspects = context.host.crash_suspects
         self._pools = pools
         self._batches = batches
         self._retrying = retrying
@@ -47,7 +50,7 @@ class BatchSender:
         replica.batches[batch.batch_id] = batch
         if len(replica.batches) == 1:
             if replica.processor is not None:
-                replica.processor.enter(replica, self._turn.now_ns)
+                replica.processor.enter(replica.replica_id, self._turn.now_ns)
             self.start(batch)
         pool.set_busy(replica, self.prefetch_ns(replica))
         if self._config.hold:
@@ -57,7 +60,8 @@ class BatchSender:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
-        inputs = [call.context.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
+        names_inputs = batch.dispatched_ns < self._crash_suspects.names_inputs_until_ns
+        inputs = [call.context.identity for call in calls] if names_inputs else ()
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         options = pool.program.options
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
@@ -78,12 +82,12 @@ class BatchSender:
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
 
     def _account(self, batch: Batch, duration_s: float) -> None:
-        """Notes for each call of a batch that it runs, until when, and how much device time it takes."""
+        """Marks the calls of a batch as running, and accounts for the device time that they take."""
         now_ns = self._turn.now_ns
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
         if recorded := [call for call in batch.calls if call.trace is not None]:
-            trace_sent(batch, recorded, now_ns)
+            begin_trace(batch, recorded, now_ns)
         if batch.expected_ns is not None:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
@@ -120,3 +124,55 @@ class BatchSender:
         if (early := 1 - self._config.prefetch_ratio) > 0:
             ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
         return running.expected_ns - int(ahead_ns)
+
+
+class InputStaging:
+    """Sends tensors to the node where they will be needed before the batch that needs them is formed, once to each replica.
+
+    Only where the need is certain: all replicas of a program are on one node, and a certain call of it has inputs on another.
+    Then one of the replicas may fetch them while the call waits in its queue. A node without a name might be any node.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._staged: dict[BlockId, set[tuple[str, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    def stage(self, call: Call, pool: ReplicaPool) -> None:
+        """Stages the inputs of a certain call that waits in its queue."""
+        if len(pool.num_replicas_on) != 1:
+            return
+        (node,) = pool.num_replicas_on
+        away = [tensor for tensor in call.operands if tensor.block and tensor.node not in (node, "")]
+        if not away or not node:
+            return
+        replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id
+        tensors = [tensor for tensor in away if self._add_row(tensor, replica_id)]
+        if tensors:
+            self._turn.actions.append(StageTensors(replica_id, tensors))
+
+    def _add_row(self, tensor: TensorRef, replica_id: str) -> bool:
+        """Adds a staged row. Returns False if it was staged before."""
+        rows = self._staged.setdefault((tensor.holder, tensor.block), set())
+        row = (replica_id, tensor.offset)
+        if row in rows:
+            return False
+        rows.add(row)
+        return True
+
+    def forget(self, blocks: Iterable[BlockId]) -> None:
+        """Forgets released blocks."""
+        if self._staged:
+            for block in blocks:
+                self._staged.pop(block, None)
+
+    def replica_left(self, replica_id: str) -> None:
+        """Forgets a replica that is gone, and what it had fetched."""
+        for block, rows in list(self._staged.items()):
+            rows = {row for row in rows if row[0] != replica_id}
+            if block[0] == replica_id or not rows:
+                del self._staged[block]
+            else:
+                self._staged[block] = rows

@@ -1,6 +1,10 @@
-"""How long a batch takes, learned while serving: T(n) = b + a*n seconds."""
+"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from those that end."""
 
 import math
+from collections.abc import Sequence
+
+from dyorc.engine.estimators import Average
+from dyorc.engine.model.program_call import Call
 
 _MIN_SEEN = 8
 """The first batches are slow: libraries are loaded and kernels compiled."""
@@ -108,61 +112,37 @@ class LeastLatency:
         return None if expected_s is None else self.pace * expected_s
 
 
-class Average:
-    """A mean with exponential decay; 0 before the first value."""
+class LoopRatio:
+    """The fraction of a program's calls that another call of it follows as soon as they end, as in a loop.
 
-    __slots__ = ("_num_seen", "_rate", "value")
-
-    def __init__(self, rate: float = 0.05) -> None:
-        self._rate = rate
-        self._num_seen = 0
-        self.value = 0.0
-
-    def add(self, value: float) -> None:
-        """Adds a value."""
-        self._num_seen += 1
-        self.value += max(self._rate, 1 / self._num_seen) * (value - self.value)
-
-
-class Rate:
-    """Events per second, forgotten exponentially.
-
-    Args:
-        window_s: Time constant, in seconds.
+    Which calls a decision leads to is unknown until it is taken, but how many usually follow is known.
     """
 
-    __slots__ = ("_count", "_from_ns", "_last_ns", "_window_s")
+    __slots__ = ("_at_ns", "_num_ended", "_num_followed", "_ratio", "_requests")
 
-    def __init__(self, window_s: float = 1.0) -> None:
-        self._window_s = window_s
-        self._count = 0.0
-        self._last_ns = 0
-        self._from_ns: int | None = None
+    def __init__(self) -> None:
+        self._ratio = Average()
+        self._at_ns = -1
+        self._num_ended = self._num_followed = 0
+        self._requests: set[int] = set()
 
-    def add(self, count: float, now_ns: int) -> None:
-        """Adds this many events."""
-        if self._from_ns is None:
-            self._from_ns = self._last_ns = now_ns
-        self._count = self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) + count
-        self._last_ns = now_ns
+    def calls_ended(self, calls: Sequence[Call], now_ns: int) -> None:
+        """Notes calls that ended in this turn of the engine."""
+        if self._at_ns != now_ns:
+            if self._num_ended:
+                self._ratio.add(self._num_followed / self._num_ended)
+            self._at_ns = now_ns
+            self._num_ended = self._num_followed = 0
+            self._requests.clear()
+        self._num_ended += len(calls)
+        self._requests.update([call.context.number for call in calls])
 
-    def per_s(self, now_ns: int) -> float | None:
-        """Returns the rate; None until a tenth of the window has passed, because a single burst says nothing."""
-        if self._from_ns is None:
-            return None
-        age_s = (now_ns - self._from_ns) / 1e9
-        if age_s < 0.1 * self._window_s:
-            return None
-        filled_s = self._window_s * -math.expm1(-age_s / self._window_s)
-        return self._count * math.exp((self._last_ns - now_ns) / (self._window_s * 1e9)) / filled_s
+    def call_submitted(self, call: Call, now_ns: int) -> None:
+        """Notes a call whose inputs are all there."""
+        if self._at_ns == now_ns and call.context.number in self._requests:
+            self._num_followed += 1
 
-
-def queueing_delay_s(busy_s: float, rate: float, num_servers: int, num_idle: int) -> float:
-    """Returns how much longer calls are expected to wait, in all, if one of the idle servers is busy this long, in seconds.
-
-    Args:
-        rate: Calls per second.
-    """
-    num_arrivals = rate * busy_s
-    # With other servers idle, a call waits only if enough others come first.
-    return num_arrivals * busy_s / (2 * num_servers * num_servers) * min(1.0, num_arrivals / num_idle) ** (num_idle - 1)
+    @property
+    def ratio(self) -> float:
+        """Calls that follow, for each call that ends."""
+        return self._ratio.value

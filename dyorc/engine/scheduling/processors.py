@@ -1,27 +1,23 @@
-"""Cores that several programs share: whether one is free for a guess, who would wait for it, and who would become slower.
+"""Cores that several programs share: whether one is free for a guess, and how much that guess would delay other calls.
 
 A replica with a device of its own delays only calls of its program. Replicas that run on the cores of one node compete: with
 more batches than cores, each becomes slower. Certain calls run all the same, since the operating system shares cores fairly. A
 guess without a free core would slow down the very batch that its decision waits for.
 
-Even a free core is not free of charge. Cores share caches, memory and clock rate, may be two threads of one core, or a part of
-what a container may use, and something else may be running on them. So how much batches slow each other down is measured.
+Even a free core has a cost. Cores share caches, memory and clock rate, may be two threads of one core, or a part of what a
+container may use, and something else may be running on them. So how much batches slow each other down is measured.
 """
 
 import math
-from typing import TYPE_CHECKING
 
-from dyorc.engine.scheduling.latency import Rate, queueing_delay_s
-
-if TYPE_CHECKING:
-    from dyorc.engine.scheduling.replicas import Batch, Replica
+from dyorc.engine.estimators import Rate, queueing_delay_s
 
 _MAX_UTILISATION = 0.9
-"""More than this cannot be told from noise."""
+"""More than this cannot be distinguished from noise."""
 _MEMORY_S = 5.0
 """How much batch time is remembered."""
 _LEAST_EVIDENCE_S = 0.05
-"""How much batch time must have differed in company before anything is concluded from it."""
+"""The least spread, in batch time, of the number of other batches from which a slowdown is concluded."""
 
 
 class Slowdown:
@@ -64,7 +60,7 @@ class Processor:
         num_cores: How many there are.
 
     Attributes:
-        busy: Replicas that hold a batch; may be more than the cores.
+        busy: The ids of the replicas that hold a batch, which may be more than the cores, in the order in which they began.
         slowdown: How much batches slow each other down.
         waiting: Programs with guesses that found no free core.
     """
@@ -73,7 +69,7 @@ class Processor:
 
     def __init__(self, num_cores: int) -> None:
         self.num_cores = num_cores
-        self.busy: dict[str, Replica] = {}
+        self.busy: dict[str, None] = {}
         self.slowdown = Slowdown()
         self.waiting: list[str] = []
         self._arrivals = Rate()
@@ -86,15 +82,15 @@ class Processor:
         """Whether a core is free."""
         return len(self.busy) < self.num_cores
 
-    def enter(self, replica: "Replica", now_ns: int) -> None:
-        """Notes that a replica holds a batch."""
+    def enter(self, replica_id: str, now_ns: int) -> None:
+        """Adds a replica that holds a batch now."""
         self._count(now_ns)
-        self.busy[replica.replica_id] = replica
+        self.busy[replica_id] = None
 
-    def leave(self, replica: "Replica", now_ns: int) -> None:
-        """Notes that a replica holds none any more."""
+    def leave(self, replica_id: str, now_ns: int) -> None:
+        """Removes a replica that has returned all its batches."""
         self._count(now_ns)
-        del self.busy[replica.replica_id]
+        del self.busy[replica_id]
 
     def _count(self, now_ns: int) -> None:
         self._busy_ns, self._changed_ns = self.busy_ns(now_ns), now_ns
@@ -103,33 +99,19 @@ class Processor:
         """Returns for how long replicas have been busy, summed over all of them."""
         return self._busy_ns + len(self.busy) * (now_ns - self._changed_ns)
 
-    def learn(self, batch: "Batch", expected_s: float, took_s: float, now_ns: int) -> None:
+    def learn(self, started_ns: int, busy_ns: int, expected_s: float, took_s: float, now_ns: int) -> None:
         """Learns from the time of a batch that has just ended.
 
-        It says nothing if one batch more than there are cores ran on average, or even more: they took turns.
+        If on average at least one batch more than there are cores ran, the batches took turns and the time says nothing.
+
+        Args:
+            busy_ns: What `busy_ns` was when the batch started.
         """
-        if batch.started_ns is None or now_ns <= batch.started_ns:
+        if now_ns <= started_ns:
             return
-        num_others = (self.busy_ns(now_ns) - batch.busy_ns) / (now_ns - batch.started_ns) - 1
+        num_others = (self.busy_ns(now_ns) - busy_ns) / (now_ns - started_ns) - 1
         if num_others < self.num_cores:
             self.slowdown.observe(max(0.0, num_others), expected_s, took_s)
-
-    def slows_s(self, batch_s: float, now_ns: int) -> float:
-        """Returns how much later calls are expected to end, in all, if one more batch runs this long, in seconds: those that run
-        now, of which guesses count by their probability, those that wait to run next in their place, and what comes after them
-        until a core is idle."""
-        slowdown = self.slowdown.value
-        if not slowdown:
-            return 0.0
-        shared_s = 0.0
-        for replica in self.busy.values():
-            running, pool = replica.running, replica.pool
-            if running is None or running.expected_ns is None:
-                continue
-            rest_s = min(batch_s, max(0.0, (running.expected_ns - now_ns) / 1e9))
-            shared_s += rest_s * sum([1 if call.bet is None else call.bet.probability for call in running.calls])
-            shared_s += (batch_s - rest_s) * min(pool.queue.size, pool.program.options.max_batch_size)
-        return slowdown * shared_s / (1 - self._utilisation(now_ns))
 
     def use(self, num_calls: float, work_s: float, now_ns: int) -> None:
         """Books calls that run and take this much core time in all, in seconds; guesses count by their probability."""
@@ -145,9 +127,9 @@ class Processor:
         if rate is None:
             return 0.0
         num_idle = max(1, self.num_cores - len(self.busy))
-        return queueing_delay_s(batch_s, rate, self.num_cores, num_idle) / (1 - self._utilisation(now_ns))
+        return queueing_delay_s(batch_s, rate, self.num_cores, num_idle) / (1 - self.utilisation(now_ns))
 
-    def _utilisation(self, now_ns: int) -> float:
+    def utilisation(self, now_ns: int) -> float:
         """Returns which part of the cores' time goes to calls that are needed."""
         work = self._work.per_s(now_ns)
         return 0.0 if work is None else min(_MAX_UTILISATION, work / self.num_cores)

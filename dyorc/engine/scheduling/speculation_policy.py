@@ -4,35 +4,95 @@ for others.
 A batch of n calls takes T(n) = b + a*n. A guess that joins a batch which runs anyway delays every call in the batch by `a`, and
 every call that comes to wait for it or for its core. A batch of guesses alone on an idle replica takes T(n) from calls that
 arrive meanwhile and find no other idle replica, or no core (`scheduling/processors.py`), and has to be sent and received. All
-this counts only if the guess is wrong: a right one would have taken the time later. Right or wrong, it slows down what runs
-beside it on the same cores, by as much as that was seen to be; often this is what the decision waits for.
+this counts only if the guess is wrong: a right one would have taken the time later. Right or wrong, it slows down what runs at
+the same time on the same cores, by as much as was measured; often this is what the decision waits for.
 
 Source: the expected-value rule with failure-weighted cost; the delay by a busy replica is the mean residual time of arrivals at
 rate r, r*T*T/2 for one replica, divided by the square of the number of replicas that take turns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.estimators import Average
 from dyorc.engine.guessing.speculation import Speculator
-from dyorc.engine.model.calls import Call
+from dyorc.engine.model.futures import Future, FutureState
+from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.speculation_budget import Bet
-from dyorc.engine.scheduling.guess_appraisal import GuessAppraiser
+from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Replica
 
 _NS_PER_S = 1e9
+_MAX_LINKS = 16
+"""Links of a chain of waiting calls that are followed."""
+
+
+class GuessAppraiser:
+    """Says how likely a guess is to be needed, and when values are expected: by what runs now and how long things took before.
+
+    Args:
+        pools: Programs by name; they learn how long a call of each takes.
+    """
+
+    def __init__(self, pools: Mapping[str, ReplicaPool]) -> None:
+        self._pools = pools
+        self._task_ns: dict[Workflow, Average] = {}
+
+    def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
+        """Learns how long a task took."""
+        average = self._task_ns.get(workflow)
+        if average is None:
+            average = self._task_ns[workflow] = Average()
+        average.add(duration_ns)
+
+    def forget(self, workflow: Workflow) -> None:
+        """Forgets a workflow that is no longer served."""
+        self._task_ns.pop(workflow, None)
+
+    def expected_ns(self, future: Future, now_ns: int) -> int:
+        """Returns when the value of a future is expected, not before now. What has never ended counts as taking no time."""
+        return self._expected_ns(future, now_ns, _MAX_LINKS, {})
+
+    def _expected_ns(self, future: Future, now_ns: int, max_links: int, known: dict[Future, int]) -> int:
+        if future in known:
+            return known[future]
+        producer = future.producer
+        if future.state is not FutureState.PENDING or producer is None:
+            return now_ns
+        if not isinstance(producer, Call):
+            average = self._task_ns.get(producer.callee)
+            return now_ns if average is None else max(now_ns, producer.started_ns + int(average.value))
+        if producer.state is not CallState.WAITING:
+            return max(now_ns, producer.expected_ns)
+        start_ns = now_ns
+        if max_links:
+            for argument in producer.arguments:
+                start_ns = max(start_ns, self._expected_ns(argument.future, now_ns, max_links - 1, known))
+        known[future] = start_ns + int(self._pools[producer.callee.name].sojourn_ns.value)
+        return known[future]
+
+    def appraise(self, call: Call, now_ns: int) -> tuple[float, int]:
+        """Returns the probability that a call will be needed, and when the last decision it depends on is expected."""
+        probability, known_ns = 1.0, now_ns
+        for point, outcome in call.segment.open_points():
+            probability *= point.probabilities.get(outcome, 0.0)
+            known_ns = max(known_ns, self.expected_ns(point.decision.ref.future, now_ns))
+        return probability, known_ns
 
 
 class SpeculationPolicy:
     """Picks guesses for batches.
 
     Args:
+        replicas: All replicas by id.
         margin: A guess must save this many times its expected cost.
     """
 
-    def __init__(self, speculator: Speculator, foresight: GuessAppraiser, margin: float) -> None:
+    def __init__(self, speculator: Speculator, appraiser: GuessAppraiser, replicas: Mapping[str, Replica], margin: float) -> None:
         self._speculator = speculator
-        self._foresight = foresight
+        self._appraiser = appraiser
+        self._replicas = replicas
         self._margin = margin
 
     def fill(
@@ -52,11 +112,11 @@ class SpeculationPolicy:
         # A call that misses this batch waits for the next one, at least until another replica is free.
         next_ns = start_ns if pool.num_idle > 1 else pool.next_free_ns(start_ns + int(batch_s * _NS_PER_S), replica)
         num_delayed = len(calls) + rate * batch_s / len(pool.replicas)
-        # Which idle replica takes the batch depends on all of its calls; any one stands for it.
+        # Which idle replica takes the batch depends on all of its calls; here any of them will do.
         processor = (replica or next(iter(pool.replicas.values()))).processor
         delay_s = 0.0 if processor is None else processor.delay_s(batch_s, now_ns)
         while len(calls) < max_size and (call := pool.guesses.peek(key)) is not None:
-            probability, known_ns = self._foresight.appraise(call, now_ns)
+            probability, known_ns = self._appraiser.appraise(call, now_ns)
             saved_s = _saved_s(start_ns, batch_s, max(known_ns, next_ns), batch_s, known_ns)
             longer_s = 0.0 if processor is None else processor.delay_s(batch_s + item_s, now_ns)
             bet = Bet(probability, saved_s, batch_s / len(calls), item_s * num_delayed + (longer_s - delay_s))
@@ -68,17 +128,17 @@ class SpeculationPolicy:
             batch_s += item_s
             delay_s = longer_s
 
-    def alone(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
+    def form_batch(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of guesses for an idle replica; empty if that does not pay."""
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:
             return []
-        terms = _Terms(pool, replica, line, rate, now_ns)
+        terms = _Terms(pool, replica, self._replicas, line, rate, now_ns)
         candidates: list[Call] = []
         bets: list[_BetAlone] = []
         size = pool.guesses.count_next(max_size)
         while len(candidates) < size and (call := pool.guesses.peek(first.batch_key)) is not None:
-            bet = _BetAlone(*self._foresight.appraise(call, now_ns))
+            bet = _BetAlone(*self._appraiser.appraise(call, now_ns))
             terms.apply(bet, size)
             while not bet.pays(self._margin) and not candidates and size > 1:
                 size //= 2  # fewer take less time
@@ -135,9 +195,18 @@ class _BetAlone(Bet):
 class _Terms:
     """What a guess saves and costs in a batch of guesses alone that starts now."""
 
-    def __init__(self, pool: ReplicaPool, replica: Replica, line: tuple[float, float], rate: float, now_ns: int) -> None:
+    def __init__(
+        self,
+        pool: ReplicaPool,
+        replica: Replica,
+        replicas: Mapping[str, Replica],
+        line: tuple[float, float],
+        rate: float,
+        now_ns: int,
+    ) -> None:
         self._pool = pool
         self._replica = replica
+        self._replicas = replicas
         self._line = line
         self._rate = rate
         self._now_ns = now_ns
@@ -161,8 +230,32 @@ class _Terms:
         processor = self._replica.processor
         batch_s = self._line[0] + self._line[1] * size
         price_s = self._pool.price_of_guesses_s(self._replica, batch_s, self._rate, self._now_ns)
-        slows_s = 0.0 if processor is None else processor.slows_s(batch_s, self._now_ns)
-        return batch_s / size, price_s / size, slows_s / size
+        longer_s = 0.0 if processor is None else slows_s(processor, self._replicas, batch_s, self._now_ns)
+        return batch_s / size, price_s / size, longer_s / size
+
+
+def slows_s(processor: Processor, replicas: Mapping[str, Replica], batch_s: float, now_ns: int) -> float:
+    """Returns how much later calls are expected to end, in all, if one more batch runs this long, in seconds.
+
+    Those are running calls, of which guesses count by their probability, calls that wait to run next in their place, and what
+    comes after them until a core is idle.
+
+    Args:
+        replicas: All replicas by id.
+    """
+    slowdown = processor.slowdown.value
+    if not slowdown:
+        return 0.0
+    shared_s = 0.0
+    for replica_id in processor.busy:
+        replica = replicas[replica_id]
+        running, pool = replica.running, replica.pool
+        if running is None or running.expected_ns is None:
+            continue
+        rest_s = min(batch_s, max(0.0, (running.expected_ns - now_ns) / 1e9))
+        shared_s += rest_s * sum([1 if call.bet is None else call.bet.probability for call in running.calls])
+        shared_s += (batch_s - rest_s) * min(pool.queue.size, pool.program.options.max_batch_size)
+    return slowdown * shared_s / (1 - processor.utilisation(now_ns))
 
 
 def _saved_s(start_ns: int, batch_s: float, otherwise_ns: int, otherwise_s: float, known_ns: int) -> float:

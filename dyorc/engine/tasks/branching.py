@@ -7,28 +7,28 @@ coroutine is run again from its start, with everything in the journal answered a
 
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
-from dyorc.engine.model.requests import Task, TaskState
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Task, TaskState
 from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
-from dyorc.engine.tasks.fetches import Fetches
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import Fetches
 from dyorc.engine.tasks.trace_events import trace_guesses, trace_outcome
-from dyorc.engine.tasks.withdrawal import Withdrawals
 
 
 class Branching:
     """Follows and cuts off the branches of all tasks."""
 
-    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, fetches: Fetches, withdrawals: Withdrawals) -> None:
-        self._turn = shared.turn
-        self._host = shared.host
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, fetches: Fetches, endings: TaskEndings) -> None:
+        self._turn = context.turn
+        self._host = context.host
         self._dispatcher = dispatcher
-        self._speculator = shared.speculator
+        self._speculator = context.speculator
         self._fetches = fetches
-        self._withdrawals = withdrawals
+        self._endings = endings
 
-    def watch(self, point: BranchPoint) -> None:
+    def await_value(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
         future = point.decision.ref.future
         if future.state is FutureState.PENDING:
@@ -96,7 +96,7 @@ class Branching:
         for outcome, branch in branches.items():
             if branch is not taken:
                 del point.branches[outcome]
-                gains_s[outcome] = -self._withdrawals.squash(branch)
+                gains_s[outcome] = -self._endings.squash(branch)
         if point.outcome in branches and point.segment.is_certain:
             gains_s[point.outcome] = self._commit(taken)
         for outcome, gain_s in gains_s.items():
@@ -148,4 +148,4 @@ class Branching:
             if point in other.assumed and other.assumed[point] == outcome:
                 other.close()
                 task.paths.remove(other)
-        self._withdrawals.squash(branch)
+        self._endings.squash(branch)

@@ -9,7 +9,7 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
 from dyorc.engine.model.futures import Argument, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
-from dyorc.engine.model.requests import Task
+from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.stops import Raised, Returned
 from dyorc.errors import DyOrcError, InternalError, WorkflowError

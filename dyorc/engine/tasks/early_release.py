@@ -30,11 +30,11 @@ from functools import partial
 from sys import getrefcount
 
 from dyorc.engine.block_leases import BlockLeases
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import Segment
-from dyorc.engine.model.requests import Request, Task, TaskState
-from dyorc.engine.model.walks import dismantle
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Request, Task, TaskState
+from dyorc.engine.model.tree_walks import dismantle
 from dyorc.engine.turn import Turn
 
 _FEW = 16
@@ -50,7 +50,7 @@ class EarlyRelease:
         self._turn = turn
         self._leases = leases
 
-    def ended(self, entry: Call | Task, request: Request) -> None:
+    def drop_arguments(self, entry: Call | Task, request: Request) -> None:
         """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None

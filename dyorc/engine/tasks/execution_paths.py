@@ -22,7 +22,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import as_array, inline
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
-from dyorc.engine.model.requests import Task
+from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
 from dyorc.engine.turn import Turn

@@ -21,11 +21,11 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.futures import Argument, FutureState
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Stream, Task
+from dyorc.engine.model.request_tree import Request, Stream, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath
-from dyorc.engine.tasks.needs import TensorNeeds
-from dyorc.engine.tasks.task_endings import Endings
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_part
 from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLimitError
 
@@ -33,17 +33,17 @@ from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLi
 class PartSender:
     """Sends the parts of all requests."""
 
-    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: Endings) -> None:
-        self._config = shared.config
-        self._turn = shared.turn
-        self._leases = shared.leases
+    def __init__(self, context: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
+        self._config = context.config
+        self._turn = context.turn
+        self._leases = context.leases
         self._needs = needs
         self._release = release
         self._endings = endings
 
     # From the workflow
 
-    def make(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a journal; None if the run has to wait until others were taken.
 
         Raises:
@@ -63,14 +63,14 @@ class PartSender:
     def _has_room(self, stream: Stream, index: int) -> bool:
         return index - stream.num_taken < self._config.max_untaken_parts
 
-    def end(self, request: Request, error: DyOrcError | None) -> None:
+    def end_stream(self, request: Request, error: DyOrcError | None) -> None:
         """Notes that the workflow has ended, with or without an error; its last parts may still have to be sent."""
         stream, root = request.stream, request.root
         if stream is None or stream.is_ended or root is None:
             return
         stream.is_ended = True
         stream.error = error
-        self._endings.returned(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
+        self._endings.finish(root, tuple([argument for part in stream.unsent() for argument in part.arguments]))
         self.pump(request)
 
     # To the consumer
@@ -105,9 +105,9 @@ class PartSender:
     def _finish(self, root: Task, error: DyOrcError | None) -> None:
         """Ends the workflow's task: the last part was taken."""
         if error is not None:
-            self._endings.failed(root, error)
+            self._endings.fail(root, error)
         else:
-            self._endings.settled(root, ())
+            self._endings.settle(root, ())
 
     def _is_ready(self, part: StreamPart) -> bool:
         """Returns whether the tensors of the next part are there. If not, it waits; if they never will be, the request ends."""
@@ -158,14 +158,14 @@ class PartSender:
         stream.error = error
         part.is_lost = False
         self._endings.stop(root)
-        self._endings.returned(root, ())
+        self._endings.finish(root, ())
         if request.restoring:
             self._turn.swept[request] = None
         self._turn.runnable.append(part)
 
     # From the consumer
 
-    def taken(self, request: Request, event: PartTaken) -> None:
+    def part_taken(self, request: Request, event: PartTaken) -> None:
         """Goes on after a part was read; has it made again if it could not be read."""
         stream, root = request.stream, request.root
         part = None if stream is None else stream.untaken.get(event.index)

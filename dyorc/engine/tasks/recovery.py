@@ -21,13 +21,12 @@ Restorations start and end one by one, in the turn's order, so that a long chain
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
-from dyorc.engine.model.calls import Call, CallState
 from dyorc.engine.model.futures import Future
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.requests import Request, Restoration, RestorationWaiter, Task
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Restoration, RestorationWaiter, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
-from dyorc.engine.tasks.fetches import Fetches
-from dyorc.engine.tasks.needs import TensorNeeds
+from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_abandoned, trace_note
 from dyorc.errors import DyOrcError, EffectLostError, ReplicaLostError
 
@@ -36,11 +35,11 @@ class Recovery:
     """Restores lost tensors."""
 
     def __init__(
-        self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
+        self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
     ) -> None:
-        self._max_attempts = shared.config.max_attempts
-        self._turn = shared.turn
-        self._leases = shared.leases
+        self._max_attempts = context.config.max_attempts
+        self._turn = context.turn
+        self._leases = context.leases
         self._dispatcher = dispatcher
         self._needs = needs
         self._fetches = fetches
@@ -48,7 +47,7 @@ class Recovery:
 
     # From start to end
 
-    def go_on(self, restoration: Restoration) -> None:
+    def advance(self, restoration: Restoration) -> None:
         """Starts or ends a restoration."""
         if restoration.request.restoring.get(restoration.future) is not restoration:
             return  # it was stopped

@@ -1,38 +1,119 @@
-"""How tasks end."""
+"""Ends tasks, and withdraws calls and tasks that are no longer needed."""
 
 from dyorc.core.tensor import TensorRef
+from dyorc.engine.guessing.speculation import Speculator
+from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import Argument
-from dyorc.engine.model.requests import Task, TaskState
-from dyorc.engine.tasks.withdrawal import Withdrawals
+from dyorc.engine.model.journal import BranchPoint, Entry, Segment
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Task, TaskState
+from dyorc.engine.model.tree_walks import closure, is_effect, is_unfinished, live_effects, request_of, unfinished
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.trace_events import trace_abandoned
 from dyorc.engine.turn import Turn
 from dyorc.errors import DyOrcError
 
 
-class Endings:
-    """Ends tasks: withdraws what nobody needs any more, and settles their futures."""
+class TaskEndings:
+    """Ends tasks: withdraws what is no longer needed, and settles their futures.
 
-    def __init__(self, turn: Turn, withdrawals: Withdrawals) -> None:
+    Args:
+        release: Releases tensors that are no longer needed.
+    """
+
+    def __init__(self, turn: Turn, dispatcher: Dispatcher, speculator: Speculator, release: EarlyRelease) -> None:
         self._turn = turn
-        self._withdrawals = withdrawals
+        self._dispatcher = dispatcher
+        self._speculator = speculator
+        self._release = release
 
     def stop(self, task: Task) -> None:
-        """Stops a task whose coroutine has not ended by itself. `returned` or `failed` follows."""
-        self._withdrawals.stop(task)
+        """Stops a task before its coroutine ends: closes its runs and withdraws what rests on open decisions. `finish` or `fail`
+        must follow."""
+        close_paths(task)
+        for segment in task.journal.below():
+            if not segment.is_certain:
+                for entry in segment.entries:
+                    self.abandon(entry)
 
-    def returned(self, task: Task, result: tuple[Argument, ...]) -> None:
+    def finish(self, task: Task, result: tuple[Argument, ...]) -> None:
         """Ends a task's coroutine; the tensors of its result may still be computed."""
         task.paths = []
         task.state = TaskState.RETURNED
         task.result = result
-        self._withdrawals.withdraw_unneeded(task)
+        self._withdraw_unneeded(task)
 
-    def settled(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
+    def settle(self, task: Task, tensors: tuple[TensorRef, ...]) -> None:
         """Settles a task whose result's tensors are there or, if it streams, have all been taken."""
         task.state = TaskState.SETTLED
         self._turn.settle(task.future, tensors)
 
-    def failed(self, task: Task, error: DyOrcError) -> None:
+    def fail(self, task: Task, error: DyOrcError) -> None:
         """Settles a task that will have no result."""
-        self.returned(task, ())
+        self.finish(task, ())
         task.state = TaskState.SETTLED
         self._turn.fail(task.future, error)
+
+    def _withdraw_unneeded(self, task: Task) -> None:
+        """Withdraws what neither the result of a task whose coroutine has ended nor an effect needs."""
+        live = unfinished(task)
+        if not live:
+            return
+        wanted = [argument.future for argument in task.result] + [effect.future for effect in live_effects(task)]
+        needed = set(closure(wanted, task))
+        for entry in live:
+            if entry not in needed:
+                self.abandon(entry)
+
+    def abandon(self, entry: Entry, *, is_wrong: bool = False) -> float:
+        """Withdraws a call, or a task with everything it asked for. Returns the expected cost of its guesses, in seconds.
+
+        Args:
+            is_wrong: Whether it was a wrong guess.
+        """
+        cost_s = 0.0
+        request = request_of(entry)
+        if request.restoring:
+            self._turn.swept[request] = None
+        pending: list[Entry] = [entry]
+        while pending:
+            entry = pending.pop()
+            if isinstance(entry, Call):
+                if entry.bet is not None:
+                    cost_s += self._speculator.lose(entry)
+                if entry.trace is not None:
+                    trace_abandoned(entry.trace, self._turn.now_ns, is_wrong=is_wrong)
+            elif entry.state is not TaskState.WITHDRAWN:
+                pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
+            if request.has_stored:
+                self._release.drop_arguments(entry, request)
+            if not is_unfinished(entry):
+                continue
+            if isinstance(entry, Task):
+                entry.state = TaskState.WITHDRAWN
+                close_paths(entry)
+            else:
+                self._dispatcher.withdraw(entry)
+                entry.withdraw()
+            if entry is not request.root and is_effect(entry):
+                request.num_effects -= 1
+        return cost_s
+
+    def squash(self, branch: Segment) -> float:
+        """Withdraws everything below a branch that is not taken. Returns the seconds it was expected to cost others."""
+        cost_s = 0.0
+        for segment in branch.below():
+            if isinstance(segment.end, BranchPoint):
+                segment.end.is_dropped = True
+            for entry in segment.entries:
+                cost_s += self.abandon(entry, is_wrong=True)
+        request = branch.task.request
+        request.num_guessed -= self._release.dismantle(branch, request)
+        return cost_s
+
+
+def close_paths(task: Task) -> None:
+    """Ends all runs of a task."""
+    for path in task.paths:
+        path.close()
+    task.paths = []

@@ -1,9 +1,9 @@
 """Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
 
-from dyorc.engine.model.calls import Call
 from dyorc.engine.model.futures import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
-from dyorc.engine.model.requests import Task
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Task
 from dyorc.engine.request_trace import CallTrace, DecisionTrace, PartTrace, RequestTrace, TraceNote
 from dyorc.errors import DyOrcError
 
@@ -29,7 +29,7 @@ def trace_inputs(call: Call, trace: CallTrace) -> None:
 
 def trace_end(story: RequestTrace, trace: CallTrace, error: DyOrcError | None, now_ns: int) -> None:
     """Ends the trace of a call that is done, or has failed."""
-    story.ended(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
+    story.end_call(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
 
 
 def trace_abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
@@ -65,7 +65,7 @@ def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int
 def trace_guesses(story: RequestTrace, point: BranchPoint, outcomes: list[Outcome], now_ns: int) -> None:
     """Notes which outcomes of an open decision are guessed."""
     shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
-    story.followed(story.decisions[point.number], shown, now_ns)
+    story.add_guesses(story.decisions[point.number], shown, now_ns)
 
 
 def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
@@ -73,12 +73,12 @@ def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome
     trace = story.decisions[point.number]
     trace.sources = trace.sources or _behind(point.decision.ref.future)
     gains_ms = {str(outcome): round(gain_s * 1e3, 3) for outcome, gain_s in gains_s.items()}
-    story.decided(trace, _shown(point), gains_ms, now_ns)
+    story.end_decision(trace, _shown(point), gains_ms, now_ns)
 
 
 def trace_part(story: RequestTrace, index: int, now_ns: int) -> None:
     """Notes that a part of the answer was sent for the first time."""
-    story.sent(PartTrace(index, now_ns))
+    story.add_part(PartTrace(index, now_ns))
 
 
 def trace_note(story: RequestTrace, event: str, program: str, now_ns: int) -> None:

@@ -23,7 +23,7 @@ from dyorc.errors import (
     UnknownRequestError,
     UnsupportedError,
 )
-from dyorc.gateway.ids import Ids
+from dyorc.gateway.request_ids import Ids
 from dyorc.protocol.headers import RETRY_AFTER, Header
 from dyorc.protocol.refusals import ErrorBody, refusal, told
 

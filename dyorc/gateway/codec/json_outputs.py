@@ -12,9 +12,9 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.copies import copied
-from dyorc.gateway.inputs import NO_JSON_FORM
-from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
+from dyorc.gateway.request_inputs import NO_JSON_FORM
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.gateway.request_outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
 

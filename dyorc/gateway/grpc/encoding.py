@@ -13,9 +13,9 @@ from dyorc.core.tensor import DType
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import joined
 from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
-from dyorc.gateway.ids import Ids
-from dyorc.gateway.outputs import put
-from dyorc.gateway.requests import InferRequest
+from dyorc.gateway.infer_request import InferRequest
+from dyorc.gateway.request_ids import Ids
+from dyorc.gateway.request_outputs import put
 from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from dyorc.protocol.parameters import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes

@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.grpc.callers import tenant_of
-from dyorc.gateway.grpc.client_memory_calls import ClientMemoryCalls
-from dyorc.gateway.grpc.control import Control
-from dyorc.gateway.grpc.errors import refuse
+from dyorc.gateway.grpc.call_context import tenant_of
+from dyorc.gateway.grpc.control_calls import ClientMemoryCalls, ControlCalls
+from dyorc.gateway.grpc.grpc_errors import refuse
 from dyorc.gateway.grpc.health import HEALTH, REFLECTION, Health, Reflection
-from dyorc.gateway.grpc.inference import ModelInfer
-from dyorc.gateway.grpc.streams import ModelStreamInfer, OpenStreams
+from dyorc.gateway.grpc.inference_calls import ModelInfer, ModelStreamInfer, OpenStreams
 from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
@@ -54,7 +52,7 @@ def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Me
 
 
 def _answers(service: InferenceService) -> dict[str, Callable[[Any, Tenant], Any]]:
-    control = Control(service)
+    control = ControlCalls(service)
     memory = ClientMemoryCalls(service.clients, service.server_view)
     return {
         "ServerLive": control.server_live,

@@ -18,9 +18,9 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from dyorc.errors import DyOrcError
-from dyorc.gateway.grpc.callers import tenant_of
-from dyorc.gateway.grpc.errors import refuse
-from dyorc.gateway.grpc.streams import EOF, OpenStreams
+from dyorc.gateway.grpc.call_context import tenant_of
+from dyorc.gateway.grpc.grpc_errors import refuse
+from dyorc.gateway.grpc.inference_calls import EOF, OpenStreams
 from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.models.status import StatusBoard

@@ -5,19 +5,19 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.errors import ClientError
 from dyorc.gateway.codec.http_errors import http_error_body
-from dyorc.gateway.http.answers import JSON, write
 from dyorc.gateway.http.authentication import authenticate, refuse
-from dyorc.gateway.http.control import control_app
+from dyorc.gateway.http.control_routes import control_app
 from dyorc.gateway.http.cors import PREFLIGHT, Cors
-from dyorc.gateway.http.front import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
-from dyorc.gateway.http.inference import InferenceRoutes
+from dyorc.gateway.http.inference_answers import JSON, write
+from dyorc.gateway.http.inference_routes import InferenceRoutes
 from dyorc.gateway.http.job_routes import add_job_routes
-from dyorc.gateway.http.ui_routes import TO_PAGE, asks_for_page
+from dyorc.gateway.http.middleware import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
+from dyorc.gateway.http.page_routes import TO_PAGE, asks_for_page
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
-from dyorc.gateway.records import Records
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")

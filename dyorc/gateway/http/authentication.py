@@ -14,8 +14,8 @@ from starlette.types import Scope, Send
 
 from dyorc.errors import AuthenticationError, DyOrcError
 from dyorc.gateway.access import Access
-from dyorc.gateway.http.answers import write_error
-from dyorc.gateway.http.front import TENANT, ids_of
+from dyorc.gateway.http.inference_answers import write_error
+from dyorc.gateway.http.middleware import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
 from dyorc.protocol.routes import (

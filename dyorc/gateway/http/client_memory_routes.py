@@ -12,9 +12,9 @@ from fastapi import FastAPI, Request, Response
 from dyorc.errors import InvalidInputError, UnknownRegionError
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.http.control_models import Region
-from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
-from dyorc.gateway.whole import ServerView
+from dyorc.gateway.http.request_bodies import read_json
+from dyorc.gateway.server_view import ServerView
 
 _SYSTEM = "/v2/systemsharedmemory"
 _CUDA = "/v2/cudasharedmemory"

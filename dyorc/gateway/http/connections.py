@@ -1,6 +1,6 @@
 """One HTTP connection: answers requests in the order in which they come.
 
-`request_parser.py` parses requests, a `ServerExchange` takes each to its answer, and `watch.py` limits how long the client may
+`request_parser.py` parses requests, a `ServerExchange` takes each to its answer, and `timeouts.py` limits how long the client may
 take. Small inference requests are answered right here (`direct.py`), everything else by the ASGI application. When a client goes,
 the work for it is cancelled at once.
 
@@ -19,18 +19,15 @@ import msgspec
 from dyorc.errors import DyOrcError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.http.answer_writer import AnswerWriter
-from dyorc.gateway.http.answers import JSON
-from dyorc.gateway.http.connection_registry import ConnectionRegistry
+from dyorc.gateway.http.connection_registry import MAX_HEAD_BYTES, ConnectionRegistry, KnownHead
 from dyorc.gateway.http.direct import DirectRequest, Route
-from dyorc.gateway.http.exchange import ServerExchange
-from dyorc.gateway.http.flow import Flow, waited_ns
-from dyorc.gateway.http.half_closed import HalfClosed
+from dyorc.gateway.http.flow import Flow, HalfClosed, waited_ns
 from dyorc.gateway.http.heads import limit_s_of
-from dyorc.gateway.http.known_heads import MAX_HEAD_BYTES, KnownHead
+from dyorc.gateway.http.inference_answers import JSON
 from dyorc.gateway.http.request_parser import HttpRefusal, ParsedHead, RequestParser
-from dyorc.gateway.http.watch import ConnectionStage, ConnectionTimeouts
-from dyorc.gateway.ids import Ids
-from dyorc.gateway.request_ids import header_of
+from dyorc.gateway.http.server_exchange import ServerExchange
+from dyorc.gateway.http.timeouts import ConnectionStage, ConnectionTimeouts
+from dyorc.gateway.request_ids import Ids, header_of
 from dyorc.protocol.headers import RETRY_AFTER, Header
 from dyorc.protocol.refusals import ErrorBody
 

@@ -2,7 +2,7 @@
 
 Most requests are alike: a few KB to ``/infer``, with the body in one piece and the answer in another. For these, the connection
 calls `DirectRequest.run` once the request is read, and the backend calls back with the outputs. All other requests take the ASGI
-route (`inference.py`), with the same results.
+route (`inference_routes.py`), with the same results.
 
 Runs in the event loop's thread only.
 """
@@ -19,17 +19,17 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
-from dyorc.gateway.http.answers import VARY, answer_lines, write_answer, write_error
 from dyorc.gateway.http.authentication import CHALLENGE, key_in
 from dyorc.gateway.http.compression import MIN_BYTES
-from dyorc.gateway.http.exchange import ConnectionLike, ServerExchange
 from dyorc.gateway.http.heads import RequestHead, read_head, target_of
-from dyorc.gateway.http.plans import RequestTemplate, RequestTemplateCache
+from dyorc.gateway.http.inference_answers import VARY, answer_lines, write_answer, write_error
 from dyorc.gateway.http.request_parser import ParsedHead
+from dyorc.gateway.http.request_templates import RequestTemplate, RequestTemplateCache
+from dyorc.gateway.http.server_exchange import ConnectionLike, ServerExchange
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, steps_of, written
 from dyorc.gateway.request_ids import id_line
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.routes import INFER
 from dyorc.telemetry.record import Origin

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
-from dyorc.gateway.ids import usable
-from dyorc.gateway.traceparents import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of
+from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable
 from dyorc.protocol import headers, media_types
 from dyorc.protocol.headers import Header
 from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS

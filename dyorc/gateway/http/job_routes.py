@@ -7,14 +7,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, RequestCancelledError
-from dyorc.gateway.http.bodies import BodyReader
-from dyorc.gateway.http.front import arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.heads import read_head
+from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
+from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.jobs.records import error_json, job_json
+from dyorc.gateway.request_ids import caller_in_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.traceparents import caller_in_headers
 from dyorc.protocol import media_types
 from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
 from dyorc.protocol.jobs import JobState

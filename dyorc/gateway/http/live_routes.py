@@ -14,9 +14,9 @@ from dyorc.errors import ClientError, InvalidInputError, RequestCancelledError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.authentication import authenticate
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.front import tenant_of
-from dyorc.gateway.http.streams import EVENTS, UNBUFFERED, attach_current_task
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.http.inference_answers import EVENTS, UNBUFFERED, attach_current_task
+from dyorc.gateway.http.middleware import tenant_of
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.live_report import Snapshot
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types

@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
-from dyorc.gateway.http.front import tenant_of
-from dyorc.gateway.records import Records, beyond_ns_of
+from dyorc.gateway.http.middleware import tenant_of
+from dyorc.gateway.request_records import Records, beyond_ns_of
 from dyorc.protocol import media_types
 from dyorc.protocol.routes import REQUESTS, TRACE
 from dyorc.telemetry.record_store import Order, Outcome

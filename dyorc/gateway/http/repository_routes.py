@@ -6,9 +6,9 @@ import msgspec
 from fastapi import FastAPI, Request
 
 from dyorc.gateway.http.control_models import IndexEntry
-from dyorc.gateway.http.front import tenant_of
-from dyorc.gateway.http.json_bodies import read_json
+from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.http.openapi import json_body
+from dyorc.gateway.http.request_bodies import read_json
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol.deployment_changes import Deploy, Rollback, Undeploy
 from dyorc.protocol.routes import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX

@@ -21,11 +21,11 @@ from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import joined
-from dyorc.gateway.ids import Ids
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.jobs.records import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
+from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
 from dyorc.gateway.service import InferenceService
 from dyorc.store.base import Body, Claim, Outcome
 

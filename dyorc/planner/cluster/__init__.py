@@ -1,12 +1,10 @@
 """Clusters: devices and links, what computing and communicating costs on them, published and measured figures."""
 
-from dyorc.planner.cluster.channels import ChannelCost
 from dyorc.planner.cluster.cluster import Cluster, Contention, Device, Interface, Link
-from dyorc.planner.cluster.collectives import CollectiveCost, CostLine, driving_bytes, fitted_line
-from dyorc.planner.cluster.file import cluster_from_toml, load_cluster
+from dyorc.planner.cluster.cluster_file import cluster_from_toml, cluster_to_toml, load_cluster, write_cluster
+from dyorc.planner.cluster.collectives import ChannelCost, CollectiveCost, CostLine, driving_bytes, fitted_line
 from dyorc.planner.cluster.published import published, published_names, tag_cluster
 from dyorc.planner.cluster.small import even_cluster, links_between, one_machine, uneven_cluster
-from dyorc.planner.cluster.writing import cluster_to_toml, write_cluster
 
 __all__ = [
     "ChannelCost",

@@ -13,9 +13,16 @@ from functools import cached_property
 from math import inf
 
 from dyorc.errors import PlanError
-from dyorc.planner.cluster.channels import DEFAULTS, ChannelCost
-from dyorc.planner.cluster.collectives import CollectiveCost, CostLine, derived_lines, driving_bytes, rescaled_lines
-from dyorc.planner.cluster.limits import MAX_BYTES, RATES, SECONDS, check_range
+from dyorc.planner.cluster.collectives import (
+    DEFAULTS,
+    ChannelCost,
+    CollectiveCost,
+    CostLine,
+    derived_lines,
+    driving_bytes,
+    rescaled_lines,
+)
+from dyorc.planner.cluster.value_ranges import MAX_BYTES, RATES, SECONDS, check_range
 from dyorc.planner.plan.network import Network
 from dyorc.planner.plan.steps import Algorithm, ChannelKind, CollectiveKind
 from dyorc.planner.program.costs import FREE, NodeCost

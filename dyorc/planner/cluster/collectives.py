@@ -1,6 +1,7 @@
-"""What collectives cost: a latency and a time per byte, measured or derived from links.
+"""What collectives cost, a latency and a time per byte, measured or derived from links; and what messages cost that go another
+way than links say, through shared memory or by gRPC.
 
-Every cost is a function of one number of bytes, the *driving bytes*:
+The cost of every collective is a function of one number of bytes, the *driving bytes*:
 
     all_reduce                          the whole tensor, which each rank holds
     all_gather, reduce_scatter, padded  the number of ranks times the largest shard: all are filled up to it
@@ -14,7 +15,7 @@ Source: HAP (EuroSys'24), section 5.1 for padded and grouped; the ring formulas 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dyorc.planner.plan.steps import Algorithm, CollectiveKind
+from dyorc.planner.plan.steps import Algorithm, ChannelKind, CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +122,30 @@ def rescaled_lines(measured: CollectiveCost, devices_by_machine: Sequence[int], 
         ratio = wire_ratio(measured.kind, measured.algorithm, devices_by_machine)
         wire = ratio / wire_ratio(measured.kind, measured.algorithm, measured.devices_by_machine)
     return tuple(CostLine(time * line.latency_s, time * wire * line.s_per_byte) for line in measured.lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelCost:
+    """What a message within one machine costs.
+
+    Attributes:
+        kind: How it goes.
+        bytes_per_s: How fast.
+        latency_s: What each message takes besides.
+    """
+
+    kind: ChannelKind
+    bytes_per_s: float
+    latency_s: float
+
+    def seconds(self, num_bytes: int) -> float:
+        """Returns how long a message takes."""
+        return self.latency_s + num_bytes / self.bytes_per_s
+
+
+DEFAULTS = (
+    ChannelCost(kind=ChannelKind.STATIC, bytes_per_s=5e9, latency_s=7e-5),
+    ChannelCost(kind=ChannelKind.DYNAMIC, bytes_per_s=4e9, latency_s=1.2e-4),
+    ChannelCost(kind=ChannelKind.GRPC, bytes_per_s=6e8, latency_s=1e-3),
+)
+"""Rounded, from two shared virtual cores; `dyorc cluster measure` has a cluster's own."""

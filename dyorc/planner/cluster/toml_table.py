@@ -5,7 +5,7 @@ from math import inf, isfinite
 from typing import Any
 
 from dyorc.errors import PlanError
-from dyorc.planner.cluster.limits import MAX_BYTES, RATES, SECONDS
+from dyorc.planner.cluster.value_ranges import MAX_BYTES, RATES, SECONDS
 from dyorc.system.toml_lines import Path
 
 _REQUIRED = object()

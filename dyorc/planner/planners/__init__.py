@@ -48,7 +48,7 @@ PLANNERS: Mapping[str, Planner] = _Table(
         "zero": "baselines.data_parallel:zero",
         "megatron": "baselines.megatron:megatron",
         "pipeline": "baselines.megatron:pipeline",
-        "expert_parallel": "baselines.expert_parallel:expert_parallel",
+        "expert_parallel": "baselines.data_parallel:expert_parallel",
         "coshard": "superscaler.coshard:coshard",
         "interlaced": "superscaler.pipelines:interlaced",
         "3f1b": "superscaler.pipelines:three_forward_one_backward",

@@ -2,7 +2,7 @@
 
 Each rank computes its steps in the plan's order. Communication runs on channels, one for each group of ranks, which keep the
 plan's order as well; what leaves or enters a machine also needs that machine's port, and is served in the order in which it is
-ready. A collective begins when all its ranks have their inputs, its channel is free and its ports are; whoever reads its result
+ready. A collective begins when all its ranks have their inputs, its channel is free and its ports are; every reader of its result
 waits for it. If nothing overlaps, a rank does one thing at a time. Where the plan limits what machines send to each other, pairs
 of machines take the place of ports; where it lends unused bandwidth, how long a communication takes depends on the others.
 Where a cluster says that computing and communicating at once slow each other, how long either takes depends on what else its rank
@@ -11,24 +11,87 @@ does; a port is free again when the undisturbed communication would have ended.
 Memory: a piece is there from when its task begins until its last reader ends; sources and results stay. A view shares the memory
 of what it looks at. What libraries need besides is not counted.
 
-Ranks that do the same at the same time are simulated once (`refinement.py`).
+Ranks that do the same at the same time are simulated once (`rank_kinds.py`).
 
 Deterministic: everything is in the order of times, and of tasks where these are equal.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappop, heappush
 from math import inf
 
-from dyorc.planner.cluster import Cluster
+from dyorc.planner.cluster import Cluster, Contention
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
-from dyorc.planner.simulate.contending import Contending
 from dyorc.planner.simulate.flows import Flows
-from dyorc.planner.simulate.simulated_tasks import Tasks, tasks_of
+from dyorc.planner.simulate.simulated_tasks import SimulatedTask, Tasks, tasks_of
 from dyorc.planner.simulate.simulation import Simulation
+
+
+@dataclass(slots=True)
+class _Going:
+    """A task under way.
+
+    Attributes:
+        left_s: What it would still take at full speed, when it was last looked at.
+        since_s: When that was.
+        times: How many times longer it takes now.
+    """
+
+    left_s: float
+    since_s: float
+    times: float = 1.0
+
+
+class Contending:
+    """Tasks under way, each with what is left of it. Both methods return the tasks whose ends change, with their new ends."""
+
+    def __init__(self, contention: Contention, tasks: Sequence[SimulatedTask], num_ranks: int) -> None:
+        self._contention = contention
+        self._tasks = tasks
+        self._going: dict[int, _Going] = {}
+        self._computing: list[set[int]] = [set() for _ in range(num_ranks)]
+        self._communicating: list[set[int]] = [set() for _ in range(num_ranks)]
+
+    def begin(self, index: int, now_s: float) -> list[tuple[int, float]]:
+        """Adds a task."""
+        task = self._tasks[index]
+        going = self._going[index] = _Going(task.duration_s, now_s)
+        for rank in task.ranks:
+            self._of(task)[rank].add(index)
+        going.times = self._times(index)
+        return [(index, now_s + going.left_s * going.times), *self._changed(task, now_s)]
+
+    def end(self, index: int, now_s: float) -> list[tuple[int, float]]:
+        """Removes a task, if it was added."""
+        if self._going.pop(index, None) is None:
+            return []
+        task = self._tasks[index]
+        for rank in task.ranks:
+            self._of(task)[rank].remove(index)
+        return list(self._changed(task, now_s))
+
+    def _of(self, task: SimulatedTask) -> list[set[int]]:
+        return self._communicating if task.is_communication else self._computing
+
+    def _times(self, index: int) -> float:
+        task = self._tasks[index]
+        others = self._computing if task.is_communication else self._communicating
+        if not any(others[rank] for rank in task.ranks):
+            return 1.0
+        return self._contention.times(task.duration_s) if task.is_communication else self._contention.computing
+
+    def _changed(self, task: SimulatedTask, now_s: float) -> Iterator[tuple[int, float]]:
+        others = self._computing if task.is_communication else self._communicating
+        for index in dict.fromkeys(other for rank in task.ranks for other in sorted(others[rank])):
+            going, times = self._going[index], self._times(index)
+            if times != going.times:
+                going.left_s -= (now_s - going.since_s) / going.times
+                going.since_s, going.times = now_s, times
+                yield index, now_s + max(going.left_s, 0.0) * times
 
 
 def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True, is_folded: bool = True) -> Simulation:
@@ -40,7 +103,7 @@ def simulate(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: b
         cluster: Where it runs; rank is index of the device.
         overlap: Whether ranks compute while they communicate.
         is_folded: Whether ranks that do the same at the same time are simulated once, where that is known to make no difference
-            (`refinement.py`). False is slower on many ranks, and finds the same.
+            (`rank_kinds.py`). False is slower on many ranks, and finds the same.
 
     Raises:
         PlanError: The plan does not fit the program or the cluster, or reads what no step has made.

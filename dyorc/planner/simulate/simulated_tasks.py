@@ -20,8 +20,7 @@ from dyorc.planner.program.costs import FREE, NodeCost, costs_of
 from dyorc.planner.program.graph import type_sizes
 from dyorc.planner.simulate.kernel_times import ChunkTimes, kernel_s
 from dyorc.planner.simulate.machine_ports import NetworkFlow, Ports
-from dyorc.planner.simulate.rank_kinds import RankGroup, RankKinds, groups_along
-from dyorc.planner.simulate.refinement import ranks_alike
+from dyorc.planner.simulate.rank_kinds import RankGroup, RankKinds, groups_along, ranks_alike
 from dyorc.planner.simulate.sizes import Sizes
 
 PieceKey = tuple[str, int, int]

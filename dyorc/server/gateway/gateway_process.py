@@ -6,8 +6,8 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 
 from dyorc.config import Settings
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.cluster_setup import network_of, shared_store
 from dyorc.server.drain import Drain
 from dyorc.server.endpoints import endpoints

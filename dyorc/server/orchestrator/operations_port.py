@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from dyorc.config import Settings
 from dyorc.errors import NotReadyError
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.metrics import read_start
 from dyorc.gateway.readiness import require_ready
 from dyorc.leader_election.leadership import Leadership

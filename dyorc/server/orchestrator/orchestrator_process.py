@@ -55,7 +55,7 @@ async def serve_group(
             run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
         )
         orchestrator = running.orchestrator
-        await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{cluster.group}"))
+        await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{cluster.group}"))
         gateways = await stack.enter_async_context(gateway_listener(orchestrator, settings, leadership.lead, network))
         changes = serve_deployments(served, running, settings, gateways, store, leadership.lead, inherited.record)
         await stack.enter_async_context(changes)

@@ -9,13 +9,12 @@ from dyorc.errors import InvalidInputError
 from dyorc.scaling.model import Bounds
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
-from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies import keda, knative, ray_serve
-from dyorc.simulation.scaling.policies.fixed import Fixed
 from dyorc.simulation.scaling.policies.oracle_policy import foreknow
-from dyorc.simulation.scaling.replay import Replay, Scene, replay
+from dyorc.simulation.scaling.policies.per_program import Fixed
+from dyorc.simulation.scaling.replay import BIN_NS, Replay, Scene, replay
+from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.scaling_results import ScalingResult, Standard, judge
-from dyorc.simulation.scaling.watch import BIN_NS
 
 ORACLE = "oracle"
 PREDICTIVE = "predictive"

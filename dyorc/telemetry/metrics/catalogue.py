@@ -6,7 +6,7 @@ except tenants' names, which are bounded (`dyorc.telemetry.metrics.bounded_label
 
 from collections.abc import Sequence
 
-from dyorc.engine.histogram import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import DURATION_BOUNDS_NS
 from dyorc.telemetry.metrics.metric import Combine, Metric, MetricKind
 
 _SECONDS = tuple(bound_ns / 1e9 for bound_ns in DURATION_BOUNDS_NS)

@@ -7,7 +7,7 @@ counts of its buckets, the last without a bound, and the sum.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from dyorc.engine.histogram import Histogram
+from dyorc.engine.estimators import Histogram
 from dyorc.telemetry.metrics.catalogue import BY_NAME
 from dyorc.telemetry.metrics.metric import Combine, Metric, MetricKind
 

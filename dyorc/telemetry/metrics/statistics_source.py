@@ -1,6 +1,6 @@
 """Reads what an engine has counted of workflows and programs."""
 
-from dyorc.engine.statistics import EngineStatistics, ModelRecord
+from dyorc.engine.engine_statistics import EngineStatistics, ModelRecord
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.metric import Metric

@@ -1,4 +1,4 @@
-{{/* Names and labels. Most templates here take a dictionary: root, and whatever else they name. */}}
+{{/* Names and labels. Most templates here take a dictionary: root, and the other keys that they name. */}}
 
 {{- define "dyorc.name" -}}
 {{ default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
@@ -57,7 +57,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* An image's name below global.imageRegistry, unless it begins with a registry of its own, as host.name/ or host:port/. root, name. */}}
+{{/* An image's name below global.imageRegistry, unless it begins with its own registry, as host.name/ or host:port/. root, name. */}}
 {{- define "dyorc.inRegistry" -}}
 {{- $registry := (.root.Values.global | default dict).imageRegistry }}
 {{- if and $registry (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" .name)) }}{{ trimSuffix "/" $registry }}/{{ end }}{{ .name }}
@@ -78,7 +78,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Names of the secrets, ours or those that are there. */}}
+{{/* Names of the secrets, ours or existing ones. */}}
 {{- define "dyorc.clusterSecret" -}}
 {{ default (printf "%s-cluster" (include "dyorc.fullname" .)) .Values.cluster.existingSecret }}
 {{- end }}

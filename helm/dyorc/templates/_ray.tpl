@@ -1,6 +1,6 @@
 {{/* Ray's nodes. */}}
 
-{{/* The Ray node beside an orchestrator, which is a driver and needs one in its pod. Nothing runs on it. root, options. */}}
+{{/* The Ray node next to an orchestrator, which is a driver and needs one in its pod. Nothing runs on it. root, options. */}}
 {{- define "dyorc.raySidecar" -}}
 - name: ray-node
   image: {{ include "dyorc.image" (dict "root" .root) }}
@@ -149,7 +149,7 @@ gcsFaultToleranceOptions:
 {{- end }}
 headGroupSpec:
   serviceType: ClusterIP
-  rayStartParams:  # no replica runs beside what keeps the cluster together
+  rayStartParams:  # no replica runs on the node that keeps the cluster together
     num-cpus: "0"
     num-gpus: "0"
     object-store-memory: "83886080"

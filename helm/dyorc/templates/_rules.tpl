@@ -80,7 +80,7 @@
 {{- range $name, $values := $components }}
   {{- $limit := dig "limits" "memory" "" $values.resources }}
   {{- if and $limit (gt (include "dyorc.bytes" $values.sharedMemory | float64) (include "dyorc.bytes" $limit | float64)) }}
-    {{- fail (printf "%s.sharedMemory is %v, more than %s.resources.limits.memory, %v, of which it is a part: a pod that fills it would be killed" $name $values.sharedMemory $name $limit) }}
+    {{- fail (printf "%s.sharedMemory is %v, more than %s.resources.limits.memory, %v, which includes it: a pod that fills it would be killed" $name $values.sharedMemory $name $limit) }}
   {{- end }}
 {{- end }}
 {{- range $file, $_ := .Values.workflows.configMap.files }}

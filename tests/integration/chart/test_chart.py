@@ -217,7 +217,7 @@ def test_alerts_and_boards_are_those_of_the_repository(answers: Mapping[str, Ans
 
 def test_the_notes_have_a_client_line(answers: Mapping[str, Answer]) -> None:
     assert 'dyorc.Client("http://127.0.0.1:8000")' in answers["minimal"].notes
-    assert "Nobody needs a key" in answers["minimal"].notes
+    assert "No key is needed" in answers["minimal"].notes
     assert 'dyorc.Client("https://127.0.0.1:8000", key=' in answers["production"].notes
     assert "From outside: https://flows.example.com/" in answers["external-redis"].notes
 

@@ -16,7 +16,7 @@ from dyorc.config import OrchestratorConfig
 from dyorc.leader_election.leader import Leader, LeaderTerm, lease_name, lease_of
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, OrchestratorGroup, Uplink
 from dyorc.replica.following import LeaderTracker
@@ -68,7 +68,7 @@ class _Leaders:
             address=self.address(name), link=FAST_LINK, transport=FAST_TRANSPORT, node="here", lead=lead,
             plans={Counted.name: plan} if plan else {},
         )  # fmt: skip
-        async with linked(ModelRegistry.of([Counted]), OrchestratorConfig(), site) as (orchestrator, _):
+        async with linked_orchestrator(ModelRegistry.of([Counted]), OrchestratorConfig(), site) as (orchestrator, _):
             yield orchestrator
 
     async def tell(self, name: str, fence: int) -> None:

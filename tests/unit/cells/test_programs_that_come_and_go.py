@@ -29,7 +29,7 @@ async def test_a_program_is_added_called_and_removed() -> None:
         serve_also(orchestrator, workflow)
         await orchestrator.infer(submission(workflow, [X]))
         assert not orchestrator.runs(workflow)
-        await orchestrator.programs.empty(second)
+        await orchestrator.programs.unload(second)
         orchestrator.programs.remove(second)
         orchestrator.programs.forget(workflow)
         assert set(orchestrator.report()["programs"]) == {"tried"}
@@ -78,7 +78,7 @@ async def test_a_program_that_is_still_loading_or_cannot_load_is_removed() -> No
         await wait_until_async(lambda: status.state is ProgramState.FAILING, "it fails to load")
         assert orchestrator.status.is_ready
         assert not orchestrator.status.is_failing
-        await orchestrator.programs.empty(broken)
+        await orchestrator.programs.unload(broken)
         orchestrator.programs.remove(broken)
         assert set(orchestrator.report()["programs"]) == {"tried"}
         np.testing.assert_array_equal(await ask(orchestrator, first, X), X + 1)

@@ -15,7 +15,8 @@ from tests.markdown import python_examples
 from tests.unit.deploy.composed import FILE, GPU_FILE, ROOT, composed, mounts, services
 
 _SERVICES = composed()["services"]
-_LASTING = {name: one for name, one in _SERVICES.items() if name != "keys"}
+_CONFIGURATIONS = [ROOT / "services/dyorc.toml", *sorted((ROOT / "examples").glob("*/compose.toml"))]
+_LASTING = {name: service for name, service in _SERVICES.items() if name != "keys"}
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gateways_and_orchestrators_are_there_twice() -> None:
-    default = {name for name, one in _SERVICES.items() if "profiles" not in one}
+    default = {name for name, service in _SERVICES.items() if "profiles" not in service}
     assert default == {"keys", "redis", "ray-head", "ray-worker", "orchestrator", "standby", "gateway", "gateway-2"}
-    assert {profile for one in _SERVICES.values() for profile in one.get("profiles", ())} == {"observability"}
+    assert {profile for service in _SERVICES.values() for profile in service.get("profiles", ())} == {"observability"}
     for pair in (("orchestrator", "standby"), ("gateway", "gateway-2")):
         first, second = ({**_SERVICES[name], "ports": None, "depends_on": None} for name in pair)
         assert first == second
@@ -87,7 +88,9 @@ def test_settings_of_the_environment_exist(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("clean_environment")
-@pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "compose").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [ROOT / "services/dyorc.toml", *sorted((ROOT / "examples").glob("*/compose.toml"))], ids=lambda path: path.parent.name
+)
 def test_configuration_files_name_workflows_that_are_mounted(path: Path) -> None:
     for target in read(path).settings.workflows:
         file = target.partition(":")[0]
@@ -134,7 +137,27 @@ def test_compose_understands_the_files(files: list[Path], compose: list[str]) ->
     assert done.returncode == 0, done.stderr
     resolved = yaml.safe_load(done.stdout)["services"]
     assert resolved.keys() == _SERVICES.keys()
-    assert resolved["gateway"]["environment"]["DYORC_STORE"] == "redis://redis:6379/0"
+    for name, service in resolved.items():
+        assert service.get("environment", {}) == _SERVICES[name]["environment"]
+        assert {str(volume) for volume in service["volumes"]} >= {
+            f"{path}:{inside}:ro" for inside, path in mounts(_SERVICES[name]).items()
+        }
+
+
+def test_every_service_has_a_folder_that_says_what_it_is() -> None:
+    used = {service["extends"]["file"] for service in yaml.safe_load(FILE.read_text())["services"].values()}
+    folders = {path for path in (ROOT / "services").iterdir() if path.is_dir()}
+    assert used == {f"services/{folder.name}/compose.yml" for folder in folders}
+    for folder in folders:
+        assert len((folder / "README.md").read_text().splitlines()) <= 12
+        assert not list(folder.rglob("*.py")), "a user's own package may be called services"
+
+
+def test_fragments_leave_to_the_main_file_what_only_that_can_say() -> None:
+    for path in (ROOT / "services").glob("*/compose.yml"):
+        for service in yaml.safe_load(path.read_text())["services"].values():
+            assert not {"depends_on", "ports"} & service.keys()
+        assert "DYORC_TOML" not in path.read_text(), "a relative path would start from the fragment's folder"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt install prometheus)")
@@ -150,7 +173,7 @@ def test_prometheus_finds_its_rules_where_they_are_mounted(tmp_path: Path) -> No
 
 
 def test_prometheus_scrapes_the_ports_at_which_services_show_their_metrics() -> None:
-    (job,) = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())["scrape_configs"]
+    (job,) = yaml.safe_load((ROOT / "services/prometheus/prometheus.yml").read_text())["scrape_configs"]
     scraped = {name: str(found["port"]) for found in job["dns_sd_configs"] for name in found["names"]}
     shown = {
         name: port
@@ -162,7 +185,7 @@ def test_prometheus_scrapes_the_ports_at_which_services_show_their_metrics() -> 
 
 
 def test_grafana_finds_prometheus_and_the_boards() -> None:
-    folder = ROOT / "deploy" / "compose" / "grafana"
+    folder = ROOT / "services" / "grafana"
     (source,) = yaml.safe_load((folder / "datasources.yml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((folder / "boards.yml").read_text())["providers"]
@@ -174,7 +197,7 @@ def test_grafana_finds_prometheus_and_the_boards() -> None:
 
 
 def test_the_collectors_pipelines_name_what_it_has() -> None:
-    config: dict[str, Any] = yaml.safe_load((ROOT / "deploy/otel/collector.yml").read_text())
+    config: dict[str, Any] = yaml.safe_load((ROOT / "services/otel-collector/collector.yml").read_text())
     for pipeline in config["service"]["pipelines"].values():
         for kind, names in pipeline.items():
             assert set(names) <= set(config[kind])

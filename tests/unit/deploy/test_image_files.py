@@ -13,7 +13,7 @@ from tests.unit.deploy.composed import ROOT
 
 _FOLDER = ROOT / "deploy" / "docker"
 _TEXT = (_FOLDER / "Dockerfile").read_text()
-_SCRIPTS = ["at-address", "healthy", "make-secrets", "on-ray"]
+_SCRIPTS = ["deploy/docker/healthy", "services/gateway/at-address", "services/keys/make-secrets", "services/orchestrator/on-ray"]
 
 
 def _instructions(kind: str) -> list[str]:
@@ -77,10 +77,10 @@ def test_all_that_is_copied_reaches_the_builder() -> None:
                 assert source.startswith("dist/") or (ROOT / source).is_file()
 
 
-@pytest.mark.parametrize("name", _SCRIPTS)
-def test_scripts_are_copied_stop_at_errors_and_parse(name: str) -> None:
-    script = _FOLDER / name
-    assert f"deploy/docker/{name} " in _TEXT
+@pytest.mark.parametrize("path", _SCRIPTS)
+def test_scripts_are_copied_stop_at_errors_and_parse(path: str) -> None:
+    script = ROOT / path
+    assert f"{path} " in _TEXT
     assert script.stat().st_mode & 0o111
     assert "\nset -euo pipefail\n" in script.read_text()
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0

@@ -7,7 +7,7 @@ import math
 import re
 from pathlib import Path
 
-from dyorc.engine.model.calls import _TRANSITIONS, CallState
+from dyorc.engine.model.program_call import _TRANSITIONS, CallState
 
 ROOT = Path(__file__).parents[3]
 PICTURE = ROOT / "docs/img/call-states.svg"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dyorc.engine.model.calls import _TRANSITIONS, Call, CallState
+from dyorc.engine.model.program_call import _TRANSITIONS, Call, CallState
 from dyorc.errors import InternalError
 from tests.unit.engine.call_states_picture import PAGE, PICTURE, page, svg
 

@@ -4,8 +4,8 @@ import pytest
 
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_context import Host
-from dyorc.engine.histogram import DURATION_BOUNDS_NS, Histogram
-from dyorc.engine.statistics import ModelRecord
+from dyorc.engine.engine_statistics import ModelRecord
+from dyorc.engine.estimators import DURATION_BOUNDS_NS, Histogram
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import add_one, double, increment
 from tests.unit.engine.speculative_world import BAD, GOOD, Says, counts, guarded, world_with

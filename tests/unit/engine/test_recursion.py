@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.tasks import withdrawal
+from dyorc.engine.tasks import task_endings as withdrawal  # ALIAS
 from dyorc.errors import DeadlineError, WorkflowLimitError
 from tests.unit.engine.driver import World
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import dyorc
-from dyorc.engine.model.calls import CallState
-from dyorc.engine.scheduling.guess_appraisal import GuessAppraiser
+from dyorc.engine.model.program_call import CallState
+from dyorc.engine.scheduling.speculation_policy import GuessAppraiser
 from tests.unit.engine.programs import Vector, add, add_one, check, double, scale
 from tests.unit.engine.speculative_world import BAD, GOOD, guarded, is_good, world_with
 

@@ -4,6 +4,7 @@ import pytest
 
 import dyorc
 from dyorc.engine.scheduling.processors import Processor, Slowdown
+from dyorc.engine.scheduling.speculation_policy import slows_s
 from tests.unit.engine.driver import World
 from tests.unit.engine.programs import Vector, add_one, check, double, scale
 from tests.unit.engine.speculative_world import BAD, BOTH, GOOD, YES, counts, guarded, guarded_twice, is_good, world_with
@@ -135,7 +136,7 @@ def test_the_busier_the_cores_the_more_a_guess_must_save() -> None:
     delays_s: list[float] = []
     for rate in (1, 4, 12):
         cores = Processor(2)
-        cores.enter(next(iter(world_with().engine.scheduler.replicas.values())), 0)
+        cores.enter("check#0", 0)
         for at in range(rate):
             cores.use(1, 0.1, int(at * 1e9 / rate))
         delays_s.append(cores.delay_s(0.1, 10**9))
@@ -170,14 +171,15 @@ def test_a_guess_that_slows_down_its_own_decision_must_be_likelier() -> None:
 def test_a_guess_slows_down_what_waits_to_run_next() -> None:
     world = world_with(num_cores=2, max_wasted_ratio=0.0)
     slow_down(world, 0.5)
-    (processor,) = world.engine.scheduler.processors.values()
+    scheduler = world.engine.scheduler
+    (processor,) = scheduler.processors.values()
     world.submit(guarded, GOOD)
-    alone_s = processor.slows_s(1.0, world.now_ns)
+    alone_s = slows_s(processor, scheduler.replicas, 1.0, world.now_ns)
     assert alone_s == pytest.approx(0.5 * 0.11, rel=0.2), "the batch ends after 0.11 s"
     world.submit_all(guarded, [GOOD] * 4)
-    num_waiting = world.engine.scheduler.pools[check.name].queue.size
+    num_waiting = scheduler.pools[check.name].queue.size
     assert num_waiting > 0
-    more_s = processor.slows_s(1.0, world.now_ns) - alone_s
+    more_s = slows_s(processor, scheduler.replicas, 1.0, world.now_ns) - alone_s
     assert more_s >= 0.5 * (1.0 - 0.11) * num_waiting, "and then theirs begins"
 
 

@@ -10,7 +10,7 @@ import dyorc
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_context import Host
 from dyorc.engine.events import ReplicaLeft, SuspectInput, SuspectsReported
-from dyorc.engine.invariants.walks import scheduler_of
+from dyorc.engine.invariants.in_flight import scheduler_of
 from dyorc.errors import EffectLostError, SuspectInputError
 from tests.unit.engine.dispatched import Dispatched
 from tests.unit.engine.driver import World

@@ -8,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.engine.model.calls import CallState
+from dyorc.engine.model.program_call import CallState
 from dyorc.errors import (
     ForeignAwaitError,
     NotDeployedError,

@@ -5,8 +5,7 @@ import contextlib
 import pytest
 
 from dyorc.errors import DeadlineError, DyOrcError, OverloadedError
-from dyorc.gateway.loop_lag import LoopLag
-from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.shedding import LoopLag, Shedding
 from tests.slow_loops import Loop, busy
 
 

@@ -19,9 +19,8 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan.order import communicate_early
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs, schedule_jobs
+from dyorc.planner.planners.crossover.merge import MergeCandidate, Resource, merge_jobs, phases_of, schedule_jobs
 from dyorc.planner.planners.crossover.merged_plans_file import read_merged, write_merged
-from dyorc.planner.planners.crossover.phases import Resource, phases_of
 from dyorc.planner.runtime.job_turns import JobTurns, PhaseClaim, TurnTaker
 from dyorc.planner.runtime.shared_devices import DeviceSharing, SharedDevice
 from dyorc.planner.simulate import simulate

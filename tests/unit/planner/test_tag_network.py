@@ -17,12 +17,16 @@ from dyorc.planner.planners.tag import plan as tag_plan
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.features import FeatureGraph
 from dyorc.planner.planners.tag.group_actions import SearchContext
-from dyorc.planner.planners.tag.policy_network import PolicyNetwork, batch_graphs
-from dyorc.planner.planners.tag.policy_training import TrainingEffort, learn, play, train
-from dyorc.planner.planners.tag.prior import WEIGHTS, NetworkPrior, load_network, save_network
-from dyorc.planner.planners.tag.search_baseline import SearchBaseline
-from dyorc.planner.planners.tag.topologies import random_cluster
-from dyorc.planner.planners.tag.tree_search import TreeSearch
+from dyorc.planner.planners.tag.policy_network import (
+    WEIGHTS,
+    NetworkPrior,
+    PolicyNetwork,
+    batch_graphs,
+    load_network,
+    save_network,
+)
+from dyorc.planner.planners.tag.policy_training import TrainingEffort, learn, play, random_cluster, train
+from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
 from tests.unit.planner.examples import example
 
 _LITTLE = TrainingEffort(rounds=2, games=1, groups=1, playouts=6, epochs=2)
@@ -48,8 +52,8 @@ def _network() -> PolicyNetwork:
 
 
 def _graph(estimator: Estimator, num_decided: int = 2) -> FeatureGraph:
-    scene, random = estimator.scene, Random(1)
-    actions = tuple(random.choice(scene.actions) for _ in scene.groups)
+    context, random = estimator.context, Random(1)
+    actions = tuple(random.choice(context.actions) for _ in context.groups)
     return NetworkPrior(estimator, _network()).graph(actions, num_decided)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.simulation.results import SimulationResult
+from dyorc.simulation.ledger import SimulationResult
 from dyorc.simulation.simulate import simulate
 
 NUM_REQUESTS = 3000

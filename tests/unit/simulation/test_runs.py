@@ -10,13 +10,12 @@ from dataclasses import replace
 import pytest
 
 from dyorc.errors import InvalidInputError
+from dyorc.simulation.ledger import ProgramResult
 from dyorc.simulation.policies import POLICIES
-from dyorc.simulation.results import ProgramResult
-from dyorc.simulation.saturation import saturation_rps, visits_per_request
-from dyorc.simulation.simulate import SimulationSetting, simulate
+from dyorc.simulation.simulate import SimulationSetting, saturation_rps, simulate, visits_per_request
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import WORKLOADS, workload
-from dyorc.simulation.workloads.guard import guard
+from dyorc.simulation.workloads.single_decisions import guard
 from dyorc.traffic.arrivals import Constant, Poisson
 from tests.unit.simulation.tiny import tiny
 

@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from dyorc.cli.simulate import app
 from dyorc.errors import InternalError, InvalidInputError
 from dyorc.scaling.model import Bounds, Cost, DesiredReplicas, LeadTimes, ProgramLoad, ReplicaCounts
-from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.policies.keda import Keda
 from dyorc.simulation.scaling.policies.knative import Knative
 from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOptions
 from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
-from dyorc.simulation.scaling.states import StartTimes, State, Timeline
+from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
+from dyorc.simulation.scaling.simulated_replicas import StartTimes, State, Timeline
 from dyorc.traffic.request_traces import TracedRequest, write_trace
 
 ALWAYS = Bounds(min_warm=0, max_replicas=8)
@@ -40,8 +40,8 @@ def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, in
         *(TracedRequest(at_s, name, 0.1) for at_s, name in requests),
         TracedRequest(100, "read", 0.5),
     ]
-    scene = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
-    return replay(scene, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
+    context = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
+    return replay(context, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
 
 
 def latency_s(found: Replay, request_id: int) -> float:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from dyorc.engine.histogram import Histogram
+from dyorc.engine.estimators import Histogram
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.bounded_labels import OTHER, BoundedLabels
 from dyorc.telemetry.metrics.catalogue import BY_NAME, CATALOGUE

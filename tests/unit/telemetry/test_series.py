@@ -2,7 +2,7 @@
 
 import math
 
-from dyorc.engine.histogram import DURATION_BOUNDS_NS
+from dyorc.engine.estimators import DURATION_BOUNDS_NS
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of
 from dyorc.telemetry.series import NUM_SECONDS, History, Ring, Series, SeriesWindow
 

@@ -1,4 +1,4 @@
-// What the server's words mean to somebody who has not read its code.
+// Explains the server's words to readers who do not know its code.
 
 /** Where a request's time goes: colour and name of each stage, in the order of a request's life. */
 export const STAGES = {

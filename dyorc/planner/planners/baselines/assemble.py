@@ -34,7 +34,7 @@ def one_stage(choices: Choices, num_ranks: int) -> Stages:
     return Stages(ranks=(tuple(range(num_ranks)),), of_node=nodes, of_source=sources)
 
 
-def plan_of(
+def build_plan(
     choices: Choices, axes: Sequence[AxisPlan], stages: Stages, order: Iterable[tuple[Node, int]], planner: str, cluster: Cluster
 ) -> Plan:
     """Builds the plan.

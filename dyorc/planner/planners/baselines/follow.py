@@ -1,13 +1,18 @@
-"""Follows a graph along one axis of a mesh: each node takes the strategy for which least has to be moved."""
+"""Follows a graph along one axis of a mesh: each node takes the strategy for which least has to be moved.
 
-from collections.abc import Iterable, Mapping, Set
+A draw of random numbers comes before its readers, and nothing that it reads says how to split it. So draws, and what is computed
+of them alone, are made whole first; then they take the shards that all their readers want (`with_narrow_draws`):
+
+    slice f(r) = f(slice r)        "narrow" in passes/coconet/rewriting.py
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import CollectiveKind, MeshAxis
 from dyorc.planner.plan.steps import kind_between
-from dyorc.planner.planners.baselines.narrow_draws import with_narrow_draws
 from dyorc.planner.program import (
     PARTIAL,
     REPLICATE,
@@ -22,6 +27,7 @@ from dyorc.planner.program import (
     strategies_of,
 )
 from dyorc.planner.program.graph import Phase
+from dyorc.planner.program.randomness.nodes import draw_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,3 +191,48 @@ class _Following:
                 return num_bytes / self._size + 1
             case _:
                 return float(num_bytes) + 1
+
+
+def with_narrow_draws(
+    program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]], chosen: Mapping[str, Strategy]
+) -> dict[str, Strategy]:
+    """Returns the chosen strategies, with draws in shards where nothing reads them whole.
+
+    Args:
+        program: The program.
+        strategies: All of each node, by its name.
+        chosen: One for each node.
+    """
+    narrowed, drawn = dict(chosen), _drawn(program)
+    for node in reversed(program.nodes):
+        if drawn.isdisjoint(node.outputs) or not set(program.results).isdisjoint(node.outputs):
+            continue
+        (output,) = node.outputs
+        wanted = _wanted(program, output, narrowed)
+        if len(wanted) == 1 and isinstance(shard := wanted.pop(), Shard):
+            ways = (
+                s for s in strategies[node.name] if s.outputs == (shard,) and not any(isinstance(p, Partial) for p in s.inputs)
+            )
+            narrowed[node.name] = next(ways, narrowed[node.name])
+    return narrowed
+
+
+def _drawn(program: TensorProgram) -> set[str]:
+    """The values that are computed of draws, and of constants, alone."""
+    constant, drawn = set[str](), set[str]()
+    for node in program.nodes:
+        if draw_of(node) is not None:
+            drawn.update(node.outputs)
+        elif (constant | drawn).issuperset(node.inputs) and len(node.outputs) == 1:
+            (constant if drawn.isdisjoint(node.inputs) else drawn).update(node.outputs)
+    return drawn
+
+
+def _wanted(program: TensorProgram, value: str, chosen: Mapping[str, Strategy]) -> set[Placement]:
+    """How its readers want a value."""
+    return {
+        placement
+        for reader in program.consumers[value]
+        for name, placement in zip(reader.inputs, chosen[reader.name].inputs, strict=True)
+        if name == value
+    }

@@ -12,8 +12,7 @@ import msgspec
 from dyorc.errors import PlanError
 from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.document import Header
-from dyorc.planner.planners.crossover.merge import MergedJob, MergedJobs
-from dyorc.planner.planners.crossover.phases import JobPhase, Resource
+from dyorc.planner.planners.crossover.merge import JobPhase, MergedJob, MergedJobs, Resource
 from dyorc.planner.whole_file import write_whole
 
 FORMAT = "dyorc-merged-plans"

@@ -1,21 +1,26 @@
-"""Frontier search: goes through the moves in order and keeps, at each place, the states that may be part of the best solution.
+"""Two searches over the same moves: frontier search, and A* for small graphs and as a check of it.
 
+Frontier search goes through the moves in order and keeps, at each place, the states that may be part of the best solution.
 Costs add up, so of all ways to reach a state the cheapest is enough. One state makes another useless if changing the forms of
 the first into those of the second costs no more than the difference: this contains the rule of HAP (EuroSys'24, section 4.4), by
 which a superset of properties at no more cost wins, and is as safe. What is left is optimal, unless there were more states than
 `max_states` somewhere.
 
 States and their costs relative to the cheapest are kept once, and so is what a move makes of them. Layers repeat moves; after a
-few, the states repeat as well, and a further layer costs only looking up.
+few, the states repeat as well, and a further layer costs only a look-up.
+
+A* estimates the remaining cost as each remaining move's cheapest alternative, as if changing forms cost nothing: HAP's remaining
+compute at infinite bandwidth (section 4.3). The estimate is never too high, so the first complete state is optimal.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress, count
+from heapq import heappop, heappush
+from itertools import accumulate, compress, count
 from operator import ne
 from typing import TypeAlias
 
-from dyorc.planner.planners.hap.forms import Forms
+from dyorc.planner.planners.hap.form_costs import FormCosts
 from dyorc.planner.planners.hap.search_moves import SearchMove, State
 
 _Ways: TypeAlias = tuple[tuple[int, int], ...]
@@ -123,7 +128,7 @@ class Frontier:
         return front, least, tuple((index, number) for _, (_, index, number) in kept), is_whole
 
     def _prune(
-        self, best: dict[State, tuple[int, int, int]], after: Sequence[tuple[Forms, bool]]
+        self, best: dict[State, tuple[int, int, int]], after: Sequence[tuple[FormCosts, bool]]
     ) -> list[tuple[State, tuple[int, int, int]]]:
         kept: list[tuple[State, tuple[int, int, int]]] = []
         for state, best_way in sorted(best.items(), key=lambda item: (item[1][0], item[0])):
@@ -141,7 +146,7 @@ class Frontier:
 
 
 def _is_reached(
-    others: Sequence[tuple[State, tuple[int, int, int]]], state: State, cost: int, after: Sequence[tuple[Forms, bool]]
+    others: Sequence[tuple[State, tuple[int, int, int]]], state: State, cost: int, after: Sequence[tuple[FormCosts, bool]]
 ) -> bool:
     """Whether one of some states can replace another at no more than its cost."""
     for other, (least, _, _) in others:
@@ -154,3 +159,42 @@ def _is_reached(
         else:
             return True
     return False
+
+
+def solve_by_a_star(moves: Sequence[SearchMove], check: Callable[[], None] = lambda: None) -> Solution:
+    """Returns the cheapest alternatives.
+
+    Args:
+        moves: In the order of the search.
+        check: Called at each state; may raise to end the search.
+    """
+    to_come = [0, *accumulate(move.least for move in reversed(moves))][::-1]
+    best: dict[tuple[int, State], int] = {(0, ()): 0}
+    came_from: dict[tuple[int, State], tuple[State, int]] = {}
+    queue: list[tuple[int, int, State]] = [(to_come[0], 0, ())]  # places as negative numbers: the furthest first among equals
+    done: set[tuple[int, State]] = set()
+    while queue:
+        check()
+        _, place, state = heappop(queue)
+        place = -place
+        if (place, state) in done:
+            continue
+        done.add((place, state))
+        if place == len(moves):
+            return Solution(_numbers(came_from, place, state), best[place, state], True, len(best))
+        for after, step, number in moves[place].results(state):
+            key, cost = (place + 1, after), best[place, state] + step
+            if key not in best or cost < best[key]:
+                best[key] = cost
+                came_from[key] = (state, number)
+                heappush(queue, (cost + to_come[place + 1], -(place + 1), after))
+    raise AssertionError("every node can run whole on each rank")
+
+
+def _numbers(came_from: dict[tuple[int, State], tuple[State, int]], place: int, state: State) -> tuple[int, ...]:
+    numbers: list[int] = []
+    while place:
+        state, number = came_from[place, state]
+        numbers.append(number)
+        place -= 1
+    return tuple(reversed(numbers))

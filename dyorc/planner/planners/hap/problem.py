@@ -5,7 +5,7 @@ and takes some time. A value that is made in one form and asked for in others co
 else the step keeps, are made by choices of their own; a second value, their *token*, records the form in which they are kept,
 which nothing can change, so that their gradients and updates end in the same form.
 
-The joint graph of forward and backward is ordered for the search, not for running: a backward node stands beside the forward node
+The joint graph of forward and backward is ordered for the search, not for running: a backward node comes next to the forward node
 whose results it reads, so that few values are open at any place, however many layers there are.
 
 Source: HAP (EuroSys'24), sections 4.1 and 4.2, whose triples are the alternatives here. That cost-minimal joint choices need an
@@ -20,7 +20,10 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind, shares
 from dyorc.planner.plan.steps import kind_between
 from dyorc.planner.planners.baselines.follow import choices_of
-from dyorc.planner.planners.hap.forms import NEVER, TERM, WHOLE, Forms, form_of, in_units, placement_of
+from dyorc.planner.planners.collective_costs import best_algorithm
+from dyorc.planner.planners.forms import TERM, WHOLE, form_of, placement_of
+from dyorc.planner.planners.hap.form_costs import NEVER, FormCosts, in_units
+from dyorc.planner.planners.strategy_assignment import StrategyAssignment
 from dyorc.planner.program import Axes, Node, Shard, Strategy, TensorProgram, Value, ValueKind
 from dyorc.planner.program.costs import NodeCost, costs_of
 from dyorc.planner.program.graph import Phase
@@ -53,7 +56,7 @@ class SynthesisProblem:
     """All choices in the order of the search, and what changing the form of each value costs."""
 
     choices: tuple[SynthesisChoice, ...]
-    forms: Mapping[str, Forms]
+    forms: Mapping[str, FormCosts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,18 +90,6 @@ def token(source: str) -> str:
     return f"form of {source}"
 
 
-def best_algorithm(cluster: Cluster, kind: CollectiveKind, pieces: Sequence[int]) -> tuple[float, Algorithm]:
-    """The seconds of a collective by the algorithm that is faster for these pieces: padded or grouped."""
-    ranks = range(len(pieces))
-    if kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
-        return 0.0, Algorithm.PADDED
-    padded = cluster.collective_s(kind, Algorithm.PADDED, ranks, pieces)
-    if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
-        return padded, Algorithm.PADDED
-    grouped = cluster.collective_s(kind, Algorithm.GROUPED, ranks, pieces)
-    return min((padded, Algorithm.PADDED), (grouped, Algorithm.GROUPED))
-
-
 class Pricing:
     """Turns a space into a problem, for given ratios."""
 
@@ -126,7 +117,7 @@ class Pricing:
         self._divisions: dict[tuple[int, ...], int] = {}
         self._division_of: dict[int, int] = {}
         self._work_of: dict[int | None, list[tuple[int, float]]] = {}
-        self._forms: dict[tuple[object, ...], Forms] = {}
+        self._forms: dict[tuple[object, ...], FormCosts] = {}
         self._times: dict[tuple[NodeCost, int | None], int] = {}
 
     def problem(self) -> SynthesisProblem:
@@ -196,7 +187,7 @@ class Pricing:
             number = self._division_of[axis] = self._divisions.setdefault(self._shares(axis), len(self._divisions))
         return number
 
-    def _forms_of(self, value: Value, name: str, is_beside: bool) -> Forms:
+    def _forms_of(self, value: Value, name: str, is_beside: bool) -> FormCosts:
         outermost = self._space.axes.outermost[name]
         key = (value.num_bytes, tuple(None if axis is None else self._division(axis) for axis in outermost), is_beside)
         forms = self._forms.get(key)
@@ -204,7 +195,7 @@ class Pricing:
             num_forms = 2 + len(outermost)
             weight = self._beside_weight if is_beside else 1.0
             rows = [[self._change_units(value, a, b, weight) for b in range(num_forms)] for a in range(num_forms)]
-            forms = self._forms[key] = Forms(tuple(map(tuple, rows)))
+            forms = self._forms[key] = FormCosts(tuple(map(tuple, rows)))
         return forms
 
     def _change_units(self, value: Value, before: int, after: int, weight: float) -> int:
@@ -267,8 +258,8 @@ def _everywhere(result: str) -> SynthesisChoice:
     return SynthesisChoice(f"{result} is everywhere", (Alternative(((result, WHOLE),), (), 0),))
 
 
-def _unchangeable(size: int) -> Forms:
-    return Forms(tuple(tuple(0 if a == b else NEVER for b in range(size)) for a in range(size)))
+def _unchangeable(size: int) -> FormCosts:
+    return FormCosts(tuple(tuple(0 if a == b else NEVER for b in range(size)) for a in range(size)))
 
 
 def _positions(program: TensorProgram) -> dict[str, float]:
@@ -296,3 +287,27 @@ def _positions(program: TensorProgram) -> dict[str, float]:
 def _is_late(program: TensorProgram, name: str) -> bool:
     producer = program.producers.get(name)
     return producer is not None and producer.phase is not Phase.FORWARD
+
+
+def alternatives_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:
+    """Returns the number of each choice's alternative; None if one of them is not allowed here."""
+    forms = {name: form_of(placement) for name, placement in assignment.sources.items()}
+    forms |= {token(name): form for name, form in forms.items()}
+    numbers: list[int] = []
+    for choice in problem.choices:
+        number = _number(space, choice, assignment, forms)
+        if number is None:
+            return None
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _number(space: SynthesisSpace, choice: SynthesisChoice, assignment: StrategyAssignment, forms: dict[str, int]) -> int | None:
+    strategies = space.strategies.get(choice.name)
+    if strategies is not None:
+        strategy = assignment.strategies.get(choice.name)
+        return strategies.index(strategy) if strategy in strategies else None
+    for number, alternative in enumerate(choice.alternatives):
+        if all(forms.get(name, form) == form for name, form in (*alternative.inputs, *alternative.outputs)):
+            return number
+    return None

@@ -6,7 +6,7 @@ microbatch_costs.py   what computing and communicating one microbatch costs
 clock.py              the costs (psi, phi) of a prefix, and when one is never behind another
 backward_costs.py     what the forward pass makes the backward pass communicate
 pareto_search.py      the Pareto dynamic program
-interleaved_plan.py   the plan: its steps interleave the microbatches
+interleaved_plan.py   the plan: its steps interleave the microbatches; then the optimizer
 plan.py               the planner
 """
 

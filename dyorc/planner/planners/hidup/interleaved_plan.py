@@ -3,20 +3,22 @@
     stage i:   communicate for microbatch 1 | compute stage i - 1 of microbatch 2        (slot 1)
                communicate for microbatch 2 | compute stage i of microbatch 1            (slot 2)
 
-Collectives run beside computation, so each slot lists its communication first. What needs both microbatches (sums of gradients,
-counts over the batch) comes between the slots, when both have computed stage i - 1.
+Collectives run during computation, so each slot lists its communication first. What needs both microbatches (sums of gradients,
+counts over the batch) comes between the slots, when both have computed stage i - 1. The optimizer
+runs last, on the pieces of the parameters, gradients and states, wherever they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.planner.planners.hidup.halves import TIME, Halves
 from dyorc.planner.planners.hidup.items import NodeItem, ReductionItem
 from dyorc.planner.planners.hidup.microbatch_costs import Conversion, TimedTensor
-from dyorc.planner.planners.hidup.optimizer_strategies import states_like_parameters, update_strategies
 from dyorc.planner.planners.hidup.pareto_search import DuplexProgram, ItemRecord
-from dyorc.planner.program import REPLICATE, Placement, TensorProgram
+from dyorc.planner.program import REPLICATE, Node, Partial, Placement, Strategy, TensorProgram, ValueKind
+from dyorc.planner.program.graph import Phase
 
 _MESH, _SPACE = "ranks", "rank"
 Stages = Sequence[Sequence[ItemRecord]]
@@ -32,7 +34,7 @@ def stages_of(program: DuplexProgram) -> list[list[ItemRecord]]:
     return stages
 
 
-def emit(
+def build_plan(
     program: TensorProgram,
     halves: Halves,
     duplex: DuplexProgram,
@@ -151,3 +153,45 @@ class _Emission:
                     index = record.item.node.outputs.index(name)
                     return [REPLICATE, record.strategy.outputs[index]]
         return [REPLICATE, REPLICATE]
+
+
+def states_like_parameters(program: TensorProgram, held: Mapping[str, Placement]) -> dict[str, Placement]:
+    """Places each state of the optimizer like the parameter that it is updated with: one of the same shape."""
+    belongs = {gradient: parameter for parameter, gradient in program.gradients.items()}
+    placements: dict[str, Placement] = {}
+    for node in program.nodes:
+        if node.phase is not Phase.UPDATE:
+            continue
+        parameter = next((belongs[name] for name in node.inputs if name in belongs), None)
+        if parameter is None:
+            continue
+        shape = program.values[parameter].shape
+        for name in (*node.inputs, *node.outputs):
+            if name and program.values[name].shape == shape:
+                belongs.setdefault(name, parameter)
+                if program.values[name].kind is ValueKind.STATE:
+                    placements[name] = held.get(parameter, REPLICATE)
+    return placements
+
+
+def update_strategies(program: TensorProgram, halves: Halves, held: Mapping[str, Placement]) -> dict[str, Strategy]:
+    """Chooses a strategy for each of the optimizer's nodes, so that as little as possible is moved.
+
+    Args:
+        program: The program.
+        halves: Its strategies.
+        held: How each source and each gradient lies.
+    """
+    placed, chosen = dict(held), dict[str, Strategy]()
+    for node in program.nodes:
+        if node.phase is Phase.UPDATE:
+            possible = [s for s in halves.strategies[node.name] if not any(isinstance(p, Partial) for p in s.inputs)]
+            chosen[node.name] = min(possible, key=partial(_moved, node, placed))
+            placed |= {name: p for name, p in zip(node.outputs, chosen[node.name].outputs, strict=True) if name}
+    return chosen
+
+
+def _moved(node: Node, placed: Mapping[str, Placement], strategy: Strategy) -> tuple[int, int]:
+    """How many inputs have to be moved; then how many are cut."""
+    pairs = [(placed.get(name, REPLICATE), wanted) for name, wanted in zip(node.inputs, strategy.inputs, strict=True)]
+    return sum(before not in (wanted, REPLICATE) for before, wanted in pairs), sum(before != wanted for before, wanted in pairs)

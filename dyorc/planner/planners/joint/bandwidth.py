@@ -12,7 +12,7 @@ Then the seconds of a step are the longest way through a graph: items, and what 
 Every rate has a floor, so that nothing that the schedule did not foresee starves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
@@ -21,6 +21,7 @@ from typing import Any
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Rates
 from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import topological_order
 
 _FLOOR = 0.02
 """Of a machine's way out, for each other machine; less if there are many."""
@@ -71,11 +72,11 @@ class Capacities:
             pair: share * min(self.of[pair[0]], self.of[pair[1]]) for pair in self.pairs
         }
 
-    def even(self) -> Rates:
+    def even_rates(self) -> Rates:
         """As much for each other machine."""
-        return self.fitted(dict.fromkeys(self.pairs, 1.0))
+        return self.best_rates(dict.fromkeys(self.pairs, 1.0))
 
-    def fitted(self, weights: Mapping[tuple[int, int], float]) -> Rates:
+    def best_rates(self, weights: Mapping[tuple[int, int], float]) -> Rates:
         """Returns the rates above the floors that make the sum of `weight / rate` smallest: `sqrt(weight / (out + in))` with a
         price for each way out and each way in, which rises until no more is sold than there is.
         """
@@ -103,8 +104,7 @@ class Capacities:
 class CriticalPathGraph:
     """The graph of what waits for what, in the order of a schedule."""
 
-    def __init__(self, work: WorkGraph, placed: ListSchedule, wires: LinkModel) -> None:
-        self._wires = wires
+    def __init__(self, work: WorkGraph, placed: ListSchedule, links: LinkModel) -> None:
         num_items = len(work.items)
         self.seconds = [end_s - start_s for start_s, end_s in zip(placed.starts, placed.ends, strict=True)]
         self.num_bytes = [0] * num_items
@@ -119,24 +119,24 @@ class CriticalPathGraph:
                 if rank_of[index] == rank_of[reader]:
                     self.before[reader].append(index)
         last: dict[tuple[str, int, int], int] = {}
-        divided = LinkModel(wires.cluster, {})
-        for sending in placed.sendings:
+        divided = LinkModel(links.cluster, {})
+        for transfer in placed.transfers:
             node = len(self.seconds)
-            pair = wires.machine_of[sending.source], wires.machine_of[sending.target]
+            pair = links.machine_of[transfer.source], links.machine_of[transfer.target]
             is_far = pair[0] != pair[1]
-            latency_s, bytes_per_s = divided.link(sending.source, sending.target)
-            self.seconds.append(sending.num_values * latency_s + (0.0 if is_far else sending.num_bytes / bytes_per_s))
-            self.num_bytes.append(sending.num_bytes if is_far else 0)
+            latency_s, bytes_per_s = divided.link(transfer.source, transfer.target)
+            self.seconds.append(transfer.num_values * latency_s + (0.0 if is_far else transfer.num_bytes / bytes_per_s))
+            self.num_bytes.append(transfer.num_bytes if is_far else 0)
             self.pairs.append(pair if is_far else None)
-            self.before.append([sending.item])
-            for need in divided.needs(sending.source, sending.target):
+            self.before.append([transfer.item])
+            for need in divided.needs(transfer.source, transfer.target):
                 if need in last:
                     self.before[node].append(last[need])
                 last[need] = node
-            for reader in work.readers[sending.item]:
-                if rank_of[reader] == sending.target:
+            for reader in work.readers[transfer.item]:
+                if rank_of[reader] == transfer.target:
                     self.before[reader].append(node)
-        self.order = list(_sorted(self.before))
+        self.order = topological_order(self.before)
 
     def lengths(self, rates: Rates) -> list[float]:
         """How long each node takes."""
@@ -175,25 +175,9 @@ class CriticalPathGraph:
         return weights
 
 
-def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
-    waiting = [len(each) for each in before]
-    after: list[list[int]] = [[] for _ in before]
-    for node, each in enumerate(before):
-        for predecessor in each:
-            after[predecessor].append(node)
-    ready = [node for node, num in enumerate(waiting) if not num]
-    while ready:
-        node = ready.pop()
-        yield node
-        for follower in after[node]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                ready.append(follower)
-
-
 def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 40) -> Division:
     """Alternates between the critical paths for the rates and the rates for the critical paths."""
-    rates = capacities.even()
+    rates = capacities.even_rates()
     best, best_s, mixed = rates, timeline.total_s(rates), dict[tuple[int, int], float]()
     for _ in range(max_rounds):
         weights = timeline.weights(rates)
@@ -203,7 +187,7 @@ def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds:
         mixed = {
             pair: _DAMPING * mixed.get(pair, 0.0) + (1 - _DAMPING) * weights.get(pair, 0.0) / total for pair in capacities.pairs
         }
-        rates = capacities.fitted(mixed)
+        rates = capacities.best_rates(mixed)
         if (total_s := timeline.total_s(rates)) < best_s:
             best, best_s = rates, total_s
     return Division(rates=best, total_s=best_s, bound_s=0.0, num_rounds=max_rounds)
@@ -234,7 +218,7 @@ class _Program:
         self._timeline = timeline
         self._capacities = capacities
         self._unit = max(capacities.of)
-        self._scale_s = timeline.total_s(capacities.even()) or 1.0
+        self._scale_s = timeline.total_s(capacities.even_rates()) or 1.0
         self._num = len(timeline.seconds)
         self._at = {pair: self._num + 1 + 2 * number for number, pair in enumerate(capacities.pairs)}
         self._rows: list[tuple[dict[int, float], float]] = []  # coefficients, and what their sum may not exceed

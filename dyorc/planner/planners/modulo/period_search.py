@@ -10,20 +10,88 @@ it starts at s + T k. Per pair of blocks on one resource it knows which s is sma
 
 A longer period than a feasible one is feasible, too: the same s and k fit it, because k never falls along a dependency, and by
 one at most to the next repetition. So the period is found by bisection.
+
+The search begins with a schedule that needs none (`best_without_search`), and returns it if it finds nothing better.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from dyorc.errors import PlanError
 from dyorc.planner.plan import SearchEnd
 from dyorc.planner.planners.cp_sat import CpSatSolution, SolverStatus, solve
 from dyorc.planner.planners.ending import end_of
-from dyorc.planner.planners.modulo.greedy import best_without_search
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 from dyorc.planner.planners.modulo.timeline import PeriodSearchResult, Repetend
+
+_MAX_TRIED = 32
+
+
+def one_by_one(problem: ModuloProblem) -> Repetend:
+    """Returns the schedule in which each repetition begins when the one before has ended.
+
+    Raises:
+        PlanError: Not even one repetition fits into the memory.
+    """
+    starts: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for block in problem.blocks:
+        ready = [starts[name] + problem.by_name[name].span for name in block.after]
+        starts[block.name] = max([free.get(resource, 0) for resource in block.resources] + ready, default=0)
+        free |= dict.fromkeys(block.resources, starts[block.name] + block.span)
+    serial = Repetend(problem, max(starts[block.name] + block.span for block in problem.blocks), starts)
+    for resource, peak in serial.peaks.items():
+        if peak > (room := problem.capacities.get(resource, peak)):
+            raise PlanError(f"one repetition alone needs {peak:,} units of memory on {resource}, which has {room:,}")
+    return serial
+
+
+def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> Repetend | None:
+    """Places each block as early as its resources allow in every period; None if that does not work out.
+
+    Args:
+        problem: What is scheduled.
+        period: When the next repetition starts after each.
+        max_depth: Blocks of how many repetitions may be in one period.
+    """
+    taken: dict[str, set[int]] = {resource: set() for resource in problem.resources}
+    starts: dict[str, int] = {}
+    for block in problem.blocks:
+        ready = max((starts[name] + problem.by_name[name].span for name in block.after), default=0)
+        places = (at for at in range(ready, ready + period) if _fits(taken, block.resources, at, block.span, period))
+        start = next(places, None)
+        if start is None:
+            return None
+        starts[block.name] = start
+        for resource in block.resources:
+            taken[resource].update((start + step) % period for step in range(block.span))
+    repetend = Repetend(problem, period, starts)
+    is_small = all(peak <= problem.capacities.get(resource, peak) for resource, peak in repetend.peaks.items())
+    is_apart = all(starts[name] + problem.by_name[name].span <= starts[later] + period for name, later in problem.carried)
+    return repetend if is_small and is_apart and repetend.depth <= max_depth else None
+
+
+def _fits(taken: Mapping[str, set[int]], resources: tuple[str, ...], start: int, span: int, period: int) -> bool:
+    if span > period:
+        return False
+    steps = [(start + step) % period for step in range(span)]
+    return all(taken[resource].isdisjoint(steps) for resource in resources)
+
+
+def best_without_search(problem: ModuloProblem, max_depth: int) -> Repetend:
+    """Returns the better of the two: what `as_soon_as_possible` finds for the shortest of some periods, or `one_by_one`.
+
+    Raises:
+        PlanError: Not even one repetition fits into the memory.
+    """
+    serial = one_by_one(problem)
+    step = max(1, (serial.period - problem.load) // _MAX_TRIED)
+    candidates = (as_soon_as_possible(problem, period, max_depth) for period in range(problem.load, serial.period, step))
+    return next((candidate for candidate in candidates if candidate), serial)
+
 
 PeriodCallback = Callable[[int, int], None]
 """Called with the proved lower bound of the period, and the best period so far."""
@@ -45,7 +113,7 @@ class PeriodSearchLimits:
 
 
 def shortest_period(
-    problem: ModuloProblem, limits: PeriodSearchLimits | None = None, heard: PeriodCallback = lambda bound, best: None
+    problem: ModuloProblem, limits: PeriodSearchLimits | None = None, on_change: PeriodCallback = lambda bound, best: None
 ) -> PeriodSearchResult:
     """Searches for the shortest period.
 
@@ -59,14 +127,14 @@ def shortest_period(
     Raises:
         PlanError: Not even one repetition fits into the memory.
     """
-    return _Search(problem, limits or PeriodSearchLimits(), heard).run()
+    return _Search(problem, limits or PeriodSearchLimits(), on_change).run()
 
 
 class _Search:
-    def __init__(self, problem: ModuloProblem, limits: PeriodSearchLimits, heard: PeriodCallback) -> None:
+    def __init__(self, problem: ModuloProblem, limits: PeriodSearchLimits, on_change: PeriodCallback) -> None:
         self._problem = problem
         self._limits = limits
-        self._heard = heard
+        self._on_change = on_change
         self._bound = problem.load
         self._ended = SearchEnd.FINISHED
         self._num_solved = 0
@@ -74,11 +142,11 @@ class _Search:
     def run(self) -> PeriodSearchResult:
         began_s = time.perf_counter()
         best = best_without_search(self._problem, self._limits.depth)
-        self._heard(self._bound, best.period)
+        self._on_change(self._bound, best.period)
         try:
             for better in self._better(best):
                 best = better
-                self._heard(self._bound, best.period)
+                self._on_change(self._bound, best.period)
             if self._limits.shorten and self._ended is SearchEnd.FINISHED:
                 _, shorter = self._schedule(best.period, best)
                 best = shorter or best
@@ -129,9 +197,9 @@ class _Model:
         self._is_first: dict[tuple[str, str], cp_model.LiteralT] = {}
         for block in blocks:
             for name in block.after:
-                model.add(self._start(name) + problem.named[name].span <= self._start(block.name))
+                model.add(self._start(name) + problem.by_name[name].span <= self._start(block.name))
         for name, later in problem.carried:
-            model.add(self._start(name) + problem.named[name].span <= self._start(later) + period)
+            model.add(self._start(name) + problem.by_name[name].span <= self._start(later) + period)
         for p, q in problem.pairs:
             self._apart(p, q)
         for resource in problem.resources:

@@ -2,7 +2,6 @@
 
 coshard.py     one device runs the parts of a layer one after another, for less memory
 pipelines.py   pipelines whose stages share an embedding, or that go forward three times for each time backward
-units.py       puts pieces of work into an order in which each finds what it reads
 """
 
 from dyorc.planner.planners.superscaler.recipe import Cut, Recipe, WorkUnit

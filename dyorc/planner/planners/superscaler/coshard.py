@@ -7,13 +7,14 @@ Source: the plan is SuperScaler's (arXiv 2301.08984, section 3). Here the blocks
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.planners.baselines.pipeline import stages_of
+from dyorc.planner.planners.operation_graphs import topological_order
 from dyorc.planner.planners.superscaler.recipe import Cut, Recipe, WorkUnit
-from dyorc.planner.planners.superscaler.units import convex, in_order
 from dyorc.planner.program import Node, TensorProgram
 from dyorc.planner.program.graph import Phase
 
@@ -92,3 +93,55 @@ def _units(recipe: Recipe, blocks: _Blocks, parts: int, recompute: bool) -> Iter
         for part in range(parts):
             work = [(node, part) for node in (*again, *nodes)]
             yield WorkUnit(work=work, forgotten=[o for node in again for o in node.outputs if o] if part == 0 else ())
+
+
+def in_order(program: TensorProgram, units: Iterable[Sequence[Node]]) -> list[Sequence[Node]]:
+    """Returns the units, and every other node as a unit by itself, as nearly in the program's order as dependencies allow.
+
+    Raises:
+        PlanError: Two units need something of each other.
+    """
+    everything = [unit for unit in units if unit]
+    inside = {node.name for unit in everything for node in unit}
+    everything += [[node] for node in program.nodes if node.name not in inside]
+    place = {node.name: float(index) for index, node in enumerate(program.nodes)}
+    unit_of = {node.name: number for number, unit in enumerate(everything) for node in unit}
+    before: list[set[int]] = []
+    for number, unit in enumerate(everything):
+        makers = {program.producers[name].name for node in unit for name in node.inputs if name in program.producers}
+        before.append({unit_of[maker] for maker in makers} - {number})
+    order = topological_order(before, [place[unit[-1].name] for unit in everything])
+    if len(order) < len(everything):
+        stuck = next(unit for number, unit in enumerate(everything) if number not in order)
+        raise PlanError(f"units of work need something of each other; one begins with {stuck[0].name}")
+    return [everything[number] for number in order]
+
+
+def convex(program: TensorProgram, units: Iterable[Sequence[Node]]) -> list[list[Node]]:
+    """Returns each unit without the nodes that need something of it by way of others, so that each can run at one go.
+
+    Units before count as a whole: what needs one node of them needs all. So no two units need something of each other.
+    """
+    kept: list[list[Node]] = []
+    for unit in units:
+        whole = {node.name: list(other) for other in kept for node in other}
+        kept.append(_convex(program, unit, whole))
+    return kept
+
+
+def _convex(program: TensorProgram, unit: Sequence[Node], whole: Mapping[str, Sequence[Node]]) -> list[Node]:
+    names = {node.name for node in unit}
+    after: set[str] = set()  # what follows the unit
+    while True:
+        nodes: list[Node] = []
+        made: set[str] = set()  # by the unit
+        num_after = len(after)
+        for node in program.nodes:
+            needs_after = not after.isdisjoint(node.inputs)
+            if node.name in names and not needs_after:
+                nodes.append(node)
+                made.update(filter(None, node.outputs))
+            elif needs_after or not made.isdisjoint(node.inputs):
+                after.update(name for each in whole.get(node.name, [node]) for name in each.outputs if name)
+        if len(after) == num_after:
+            return nodes

@@ -8,10 +8,43 @@ is what stays for the backward pass plus parameters and gradients. A thousand op
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Mesh, MeshAxis
+from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, seconds_on, tensor_of
 from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext
-from dyorc.planner.planners.tag.redistribution_costs import RedistributionCosts
 from dyorc.planner.planners.tag.stretches import SpotNeed, Stretch, Stretches
-from dyorc.planner.simulate.simulation import Simulation
+from dyorc.planner.program import REPLICATE, Placement, Shard
+
+
+class RedistributionCosts:
+    """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
+
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        self._adapters = Adapters(seconds_on(context.cluster))
+        self._meshes: dict[Ranks, Mesh] = {}
+        self._tensors: dict[str, Tensor] = {}
+
+    def seconds(self, name: str, before: tuple[Ranks, Placement], after: tuple[Ranks, Placement]) -> float:
+        """Returns how long it takes to bring a value from some ranks and a placement on them to others."""
+        tensor = self._tensor(name)
+        return self._adapters.path(tensor, self._spot(tensor, *before), self._spot(tensor, *after)).cost
+
+    def _tensor(self, name: str) -> Tensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            tensor = self._tensors[name] = tensor_of(self._context.program, self._context.choices.axes, name)
+        return tensor
+
+    def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
+        mesh = self._meshes.get(ranks)
+        if mesh is None:
+            axis = MeshAxis(name="data", size=len(ranks))
+            mesh = self._meshes[ranks] = Mesh(name="-".join(map(str, ranks)), axes=(axis,), ranks=ranks)
+        if isinstance(placement, Shard):
+            placement = self._adapters.shard(tensor, mesh, (), placement.dim) or REPLICATE
+        return Spot(mesh, (placement,))
+
 
 _LEAST_MOVE_S = 1e-8
 """What takes less is no movement: it is a cut of what is there."""
@@ -34,6 +67,10 @@ class Estimate(NamedTuple):
     spans_s: tuple[float, ...]
     idle_s: tuple[float, ...]
 
+    def fits(self, cluster: Cluster) -> bool:
+        """Whether every device has the memory that it needs."""
+        return all(need <= device.memory_bytes for need, device in zip(self.memory_bytes, cluster.devices, strict=True))
+
 
 class _Move(NamedTuple):
     took_s: float
@@ -44,10 +81,10 @@ class _Move(NamedTuple):
 class Estimator:
     """Estimates many deployments of one program. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self.scene = scene
-        self._stretches = Stretches(scene)
-        self._paths = RedistributionCosts(scene)
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self._stretches = Stretches(context)
+        self._paths = RedistributionCosts(context)
         self._moves: dict[tuple[int, int, int], _Move] = {}
         self._lines: dict[tuple[str | int, ...], int] = {}
         self._beginnings: dict[tuple[int, Action], Stretch] = {}
@@ -89,7 +126,7 @@ class Estimator:
 
     def _lines_of(self, before: Ranks, after: Ranks) -> tuple[int, ...]:
         """What a movement has for itself: ways out of and into machines, or its ranks' channel within one."""
-        devices = self.scene.cluster.devices
+        devices = self.context.cluster.devices
         sources, targets = ({devices[rank].machine for rank in ranks} for ranks in (before, after))
         keys = [(machine, "out") for machine in sorted(sources)] + [(machine, "in") for machine in sorted(targets)]
         if len(sources | targets) == 1:
@@ -101,7 +138,7 @@ class _Pass:
     """One pass through the program."""
 
     def __init__(self, estimator: Estimator) -> None:
-        num_ranks, num_groups = estimator.scene.cluster.num_ranks, len(estimator.scene.groups)
+        num_ranks, num_groups = estimator.context.cluster.num_ranks, len(estimator.context.groups)
         self._estimator = estimator
         self._free_s = [0.0] * num_ranks
         self._busy_s = [0.0] * num_ranks
@@ -180,9 +217,3 @@ class _Pass:
                     self._memory[rank] += num_bytes
         self._there_s[need.key] = found_s
         return found_s
-
-
-def has_memory(scene: SearchContext, needs: Estimate | Simulation) -> bool:
-    """Whether every device has the memory that it needs."""
-    needed = needs.memory_bytes if isinstance(needs, Estimate) else needs.peak_bytes
-    return all(a <= device.memory_bytes for a, device in zip(needed, scene.cluster.devices, strict=True))

@@ -1,16 +1,22 @@
 """The network that says which actions are promising: attention over op groups and machines, and a score for each action.
 
 Source: TAG (TPDS'23). Narrower than there (64 instead of 256), so that its weights are small and a playout is quick; layer norms
-instead of batch norms, so that a graph's scores do not depend on which others are scored beside it.
+instead of batch norms, so that a graph's scores do not depend on which others are scored with it.
+
+The weights are next to this file, written by `make train-tag`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.features import (
     NUM_EDGE_FEATURES,
     NUM_GROUP_FEATURES,
@@ -18,7 +24,9 @@ from dyorc.planner.planners.tag.features import (
     NUM_OPTIONS,
     EdgeKind,
     FeatureGraph,
+    Features,
 )
+from dyorc.planner.planners.tag.group_actions import Action
 
 _WIDTH, _HEADS, _LAYERS = 64, 4, 4
 
@@ -133,3 +141,55 @@ class PolicyNetwork(nn.Module):
         current = nodes[torch.arange(len(nodes)), graphs.current][:, None].expand(-1, num_actions, -1)
         scores = self.score(torch.cat([(seen * weights).sum(2), current, graphs.options], dim=-1))[..., 0]
         return torch.log_softmax(scores.masked_fill(~graphs.is_action, -1e9), dim=-1)
+
+
+WEIGHTS = Path(__file__).with_name("prior.safetensors")
+"""Where the weights are, if there are any."""
+
+
+class NetworkPrior:
+    """Asks the network about states of one scene. Not for several threads."""
+
+    def __init__(self, estimator: Estimator, network: PolicyNetwork) -> None:
+        self._estimator = estimator
+        self._features = Features(estimator.context)
+        self._network = network.eval()
+
+    def graph(self, actions: Sequence[Action], num_decided: int) -> FeatureGraph:
+        """Returns what the network sees of a state."""
+        return self._features.graph(actions, num_decided, self._estimator.estimate(actions))
+
+    def __call__(self, actions: Sequence[Action], num_decided: int) -> Sequence[float]:
+        """Returns how promising each action of the next group is."""
+        with torch.inference_mode():
+            return self._network(batch_graphs([self.graph(actions, num_decided)]))[0].exp().tolist()
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Limits torch to one thread: the network's products are too small to gain from more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def load_network(path: Path = WEIGHTS) -> PolicyNetwork | None:
+    """Returns the trained network; None if there are no weights.
+
+    Raises:
+        SafetensorError: The file is damaged.
+        RuntimeError: The weights are those of another network.
+    """
+    if not path.exists():
+        return None
+    network = PolicyNetwork()
+    network.load_state_dict(load_file(path))
+    return network
+
+
+def save_network(network: PolicyNetwork, path: Path = WEIGHTS) -> None:
+    """Writes the weights."""
+    save_file(network.state_dict(), path)

@@ -5,7 +5,10 @@ group is decided by lot among them, and so on for the first groups, on which mor
 round is played without the network; then it learns to foresee the visits, guides the games of the next round, and learns from
 all.
 
-Source: TAG (TPDS'23). Fewer and shorter games than there, and smaller models: minutes on one core instead of hours.
+Random clusters are drawn as TAG does: up to four machines of equal devices each.
+
+Source: TAG (TPDS'23); the ranges of clusters are those of its code. Fewer and shorter games than there, and smaller models:
+minutes on one core instead of hours.
 """
 
 import argparse
@@ -17,16 +20,38 @@ from time import perf_counter
 
 import torch
 
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.cluster.published import tag_cluster
 from dyorc.planner.models import bert, gpt, vgg19, vit
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.features import FeatureGraph
 from dyorc.planner.planners.tag.group_actions import SearchContext
-from dyorc.planner.planners.tag.policy_network import PolicyNetwork, batch_graphs
-from dyorc.planner.planners.tag.prior import WEIGHTS, NetworkPrior, one_thread, save_network
-from dyorc.planner.planners.tag.search_baseline import SearchBaseline
-from dyorc.planner.planners.tag.topologies import random_cluster
-from dyorc.planner.planners.tag.tree_search import TreeSearch
+from dyorc.planner.planners.tag.policy_network import WEIGHTS, NetworkPrior, PolicyNetwork, batch_graphs, one_thread, save_network
+from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
 from dyorc.planner.program import TensorProgram, capture
+
+_MAX_MACHINES = 4
+_MAX_DEVICES = 16
+_COUNTS = (2, 3, 4, 6, 8)
+_DEVICES = ("P100", "1080Ti", "V100-14G")
+_INSIDE_BYTES_PER_S = (8000e6, 20000e6)
+_BETWEEN_BYTES_PER_S = (2810e6, 5000e6)
+
+
+def random_cluster(random: Random, num_devices: int | None = None) -> Cluster:
+    """Draws a cluster.
+
+    Args:
+        random: Where from.
+        num_devices: How many devices it has in all; from 2 to 16 if None.
+    """
+    while True:
+        counts = [random.choice(_COUNTS) for _ in range(random.randint(1, _MAX_MACHINES))]
+        if sum(counts) == num_devices if num_devices else sum(counts) <= _MAX_DEVICES:
+            break
+    machines = [(random.choice(_DEVICES), count, random.choice(_INSIDE_BYTES_PER_S)) for count in counts]
+    return tag_cluster(machines, random.choice(_BETWEEN_BYTES_PER_S), name="x".join(map(str, counts)))
+
 
 _BATCH = 48
 _LEARNING_RATE, _LARGEST_NORM, _RECORDS_EACH = 5e-4, 0.6, 16
@@ -77,12 +102,12 @@ def play(program: TensorProgram, seed: int, effort: TrainingEffort, network: Pol
     estimator = Estimator(SearchContext(program, random_cluster(random)))
     start, watching = SearchBaseline(estimator), NetworkPrior(estimator, network or PolicyNetwork())
     search = TreeSearch(start.game(), seed, watching if network else None)
-    for _ in range(min(effort.groups, len(estimator.scene.groups))):
+    for _ in range(min(effort.groups, len(estimator.context.groups))):
         for _ in zip(range(effort.playouts), search.playouts(), strict=False):
             pass
         visits = search.visits()
         yield GameRecord(graph=watching.graph(*search.state()), visits=visits)
-        search.decide(random.choices(estimator.scene.actions, visits)[0])
+        search.decide(random.choices(estimator.context.actions, visits)[0])
 
 
 def learn(network: PolicyNetwork, records: Sequence[GameRecord], epochs: int, seed: int) -> float:

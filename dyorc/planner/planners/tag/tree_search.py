@@ -3,16 +3,18 @@
 A node of the tree has decided the first groups; the others do what the first one does. Each playout walks from the root to a leaf
 by the bound `Q + c P sqrt(N) / (1 + n)` with `c = sqrt(children / 10)`, evaluates the leaf, adds the leaf's children, and counts
 its reward on the way back. What has been tried in full is not tried again, so that a small tree is searched to its end.
+Rewards are relative to data parallelism.
 
 Source: TAG (TPDS'23); its rewards, and its choice of c.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 from random import Random
 from typing import TypeAlias
 
+from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action
 
 Evaluate: TypeAlias = Callable[[Sequence[Action]], float]
@@ -126,3 +128,25 @@ class TreeSearch:
             node.value += (gained - node.value) / node.num_visits
             if node.children:
                 node.is_done = all(child.is_done for child in node.children)
+
+
+class SearchBaseline:
+    """Estimates what everybody knows: data parallelism, or if memory does not suffice for it, everything spread."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        context = estimator.context
+        self.data_parallel_s = self.seconds(context.data_parallel)
+        self.best_s = min(self.data_parallel_s, self.seconds(context.spread))
+
+    def game(self) -> Game:
+        """Returns what is searched."""
+        context, baseline_s = self._estimator.context, self.data_parallel_s
+        if not isfinite(baseline_s):
+            baseline_s = self._estimator.estimate(context.spread).total_s
+        return Game(actions=context.actions, num_groups=len(context.groups), evaluate=self.seconds, baseline_s=baseline_s)
+
+    def seconds(self, actions: Sequence[Action]) -> float:
+        """Returns what is estimated for actions; infinity if memory does not suffice."""
+        estimate = self._estimator.estimate(actions)
+        return estimate.total_s if estimate.fits(self._estimator.context.cluster) else float("inf")

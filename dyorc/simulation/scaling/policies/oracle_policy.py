@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
-from dyorc.simulation.scaling.loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
+from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
 from dyorc.simulation.scaling.scaling_results import Standard, missed
 
 INTERVAL_S = 0.25

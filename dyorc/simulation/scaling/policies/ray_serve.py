@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
-from dyorc.simulation.scaling.policies.alone import decide_alone
+from dyorc.simulation.scaling.policies.per_program import decide_alone
 
 INTERVAL_S = 0.1
 """The controller's loop."""

@@ -1,4 +1,4 @@
-// Durable jobs: what waits, runs and has ended; ends those that should not go on.
+// Durable jobs: the waiting, running and ended ones; cancels a job.
 import { html, useState } from "../html.js";
 import { ago, bytes, count, seconds } from "../format.js";
 import { post } from "../api.js";

@@ -35,7 +35,7 @@ export function Overview() {
   </div>`;
 }
 
-/** The workflow with the most traffic, as long as nobody has chosen one. */
+/** The workflow with the most traffic, until the user chooses one. */
 function busiest(now) {
   const all = Object.entries(now?.workflows ?? {});
   return all.sort(([first, a], [second, b]) => b.requests_total - a.requests_total || first.localeCompare(second))[0]?.[0];

@@ -19,7 +19,7 @@ export function Tenants() {
       ${all.length ? html`<${Table} label="Tenants" head=${["Tenant", ...shown.map((name) => COLUMNS[name][0])]}>
         ${all.map(([tenant, found]) => html`<tr key=${tenant}><th scope="row">${tenant || "everybody"}</th>
           ${shown.map((name) => html`<td class="num">${COLUMNS[name][1](found[name])}</td>`)}</tr>`)}
-      <//>` : html`<${Empty}>${now ? "Nobody has anything in flight." : "…"}<//>`}
+      <//>` : html`<${Empty}>${now ? "No tenant has anything in flight." : "…"}<//>`}
     <//>
     <${Cells} cells=${now?.cells} />
   </div>`;

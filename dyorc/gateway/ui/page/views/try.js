@@ -13,7 +13,7 @@ export function Try({ route }) {
   const names = models?.models ?? [];
   const name = route.rest[0] ?? names[0];
   return html`<div class="view">
-    <${Head} title="Try it" note="Sends one request, and shows what became of it">
+    <${Head} title="Try it" note="Sends one request and shows its timeline">
       <label class="small muted"><span class="only-read">Model</span><select onChange=${(event) => (location.hash = to("try", event.target.value))}>
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one}</option>`)}</select></label>
     <//>
@@ -106,7 +106,7 @@ function Result({ sent }) {
     <div class="form" role="status" aria-live="polite" ref=${box}>
       ${error && html`<p class="callout bad">${error.message}</p>`}
       ${answers.map((answer, index) => html`<${Outputs} key=${index} answer=${answer} number=${answers.length > 1 || isRunning ? index + 1 : 0} />`)}
-      ${!isRunning && id && html`<p><a class="button" href=${to("requests", id)}>What became of it: the timeline</a></p>`}
+      ${!isRunning && id && html`<p><a class="button" href=${to("requests", id)}>Timeline of this request</a></p>`}
       ${isRunning && html`<p class="muted">…</p>`}
     </div>
   <//>`;

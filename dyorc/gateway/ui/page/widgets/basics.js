@@ -35,7 +35,7 @@ const TONES = {
   parked: "", cold: "", off: "warn", starved: "bad", queued: "", waiting: "", cancelled: "", withdrawn: "", parking: "", squashed: "warn", lost: "warn", failing: "bad", failed: "bad",
 }; // prettier-ignore
 
-/** A state in a word; whatever is not known and not good is an error's name. */
+/** A state in a word; an unknown state is an error's name. */
 export function State({ state, isError = false }) {
   const tone = TONES[state] ?? (isError ? "bad" : "");
   return html`<span class="tag ${tone}" title=${state}>${state.replaceAll("_", " ")}</span>`;
@@ -54,7 +54,7 @@ export function Table({ label, head, children }) {
   </div>`;
 }
 
-/** A chart's figures for those who cannot see it. */
+/** A chart's figures, for screen readers. */
 export function Alternative({ summary = "As a table", label, head, rows }) {
   const [isOpen, setOpen] = useState(false);
   return html`<details class="alt" onToggle=${(event) => setOpen(event.target.open)}>

@@ -96,7 +96,7 @@ function Edge({ edge, place, most }) {
   </g>`;
 }
 
-/** What stands at an edge, on a ground of its own: above all lines, so that none goes through it. */
+/** An edge's label, on a background: above all lines, so that no line goes through it. */
 function EdgeLabel({ edge, place, most, isDown }) {
   const main = mainText(edge);
   const sub = [edge.label && `${number(edge.per_s)}/s`, isGuessed(edge) && `${share(edge.guessed_share)} guessed`];

@@ -1,4 +1,4 @@
-// A long list of which only the rows in sight exist. All have the same height, so that their places are known without measuring.
+// A long list that creates only the rows in sight. All have the same height, so that their places are known without measuring.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
 
 const NARROW = "(max-width: 860px)";

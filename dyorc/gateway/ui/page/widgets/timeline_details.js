@@ -35,7 +35,7 @@ function betText({ bet, committed_ms: committed, outcome }) {
     bet.probability != null && `p = ${share(bet.probability)}`,
     bet.saves_ms != null && `saves ${duration(bet.saves_ms)} if right`,
     bet.costs_others_ms != null && `costs others ${duration(bet.costs_others_ms)} if wrong`,
-    bet.slows_others_ms != null && `slows down what runs beside it by ${duration(bet.slows_others_ms)}`,
+    bet.slows_others_ms != null && `slows down what runs at the same time by ${duration(bet.slows_others_ms)}`,
   ];
   return `${end} When it was run: ${facts.filter(Boolean).join(", ")}.`;
 }
@@ -55,7 +55,7 @@ function Batch({ batch, found }) {
     ${others ? html`<details class="alt"><summary>Shared with ${count(others)} other ${others === 1 ? "call" : "calls"}</summary>
       <${Table} label="Requests in this batch" head=${["Request", "Workflow"]}>
         ${requests.map((one, index) => html`<tr key=${index}><td class="mono">${one.number === own ? "this one" : one.request_id ? html`<a href=${to("requests", one.request_id)}>${one.request_id}</a>` : `#${one.number}`}</td><td>${one.workflow ?? "–"}</td></tr>`)}
-      <//></details>` : html`<p class="muted small">Nobody else was in it.</p>`}
+      <//></details>` : html`<p class="muted small">No other call was in it.</p>`}
   </div>`;
 }
 

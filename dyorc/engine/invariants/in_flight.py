@@ -1,0 +1,94 @@
+"""Walks over everything in flight."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from dyorc.core.tensor import blocks_of
+from dyorc.engine.engine import Engine
+from dyorc.engine.model.futures import Future, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.model.request_tree import Request, Task, TaskState
+from dyorc.engine.scheduling.scheduler import Scheduler
+
+
+class InvariantError(AssertionError):
+    """The engine's state contradicts itself: a bug of ours. The text names the object."""
+
+
+def scheduler_of(engine: Engine) -> Scheduler:
+    """Returns the engine's scheduler.
+
+    Raises:
+        TypeError: If it is another than the one that serves, whose state these checks do not know.
+    """
+    if not isinstance(engine.scheduler, Scheduler):
+        raise TypeError(f"the invariants are those of a Scheduler, the engine has a {type(engine.scheduler).__name__}")
+    return engine.scheduler
+
+
+def entries_of(request: Request) -> Iterator[Entry]:
+    """Yields the request's root, and all calls and tasks below it."""
+    pending: list[Entry] = [request.root] if request.root is not None else []
+    while pending:
+        entry = pending.pop()
+        yield entry
+        if isinstance(entry, Task):
+            pending.extend(entry.entries())
+
+
+def calls_of(request: Request) -> Iterator[Call]:
+    return (entry for entry in entries_of(request) if isinstance(entry, Call))
+
+
+def tasks_of(request: Request) -> Iterator[Task]:
+    return (entry for entry in entries_of(request) if isinstance(entry, Task))
+
+
+def active_tasks(engine: Engine) -> Iterator[Task]:
+    for request in engine.tasks.requests.values():
+        yield from (task for task in tasks_of(request) if task.state is TaskState.ACTIVE)
+
+
+def open_points(task: Task) -> Iterator[BranchPoint]:
+    ends = (segment.end for segment in task.journal.below())
+    return (end for end in ends if isinstance(end, BranchPoint) and end.is_open)
+
+
+def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
+    """Yields everything in a request that waits for values."""
+    yield from unsent_parts(request)
+    for entry in entries_of(request):
+        if isinstance(entry, Call):
+            if entry.state is CallState.WAITING:
+                yield entry
+        elif entry.state is TaskState.RETURNED:
+            if not entry.callee.is_streaming:
+                yield entry
+        elif entry.state is TaskState.ACTIVE:
+            yield from open_points(entry)
+            yield from (path for path in entry.paths if path.end is None and path.undecided is None and not path.awaits_room)
+
+
+def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
+    for pool in scheduler_of(engine).pools.values():
+        yield from (("in a queue", call) for call in (*pool.queue, *pool.suspects, *pool.guesses))
+    for batch in scheduler_of(engine).batches.values():
+        yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
+
+
+def unsent_parts(request: Request) -> list[StreamPart]:
+    """Returns parts that wait for their tensors: lost ones, and the next one, which otherwise would have been sent."""
+    stream = request.stream
+    if stream is None:
+        return []
+    return [part for part in stream.untaken.values() if part.is_lost] + [*islice(stream.unsent(), 1)]
+
+
+def is_stored(future: Future) -> bool:
+    return bool(blocks_of(future.tensors))
+
+
+def postponed_waiters(engine: Engine) -> set[Waiter]:
+    """Returns the waiters that continue in the next turn."""
+    return {waiter for waiters in engine.turn.postponed.values() for waiter in waiters}

@@ -1,0 +1,198 @@
+"""Calls: where each is, and what the scheduler needs to know of its request."""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from dyorc.authoring.signature import StaticValue
+from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.engine.model.futures import Argument, Future
+from dyorc.engine.model.speculation_budget import Bet
+from dyorc.engine.request_trace import CallTrace
+from dyorc.errors import InternalError
+
+if TYPE_CHECKING:
+    from dyorc.authoring.batching import BatchKey
+    from dyorc.authoring.program import Program
+    from dyorc.engine.model.journal import Segment
+    from dyorc.engine.model.request_tree import Restoration
+
+
+class CallState(Enum):
+    """Where a call is. `_TRANSITIONS` says which state follows which, and why; docs/call-states.md draws it."""
+
+    WAITING = auto()
+    """Some of its inputs have not been computed yet or were lost, or it may not run before it is certain."""
+    GUESSED = auto()
+    """In its program's queue of guesses."""
+    QUEUED = auto()
+    """In its program's queue."""
+    RUNNING = auto()
+    """In a batch on a replica, or just back from there."""
+    SETTLED = auto()
+    """Its future is ready or failed."""
+    WITHDRAWN = auto()
+    """No longer needed; a result that comes late is dropped."""
+
+
+_TRANSITIONS: dict[tuple[CallState, CallState], str] = {
+    (CallState.WAITING, CallState.GUESSED): "all inputs are ready; its decision is still open",
+    (CallState.WAITING, CallState.QUEUED): "all inputs are ready, and it is certain",
+    (CallState.WAITING, CallState.WAITING): "its inputs are checked again, or it is about to fail",
+    (CallState.WAITING, CallState.SETTLED): "it fails: an input failed, or it is refused",
+    (CallState.WAITING, CallState.WITHDRAWN): "no longer needed",
+    (CallState.GUESSED, CallState.GUESSED): "its place in the queue changes",
+    (CallState.GUESSED, CallState.QUEUED): "its decision commits: the guess was right",
+    (CallState.GUESSED, CallState.RUNNING): "a batch takes it ahead of its decision",
+    (CallState.GUESSED, CallState.WAITING): "an input was lost, or it is about to fail",
+    (CallState.GUESSED, CallState.WITHDRAWN): "squashed: the guess was wrong",
+    (CallState.QUEUED, CallState.QUEUED): "its place in the queue changes",
+    (CallState.QUEUED, CallState.RUNNING): "a batch takes it",
+    (CallState.QUEUED, CallState.WAITING): "an input was lost, or it is about to fail",
+    (CallState.QUEUED, CallState.WITHDRAWN): "no longer needed",
+    (CallState.RUNNING, CallState.QUEUED): "it is tried again: its replica was lost, or its batch failed",
+    (CallState.RUNNING, CallState.WAITING): "an input was lost, or a failed guess waits until it is certain",
+    (CallState.RUNNING, CallState.SETTLED): "its result arrived, or its error",
+    (CallState.RUNNING, CallState.WITHDRAWN): "no longer needed; its result will be dropped",
+}
+"""The changes of state that are allowed, and what causes each. `Call` refuses all others."""
+
+
+def _before(state: CallState) -> tuple[CallState, ...]:
+    """Returns the states that `state` may follow."""
+    return tuple([earlier for earlier, later in _TRANSITIONS if later is state])
+
+
+_BEFORE_GUESSED = _before(CallState.GUESSED)
+_BEFORE_QUEUED = _before(CallState.QUEUED)
+_BEFORE_RUNNING = _before(CallState.RUNNING)
+_BEFORE_WAITING = _before(CallState.WAITING)
+_BEFORE_SETTLED = _before(CallState.SETTLED)
+_BEFORE_WITHDRAWN = _before(CallState.WITHDRAWN)
+
+
+class Call:
+    """One use of a program by a request.
+
+    Attributes:
+        context: What the scheduler knows of its request.
+        state: Changed only by the methods named after the states.
+        order: Its place in its program's queue.
+        num_awaited: Input futures that are still pending, plus one while it may not run before it is certain.
+        awaits_commit: Whether it may not run before it is certain.
+        is_guess: Whether it may turn out not to be needed.
+        bet: What was spent on it while it was a guess.
+        operands: Its input tensors, once all are there.
+        blocks: Where the stored ones lie.
+        batch_key: Calls of equal keys may share a batch.
+        num_attempts: How many times it ran on a replica that died.
+        is_suspect: Whether it may have been the cause.
+        num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
+        room_share: Its part of the wait for room in an arena, of which its last batch has used some; 0: it has not waited.
+        restores: The restoration it runs for, if it repeats a call whose result was lost; then it stands in no journal.
+        submitted_ns: When all its inputs were there.
+        expected_ns: When its result is expected, once it was submitted.
+        segment: Where in its task's journal it stands.
+        trace: What is written down about it; None if its request is not recorded.
+    """
+
+    __slots__ = (
+        "arguments",
+        "awaits_commit",
+        "batch_key",
+        "bet",
+        "blocks",
+        "call_id",
+        "callee",
+        "context",
+        "expected_ns",
+        "future",
+        "is_guess",
+        "is_suspect",
+        "num_attempts",
+        "num_awaited",
+        "num_losses",
+        "operands",
+        "order",
+        "restores",
+        "room_share",
+        "segment",
+        "state",
+        "statics",
+        "submitted_ns",
+        "trace",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: "Program",
+        arguments: tuple[Argument, ...],
+        statics: tuple[StaticValue, ...],
+        segment: "Segment",
+    ) -> None:
+        self.call_id = 0
+        self.callee = program
+        self.arguments = arguments
+        self.statics = statics
+        self.segment = segment
+        self.context = segment.task.request.context
+        self.future = Future(self)
+        self.state = CallState.WAITING
+        self.num_awaited = 0
+        self.awaits_commit = False
+        self.is_guess = False
+        self.bet: Bet | None = None
+        self.num_attempts = 0
+        self.is_suspect = False
+        self.num_losses = 0
+        self.room_share = 0.0
+        self.restores: Restoration | None = None
+        self.operands: tuple[TensorRef, ...] = ()
+        self.blocks: Sequence[BlockId] = ()
+        self.batch_key: BatchKey = ((), ())
+        self.order = self.context.order
+        self.submitted_ns = 0
+        self.expected_ns = 0
+        self.trace: CallTrace | None = None
+
+    def guess(self) -> None:
+        """Enters its program's queue of guesses."""
+        if self.state not in _BEFORE_GUESSED:
+            raise self._cannot_become(CallState.GUESSED)
+        self.state = CallState.GUESSED
+
+    def enqueue(self) -> None:
+        """Enters its program's queue; after a batch that did not end well, once more."""
+        if self.state not in _BEFORE_QUEUED:
+            raise self._cannot_become(CallState.QUEUED)
+        self.state = CallState.QUEUED
+
+    def dispatch(self) -> None:
+        """Leaves its queue in a batch."""
+        if self.state not in _BEFORE_RUNNING:
+            raise self._cannot_become(CallState.RUNNING)
+        self.state = CallState.RUNNING
+
+    def wait(self) -> None:
+        """Leaves its queue or its batch without having run."""
+        if self.state not in _BEFORE_WAITING:
+            raise self._cannot_become(CallState.WAITING)
+        self.state = CallState.WAITING
+
+    def settle(self) -> None:
+        """Ends: it has run, or will never run."""
+        if self.state not in _BEFORE_SETTLED:
+            raise self._cannot_become(CallState.SETTLED)
+        self.state = CallState.SETTLED
+
+    def withdraw(self) -> None:
+        """Leaves its queue or batch, because it is no longer needed."""
+        if self.state not in _BEFORE_WITHDRAWN:
+            raise self._cannot_become(CallState.WITHDRAWN)
+        self.state = CallState.WITHDRAWN
+
+    def _cannot_become(self, state: CallState) -> InternalError:
+        return InternalError(f"{self!r} is {self.state.name} and cannot become {state.name}")
+
+    def __repr__(self) -> str:
+        return f"call {self.call_id} of {self.callee.name!r}"

@@ -1,0 +1,290 @@
+"""A request in flight and its tree of tasks."""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import Protocol, TypeAlias
+
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.tensor import BlockId
+from dyorc.engine.model.futures import Argument, Future, Outcome
+from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_context import RequestContext
+from dyorc.errors import DyOrcError
+
+
+class Run(Protocol):
+    """One run of a coroutine against its task's journal.
+
+    Attributes:
+        segment: Where in the journal it stands.
+        assumed: The open decisions that it has passed, first to last, or is going to pass, and what it takes for their outcomes.
+        undecided: The decision that it waits for.
+        num_awaited: Futures that it waits for.
+        num_parts: Parts that it has yielded.
+        awaits_room: Whether it waits until some of them have been taken.
+        is_closed: Whether it was ended because nobody needs it.
+    """
+
+    segment: Segment
+    assumed: dict[BranchPoint, Outcome]
+    undecided: BranchPoint | None
+    num_awaited: int
+    num_parts: int
+    awaits_room: bool
+    is_closed: bool
+
+    @property
+    def end(self) -> object | None:
+        """How it ended, while that still rests on guesses; None before."""
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+class TaskState(Enum):
+    ACTIVE = auto()
+    """Its paths run, or wait for values."""
+    RETURNED = auto()
+    """Its coroutine returned; tensors of its result are still being computed."""
+    SETTLED = auto()
+    """Its future is ready or failed."""
+    WITHDRAWN = auto()
+    """Nobody needs it any more."""
+
+
+class Task:
+    """One run of a workflow within a request.
+
+    Attributes:
+        arguments: The tensors it was called with.
+        segment: Where in its caller's journal it stands; None for a request's root.
+        depth: Callers above it; 0 for the root.
+        paths: Its runs: one, or more while decisions are guessed.
+        num_awaited: Pending futures of its result.
+        result: Its result, once it has returned; for a streaming task, the parts still to be sent.
+        started_ns: When it was called.
+    """
+
+    __deletable__ = ("journal",)  # for mypyc
+    __slots__ = (
+        "arguments",
+        "callee",
+        "depth",
+        "future",
+        "journal",
+        "num_awaited",
+        "paths",
+        "request",
+        "result",
+        "segment",
+        "started_ns",
+        "state",
+        "statics",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: "Request",
+        workflow: Workflow,
+        arguments: tuple[Argument, ...],
+        statics: tuple[StaticValue, ...],
+        segment: Segment | None = None,
+    ) -> None:
+        self.request = request
+        self.callee = workflow
+        self.arguments = arguments
+        self.statics = statics
+        self.segment = segment
+        self.depth: int = 0 if segment is None else segment.task.depth + 1
+        self.future = Future(self)
+        self.state = TaskState.ACTIVE
+        self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
+        self.paths: list[Run] = []
+        self.num_awaited = 0
+        self.started_ns = 0
+        self.result: tuple[Argument, ...] = ()
+
+    def inputs(self) -> list[Ref]:
+        """Returns its arguments, as its own code sees them."""
+        group = self.callee.signature.input_group
+        return [Ref(argument.future, group, argument.field, argument.views) for argument in self.arguments]
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields the calls and tasks it asked for, on all branches that are not cut off."""
+        for segment in self.journal.below():
+            yield from segment.entries
+
+    def forget_runs(self) -> None:
+        """Drops its runs and its journal, which refers to it: nobody asks for them any more."""
+        self.paths = []
+        del self.journal
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in (TaskState.ACTIVE, TaskState.RETURNED)
+
+    def __repr__(self) -> str:
+        return f"workflow {self.callee.name!r}"
+
+
+class Stream:
+    """How far the parts of a request have come.
+
+    Attributes:
+        front: Where the next part to be sent stands, or will; None if there will be none, because one part could not be computed.
+        untaken: Parts that were sent and not taken, by their index.
+        num_taken: Parts that were.
+        is_ended: Whether the workflow has ended.
+        error: What the request fails with when all parts have been taken.
+    """
+
+    __slots__ = ("error", "front", "is_ended", "num_taken", "untaken")
+
+    def __init__(self, journal: Segment) -> None:
+        self.front: Segment | None = journal
+        self.untaken: dict[int, StreamPart] = {}
+        self.num_taken = 0
+        self.is_ended = False
+        self.error: DyOrcError | None = None
+
+    def unsent(self) -> Iterator[StreamPart]:
+        """Yields the parts that are certain and still to be sent."""
+        segment = self.front
+        while segment is not None:
+            if isinstance(segment.end, StreamPart):
+                yield segment.end
+            segment = segment.next_taken()
+
+    def is_due(self, part: StreamPart) -> bool:
+        """Returns whether a part is still to be sent, or to be taken."""
+        return self.untaken.get(part.index) is part or part in self.unsent()
+
+
+class Restoration:
+    """A future whose tensors are being made again.
+
+    Attributes:
+        call: What runs for it, if the future is a call's.
+        num_awaited: Restorations that it waits for, if the future is a task's.
+        waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
+            answer, and the request if it is its answer.
+        is_done: Whether the tensors are there and the waiters are still to be told.
+        error: Why there will be none, with the waiters still to be told.
+    """
+
+    __slots__ = ("call", "error", "future", "is_done", "num_awaited", "request", "waiters")
+
+    def __init__(self, request: "Request", future: Future) -> None:
+        self.request = request
+        self.future = future
+        self.call: Call | None = None
+        self.num_awaited = 0
+        self.waiters: list[RestorationWaiter] = []
+        self.is_done = False
+        self.error: DyOrcError | None = None
+
+    def __repr__(self) -> str:
+        return f"restoration of the {self.future!r}"
+
+
+Needer: TypeAlias = "Call | Future | StreamPart | Request"
+"""What needs lost tensors; a future stands for workflows that read its value, a request for its answer."""
+
+RestorationWaiter: TypeAlias = "Needer | Restoration"
+
+
+class Request:
+    """A request in flight.
+
+    Attributes:
+        context: What its calls tell the scheduler about it.
+        arrived_ns: When it arrived.
+        root: Its first task; the request answers when that settles.
+        pinned: Its futures whose tensors are pinned, with the blocks they lie in.
+        release_at: When it pins more futures than this, those that nobody needs any more are searched for.
+        restoring: Its futures whose tensors were lost and are being made again.
+        num_calls: Calls and tasks that it made for certain.
+        num_guessed: Calls and tasks on branches that are guesses.
+        num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
+        has_effects: Whether it ever made such a call.
+        waits_for_effects: Whether its answer waits until all have ended.
+        failed_effects: Those that have failed.
+        raised: Errors that its workflows were shown since it has effects, each with the task that was shown it.
+        has_stored: Whether any of its tensors was ever stored and not carried along.
+        is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
+        num_answers: How many times it was answered, because the tensors were lost before they were read.
+        stream: How far its parts have come, if it answers in parts and has not ended.
+    """
+
+    __slots__ = (
+        "arrived_ns",
+        "context",
+        "failed_effects",
+        "has_effects",
+        "has_stored",
+        "is_answered",
+        "is_untaken",
+        "num_answers",
+        "num_calls",
+        "num_effects",
+        "num_guessed",
+        "pinned",
+        "raised",
+        "release_at",
+        "request_id",
+        "restoring",
+        "root",
+        "stream",
+        "waits_for_effects",
+    )  # fmt: skip
+
+    def __init__(self, request_id: int, context: RequestContext, arrived_ns: int) -> None:
+        self.request_id = request_id
+        self.context = context
+        self.arrived_ns = arrived_ns
+        self.root: Task | None = None
+        self.pinned: dict[Future, Sequence[BlockId]] = {}
+        self.release_at = 0
+        self.restoring: dict[Future, Restoration] = {}
+        self.num_calls = 0
+        self.num_guessed = 0
+        self.num_effects = 0
+        self.has_effects = False
+        self.waits_for_effects = False
+        self.failed_effects: list[Entry] = []
+        self.raised: list[tuple[DyOrcError, Task]] = []
+        self.has_stored = False
+        self.is_answered = False
+        self.is_untaken = False
+        self.num_answers = 0
+        self.stream: Stream | None = None
+
+    def add_effect(self) -> None:
+        """Notes that it makes a call or a task that must run even if nobody waits for it."""
+        self.num_effects += 1
+        self.has_effects = True
+        self.context.can_be_dropped = False
+
+    def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
+        """Returns the effects that have failed without anybody being told: the error neither is the request's own, nor was it
+        shown to a workflow that went on. An error that passed from a call through nested workflows is returned once."""
+        heeded = [error for error, task in self.raised if task is self.root or task.future.error is not error]
+        if self.root is not None and self.root.future.error is not None:
+            heeded.append(self.root.future.error)
+        unheeded: list[tuple[Entry, DyOrcError]] = []
+        for entry in self.failed_effects:
+            error = entry.future.error
+            if error is not None and not any(other is error for other in heeded):
+                heeded.append(error)
+                unheeded.append((entry, error))
+        return unheeded
+
+    def end(self) -> None:
+        """Ends it: it is answered, or has failed."""
+        self.is_answered = True
+        self.context.can_be_dropped = False

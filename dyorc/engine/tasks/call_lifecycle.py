@@ -1,0 +1,158 @@
+"""Calls on the tasks' side: made ready for the scheduler, and taken back when they have ended."""
+
+from dyorc.core.tensor import TensorRef, blocks_of
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.interfaces import Dispatcher
+from dyorc.engine.model.futures import FutureState
+from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.tensor_needs import TensorNeeds
+from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
+from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
+
+
+class CallLifecycle:
+    """Hands over calls whose inputs are there, and takes their results."""
+
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
+        self._turn = context.turn
+        self._leases = context.leases
+        self._host = context.host
+        self._dispatcher = dispatcher
+        self._needs = needs
+        self._recovery = recovery
+        self._num_calls = 0
+
+    def issue(self, call: Call) -> None:
+        """Issues a call that is new to its journal."""
+        self._num_calls = call.call_id = self._num_calls + 1
+        if not call.segment.is_certain:
+            call.is_guess = call.segment.probability() < 1
+            if not call.callee.options.pure:
+                call.awaits_commit = True
+                call.num_awaited += 1
+        elif (observer := self._host.observer) is not None:
+            observer.called(call.segment.task.request.request_id, call.callee.name, self._turn.now_ns)
+        if (story := call.context.story) is not None:
+            trace_call(story, call, self._turn.now_ns)
+        for argument in call.arguments:
+            if argument.future.state is FutureState.PENDING:
+                argument.future.dependents.append(call)
+                call.num_awaited += 1
+        if not call.num_awaited or any(argument.future.state is FutureState.FAILED for argument in call.arguments):
+            self.make_ready(call)
+
+    def make_ready(self, call: Call) -> None:
+        """Submits a call that has all its inputs, unless lost ones have to be restored first. Fails it if an input has failed."""
+        if call.state is not CallState.WAITING:
+            return
+        if not call.call_id:
+            self._num_calls = call.call_id = self._num_calls + 1  # it repeats another call
+            if (story := call.context.story) is not None:
+                trace_call(story, call, self._turn.now_ns)
+        for argument in call.arguments:
+            if argument.future.error is not None:
+                self.fail(call, argument.future.error)
+                return
+        program = call.callee
+        try:
+            call.operands = tuple([argument.resolve() for argument in call.arguments])
+            program.signature.check_inputs(call.operands)
+            call.batch_key = program.batch_keys.key(call.operands, call.statics)
+        except Exception as error:  # a view or a shape that does not fit fails this call alone
+            self.fail(call, _refusal(call, error))
+            return
+        if call.trace is not None:
+            trace_inputs(call, call.trace)
+        if not call.segment.task.request.has_stored or self._has_inputs(call):
+            self._dispatcher.submit(call)
+
+    def _has_inputs(self, call: Call) -> bool:
+        """Returns whether the stored inputs of a call can be read. If not, a guess waits until it is certain, other calls until
+        they are restored.
+        """
+        call.blocks = blocks_of(call.operands)
+        if self._leases.are_there(call.blocks) and call.restores is None:
+            return True
+        if call.is_guess:
+            self.defer(call)
+            return False
+        return not self._needs.await_inputs(call)
+
+    def input_settled(self, call: Call, *, has_failed: bool) -> None:
+        """Counts an input of a waiting call that is there, or will not be."""
+        call.num_awaited -= 1
+        if has_failed or not call.num_awaited:
+            self.make_ready(call)
+
+    def input_restored(self, call: Call, error: DyOrcError | None) -> None:
+        """Counts a lost input of a waiting call that is there again, or will not be."""
+        if call.state is not CallState.WAITING:
+            return
+        call.num_awaited -= 1
+        if error is not None:
+            self.fail(call, error)
+        elif not call.num_awaited:
+            self.make_ready(call)
+
+    # Ends
+
+    def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
+        """Settles a call that ran."""
+        if call.state is CallState.WITHDRAWN:
+            self._leases.discard(blocks_of(outputs))
+            return
+        call.settle()
+        if (story := call.context.story) is not None and call.trace is not None:
+            trace_end(story, call.trace, None, self._turn.now_ns)
+        if call.restores is not None:
+            self._recovery.call_done(call.restores, outputs)
+            return
+        request = call.segment.task.request
+        for output in outputs:
+            if output.block:
+                request.has_stored = True
+                self._leases.pin_new(request.pinned, call.future, blocks_of(outputs))
+                break
+        self._turn.settle(call.future, outputs)
+
+    def fail(self, call: Call, error: DyOrcError) -> None:
+        """Settles a call that cannot run."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        call.settle()
+        if (story := call.context.story) is not None and call.trace is not None:
+            trace_end(story, call.trace, error, self._turn.now_ns)
+        if call.restores is not None:
+            self._recovery.fail(call.restores, error)
+            return
+        self._turn.fail(call.future, error)
+
+    def defer(self, call: Call) -> None:
+        """Puts off a guess that failed on its replica, or whose inputs were lost, until it is certain."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        call.wait()
+        call.order = call.context.order
+        call.awaits_commit = True
+        call.num_awaited += 1
+
+    def take_back(self, call: Call) -> None:
+        """Takes back a call that left its queue or batch because tensors were lost, perhaps its inputs."""
+        if call.state is CallState.WITHDRAWN:
+            return
+        if call.is_guess:
+            self.defer(call)
+            return
+        call.wait()
+        self.make_ready(call)
+
+
+def _refusal(call: Call, error: Exception) -> DyOrcError:
+    """Returns the error of a call whose inputs do not fit: the client's if its tensor is too large, else the program's."""
+    if isinstance(error, SizeLimitError):
+        root = call.segment.task.request.root
+        future = call.arguments[error.input_at].future
+        if root is not None and any(argument.future is future for argument in root.arguments):
+            return error
+    return ProgramError(call.callee.name, type(error).__name__, str(error))

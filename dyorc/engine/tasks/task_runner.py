@@ -1,0 +1,329 @@
+"""Steps the workflows of all requests, and carries results to their waiters.
+
+A request is a tree of tasks: its workflow, and the workflows that one calls. This half of the engine hands ready calls to a
+`Dispatcher` and finds in `Turn.ended` how they ended.
+"""
+
+from collections.abc import Mapping
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import StaticValue, check_all
+from dyorc.authoring.workflow import Workflow
+from dyorc.engine.engine_context import EngineContext
+from dyorc.engine.events import PartTaken
+from dyorc.engine.interfaces import Dispatcher
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, Waiter
+from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.model.request_tree import Needer, Request, Task, TaskState
+from dyorc.engine.tasks.branching import Branching
+from dyorc.engine.tasks.call_lifecycle import CallLifecycle
+from dyorc.engine.tasks.determinism import DeterminismChecks
+from dyorc.engine.tasks.early_release import EarlyRelease
+from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
+from dyorc.engine.tasks.part_sending import PartSender
+from dyorc.engine.tasks.recovery import Recovery
+from dyorc.engine.tasks.request_lifecycle import RequestLifecycle
+from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, StreamFull, Undecided
+from dyorc.engine.tasks.task_endings import TaskEndings
+from dyorc.engine.tasks.tensor_needs import Fetches, TensorNeeds
+from dyorc.engine.tasks.trace_events import trace_decision, trace_immediate_outcome, trace_wait
+from dyorc.engine.turn import CallDeferred, CallDone, CallFailed, CallLate, CallUnready
+from dyorc.errors import DyOrcError, NotDeployedError, WorkflowError, WorkflowLimitError
+
+
+class TaskRunner:
+    """Runs the tasks of all requests.
+
+    Args:
+        programs: What is deployed, by name.
+        dispatcher: Takes ready calls.
+
+    Attributes:
+        answering: The requests themselves, from their arrival to their answer.
+        fetches: Values being fetched for workflows to read.
+        twins: Programs that deployed ones of the same name stand for.
+    """
+
+    def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
+        turn, leases, config = context.turn, context.leases, context.config
+        self._config = config
+        self._turn = turn
+        self._leases = leases
+        self._programs = programs
+        self.twins: set[Program] = set()
+        self._dispatcher = dispatcher
+        self._watch = context.host.step_monitor
+        self._release = EarlyRelease(turn, leases)
+        self._determinism = DeterminismChecks(config.max_determinism_checks)
+        needs = TensorNeeds(turn, leases)
+        self.fetches = Fetches(turn, leases, needs, config.max_attempts)
+        self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
+        self._branching = Branching(context, dispatcher, self.fetches, self._endings)
+        self._recovery = Recovery(context, dispatcher, needs, self.fetches, self._release)
+        self._calls = CallLifecycle(context, dispatcher, needs, self._recovery)
+        self._parts = PartSender(context, needs, self._release, self._endings)
+        self.answering = RequestLifecycle(context, needs, self._parts, self._recovery, self._endings)
+
+    @property
+    def requests(self) -> Mapping[int, Request]:
+        """In flight, by id."""
+        return self.answering.requests
+
+    def part_taken(self, event: PartTaken) -> None:
+        """Notes that the tensors of a part have been read, or were lost before."""
+        request = self.requests.get(event.request_id)
+        if request is not None:
+            self._parts.part_taken(request, event)
+
+    def drain(self) -> None:
+        """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
+        turn = self._turn
+        while True:
+            if turn.ended:
+                end = turn.ended.popleft()
+                if isinstance(end, CallDone):
+                    self._calls.finish(end.call, end.outputs)
+                else:
+                    self._take_bad_end(end)
+            elif turn.ready:
+                self._calls.make_ready(turn.ready.popleft())
+            elif turn.restored:
+                self._notify_restored(*turn.restored.popleft())
+            elif turn.settled:
+                self._notify_dependents(turn.settled.popleft())
+            elif turn.runnable:
+                self._continue(turn.runnable.popleft())
+            elif turn.restorations:
+                self._recovery.advance(turn.restorations.popleft())
+            elif turn.swept:
+                request = next(iter(turn.swept))
+                del turn.swept[request]
+                self._recovery.sweep(request)
+            elif turn.releasable:
+                self._release.run()
+            else:
+                return
+
+    def _take_bad_end(self, end: CallFailed | CallLate | CallDeferred | CallUnready) -> None:
+        """Handles a call that the scheduler cannot run, or cannot run yet."""
+        match end:
+            case CallFailed(call, error):
+                self._calls.fail(call, error)
+            case CallLate(call, error):
+                self.answering.cancel(call.segment.task.request.request_id, error)
+            case CallDeferred(call):
+                self._calls.defer(call)
+            case CallUnready(call):
+                self._calls.take_back(call)
+
+    def _notify_restored(self, needer: Needer, error: DyOrcError | None) -> None:
+        """Tells those who need lost tensors that they are there again, or will not be."""
+        match needer:
+            case Call():
+                self._calls.input_restored(needer, error)
+            case Future():
+                self.fetches.future_restored(needer, error)
+            case StreamPart():
+                self._turn.notify(needer)
+                if error is not None:
+                    self._parts.fail(needer, error)
+            case Request():
+                self.answering.answer_restored(needer, error)
+
+    def _notify_dependents(self, future: Future) -> None:
+        has_failed = future.state is FutureState.FAILED
+        dependents, future.dependents = future.dependents, []
+        for dependent in dependents:
+            if isinstance(dependent, Call):
+                self._calls.input_settled(dependent, has_failed=has_failed)
+            else:
+                self._turn.notify(dependent)
+        if future.producer is not None:
+            self._entry_ended(future.producer)
+
+    def _entry_ended(self, entry: Entry) -> None:
+        """Handles the end of a call or task, once all dependents know of it."""
+        request = entry.request if isinstance(entry, Task) else entry.segment.task.request
+        if request.has_stored:
+            self._release.drop_arguments(entry, request)
+        if entry is request.root:
+            self.answering.root_ended(request)
+        elif request.num_effects:
+            self.answering.effect_ended(request, entry)
+
+    def _continue(self, waiter: Waiter) -> None:
+        """Continues a waiter that has everything it waited for. Runs user code, so a watch may interrupt it."""
+        request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
+        num_steps, watch = self._turn.num_steps, self._watch
+        num_steps[request] = number = num_steps.get(request, 0) + 1
+        if number > self._config.max_steps_per_turn:
+            self._turn.postponed.setdefault(request, []).append(waiter)
+            return
+        try:
+            if watch is not None:
+                watch.begin(request.context.record.name)
+            if isinstance(waiter, ExecutionPath):
+                self._step(waiter)
+            elif isinstance(waiter, Task):
+                self._complete(waiter)
+            elif isinstance(waiter, BranchPoint):
+                self._decide(waiter)
+            elif isinstance(waiter, StreamPart):
+                self._parts.wake(waiter)
+            if watch is not None:
+                watch.end()
+        except StepInterrupted:
+            if watch is not None:
+                self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
+
+    # What paths ask
+
+    def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
+        """Returns the outcome that a path assumes for an open decision."""
+        guess = self._branching.guess(path, point)
+        request = point.segment.task.request
+        if guess is not None and request.pinned:
+            point.unheld = self._release.unheld(request)
+        return guess
+
+    def reached(self, point: BranchPoint) -> None:
+        """Writes down that a decision of a recorded request was reached."""
+        if (story := point.segment.task.request.context.story) is not None:
+            trace_decision(story, point, self._turn.now_ns)
+
+    def taken(self, point: BranchPoint) -> None:
+        """Writes down that it was taken at once, since its value was at hand."""
+        if (story := point.segment.task.request.context.story) is not None:
+            trace_immediate_outcome(story, point, self._turn.now_ns)
+
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
+        """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
+        return self._parts.make_part(path, arguments)
+
+    def make_entry(
+        self, path: ExecutionPath, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
+    ) -> Entry:
+        """Returns an entry for a call or task that is new to a journal.
+
+        Raises:
+            WorkflowError: If the request may not make it.
+        """
+        segment = path.segment
+        request = segment.task.request
+        if isinstance(callee, Program) and self._programs.get(callee.name) is not callee and callee not in self.twins:
+            raise NotDeployedError(
+                f"program {callee.name!r} is not deployed; deployed are {sorted(self._programs)}. "
+                f"If the workflow reaches it in a way that cannot "
+                f"be read from its code, declare it: @dyorc.workflow(programs=[...])"
+            )
+        if isinstance(callee, Workflow) and callee.is_streaming:
+            raise WorkflowError(f"workflow {callee.name!r} answers in parts; only a request can run it, no other workflow")
+        num_calls = request.num_calls if segment.is_certain else request.num_calls + request.num_guessed
+        if num_calls >= self._config.max_calls_per_request:
+            raise self._too_many_calls(callee)
+        if segment.is_certain:
+            request.num_calls += 1
+        else:
+            request.num_guessed += 1
+        if isinstance(callee, Workflow):
+            return Task(request, callee, arguments, statics, segment)
+        return Call(callee, arguments, statics, segment)
+
+    def _too_many_calls(self, callee: Program | Workflow) -> WorkflowLimitError:
+        limit = self._config.max_calls_per_request
+        return WorkflowLimitError(f"the request made more than {limit} calls, the last of {callee.name!r}")
+
+    # Steps
+
+    def _step(self, path: ExecutionPath) -> None:
+        if path.is_closed:
+            return
+        task = path.segment.task
+        if path.end is not None:
+            self._finish(task, path.end)
+            return
+        stop = path.run(self)
+        self._issue(path)
+        match stop:
+            case Blocked(pending=pending, unfetched=unfetched):
+                for future in pending:
+                    future.add_waiter(path)
+                for future in unfetched:
+                    self.fetches.fetch(path, future)
+            case Undecided() | StreamFull():
+                pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
+            case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
+                self._branching.give_up(path)  # a guess must not make a request fail
+            case Returned() | Raised():
+                path.end = stop
+                if not path.assumed:
+                    self._finish(task, stop)
+
+    def _issue(self, path: ExecutionPath) -> None:
+        """Starts what a run newly asked for."""
+        opened = path.opened
+        if opened:
+            path.opened = []
+        for point in opened:
+            self._branching.await_value(point)
+        for entry in path.issued:
+            if isinstance(entry, Task):
+                if not entry.callee.is_pure:
+                    entry.request.add_effect()
+                entry.started_ns = self._turn.now_ns
+                open_path(self._turn, entry)
+            else:
+                if not entry.callee.options.pure:
+                    path.segment.task.request.add_effect()
+                self._calls.issue(entry)
+        path.issued.clear()
+        if opened and (story := path.segment.task.request.context.story) is not None:
+            for point in opened:
+                trace_wait(story, point)
+
+    def _finish(self, task: Task, end: End) -> None:
+        """Ends a task whose coroutine has ended for certain, not under a guess."""
+        error = end.error if isinstance(end, Raised) else self._determinism.check(task)
+        if task.callee.is_streaming:
+            self._parts.end_stream(task.request, error)
+        elif error is not None:
+            self._endings.fail(task, error)
+        elif isinstance(end, Returned):
+            self._endings.finish(task, end.result)
+            for argument in end.result:
+                if argument.future.state is FutureState.PENDING:
+                    argument.future.add_waiter(task)
+            if not task.num_awaited:
+                self._complete(task)
+
+    def _complete(self, task: Task) -> None:
+        """Settles a task once all tensors of its result are there, or one has failed."""
+        if task.state is not TaskState.RETURNED:
+            return
+        for argument in task.result:
+            if argument.future.error is not None:
+                self._endings.fail(task, argument.future.error)
+                return
+        where = f"workflow {task.callee.name!r} returned"
+        try:
+            tensors = tuple([argument.resolve() for argument in task.result])
+            check_all(task.callee.signature.outputs.tensors, tensors, where)
+        except Exception as error:  # a view or a shape that does not fit fails this task alone
+            self._endings.fail(task, WorkflowError(f"{error}"))
+            return
+        if task.segment is not None:
+            self._dispatcher.task_ended(task.callee, self._turn.now_ns - task.started_ns)
+        self._endings.settle(task, tensors)
+        if task.request.has_stored:
+            self._leases.pin(task.request.pinned, task.future)
+
+    def _decide(self, point: BranchPoint) -> None:
+        """Takes an open decision whose value has come."""
+        self._branching.decide(point)
+        task = point.segment.task
+        if task.is_live and task.request.num_calls > self._config.max_calls_per_request:
+            self._endings.stop(task)  # with the calls that were guessed right, the request has made too many
+            self._finish(task, Raised(self._too_many_calls(task.callee)))
+        if task.request.stream is not None:
+            self._parts.pump(task.request)

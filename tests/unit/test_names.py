@@ -28,7 +28,6 @@ _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 190,
     "dyorc": 1,
     "dyorc/answering": 3,
-    "dyorc/authoring": 23,
     "dyorc/cells": 1,
     "dyorc/cli": 32,
     "dyorc/cluster": 6,

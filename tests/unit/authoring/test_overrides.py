@@ -11,7 +11,7 @@ from dyorc.authoring.overrides import override, override_programs
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 
 

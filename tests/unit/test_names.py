@@ -30,7 +30,6 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/authoring": 23,
     "dyorc/cli": 32,
     "dyorc/core": 7,
-    "dyorc/engine": 5,
     "dyorc/gateway": 130,
     "dyorc/models": 23,
     "dyorc/orchestrator": 11,

@@ -35,7 +35,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/planner": 24,
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 19,
-    "dyorc/replica": 5,
+    "dyorc/replica": 4,
     "dyorc/scaling": 5,
     "dyorc/simulation": 12,
     "dyorc/supervisor": 3,

@@ -14,7 +14,7 @@ from dyorc.models.submission import Submission
 from dyorc.protocol.deployment_changes import DeploymentChange
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
 
 T = TypeVar("T")
 Started: TypeAlias = Callable[[asyncio.Future[Any]], None]

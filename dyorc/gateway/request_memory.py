@@ -14,7 +14,7 @@ import numpy as np
 from dyorc.errors import PayloadTooLargeError
 from dyorc.gateway.backend import BodyMemory
 from dyorc.gateway.client_memory import ClientMemory, RegionSpan
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
 from dyorc.transport.outbox import offsets_of
 
 

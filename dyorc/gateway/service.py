@@ -30,7 +30,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.models.submission import Submission
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
 from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")

@@ -29,9 +29,8 @@ from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import PeerEnding
+from dyorc.transport.cluster_network import NodeNetwork
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
@@ -57,7 +56,7 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
 from dyorc.transport.tiers import ByteSpan
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -306,7 +305,7 @@ class LinkFleet:
             _log.debug("replica_outdated", replica=replica_id)  # Serve replaces it
             return
         if hello.fence > self._fence and self._site.lead is not None:
-            self._site.lead.heard_of(hello.fence)
+            self._site.lead.report_fence(hello.fence)
             self._link.send(peer, [encode(ReplicaWelcome(self._fence))])  # so that it looks for who leads
             return
         if hello.holder.holder_id != replica_id:

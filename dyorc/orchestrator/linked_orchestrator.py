@@ -11,7 +11,7 @@ from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.fleet import Fleet, Fleets
 from dyorc.orchestrator.link_fleet import LinkFleet, Site
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.tensor_path import TensorExchange
 
 MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]
 

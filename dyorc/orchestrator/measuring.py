@@ -13,7 +13,7 @@ from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowL
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.process_source import ReplicaProcesses
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.transport.arena_usage import ArenaUsage
+from dyorc.transport.arena_file import ArenaUsage
 
 
 def levels_of(

@@ -54,7 +54,7 @@ from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.cluster_network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.shared_folders import arena_folder
 from tests.two_hosts import Host

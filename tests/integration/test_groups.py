@@ -29,9 +29,8 @@ from dyorc.planner.program import capture_inference
 from dyorc.planner.verify import mark_proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.executor import BatchError, BatchResult
-from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.group_site import GroupSite
-from dyorc.replica.planned_loading import load_planned
+from dyorc.replica.fork_client import ForkClient, GroupSite
+from dyorc.replica.member_group import load_planned
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.server_process import target
 

@@ -19,33 +19,26 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    algebra.py cell.py codec.py elementwise.py headers.py indices.py jobs.py network.py notes.py order.py
-    planes.py reading.py refusals.py routes.py rows.py samples.py shapes.py shared_memory.py slots.py starting.py
-    sums.py
+    algebra.py elementwise.py indices.py jobs.py order.py planes.py reading.py refusals.py rows.py samples.py
+    shapes.py sums.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 190,
     "dyorc": 1,
     "dyorc/answering": 3,
-    "dyorc/authoring": 23,
-    "dyorc/cells": 1,
     "dyorc/cli": 32,
-    "dyorc/cluster": 6,
     "dyorc/core": 7,
-    "dyorc/deployment": 18,
-    "dyorc/engine": 5,
     "dyorc/gateway": 130,
     "dyorc/models": 23,
     "dyorc/orchestrator": 11,
     "dyorc/planner": 24,
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 19,
-    "dyorc/replica": 9,
+    "dyorc/replica": 4,
     "dyorc/scaling": 5,
-    "dyorc/server": 4,
     "dyorc/simulation": 12,
-    "dyorc/supervisor": 14,
+    "dyorc/supervisor": 3,
     "dyorc/system": 6,
     "dyorc/telemetry": 1,
     "dyorc/transport": 4,

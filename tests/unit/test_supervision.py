@@ -8,8 +8,8 @@ import pytest
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.server_view import added_up
-from dyorc.supervisor.limits import settings_of_cell
-from dyorc.supervisor.restarts import RestartBackoff
+from dyorc.supervisor.cell_main import settings_of_cell
+from dyorc.supervisor.cell_process import RestartBackoff
 from dyorc.system.ports import bind, reserve
 
 

@@ -17,8 +17,7 @@ from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
-from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import ReplicaHandle
+from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 
 _NODE = "here"
 _LIBRARIES = ("safetensors.torch", "jaxtyping")

@@ -20,7 +20,7 @@ from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.leader_election.leader import Leader
 from dyorc.telemetry.record import Origin, RequestRecord
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.cluster.ends import Told, arena_of, gateway, gateway_server_of

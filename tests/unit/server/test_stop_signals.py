@@ -6,8 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from dyorc.server.drain import Drain
-from dyorc.server.stop_signals import StopSignals
+from dyorc.server.stop_signals import Drain, StopSignals
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

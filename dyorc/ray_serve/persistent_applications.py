@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from dyorc.authoring.planned import head_of
 from dyorc.authoring.program import Program
+from dyorc.core.plan_head import read_plan_head
 from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.version import version
 
@@ -46,7 +46,7 @@ class PersistentApplications:
         """Returns the plan of a program's replicas."""
         options = sorted(program.options.ray_actor_options.items())
         code = source.code or repr((source.target, self._code))  # versions that share a program may have other targets
-        split = "" if program.options.plan is None else head_of(program.options.plan).digest
+        split = "" if program.options.plan is None else read_plan_head(program.options.plan).digest
         content = repr((self._stamp, code, program.name, sorted(program.overrides.items()), options, split))
         return hashlib.sha256(content.encode()).hexdigest()[:_PLAN_CHARACTERS]
 

@@ -19,8 +19,9 @@ from typing import Any, NoReturn
 
 import structlog
 
-from dyorc.authoring.planned import head_of, load_module_by
 from dyorc.authoring.program import Program
+from dyorc.authoring.weights import load_module_by
+from dyorc.core.plan_head import read_plan_head
 from dyorc.errors import InvalidInputError, PlanError, PlanRunError
 from dyorc.planner.plan import Inference, Plan
 from dyorc.planner.plan.codec import read_plan
@@ -201,7 +202,7 @@ def load_planned(program: Program, site: GroupSite) -> tuple[ProgramExecutor, Me
 class _Loading:
     def __init__(self, program: Program, site: GroupSite) -> None:
         path = program.options.plan or ""
-        head = head_of(path)
+        head = read_plan_head(path)
         self._plan = read_plan(path)
         self._inference = inference_of(self._plan)
         checked = f"{site.assignment.key}|{head.digest}"

@@ -1,4 +1,4 @@
-"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from those that end."""
+"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from each that ends."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class LatencyModel:
     window); decay instead of a window needs no history.
 
     Args:
-        prior: Used until it has observations of its own.
+        prior: Used before the first observation.
         decay: The factor by which each new observation reduces the weight of older ones.
     """
 

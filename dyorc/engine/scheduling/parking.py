@@ -89,7 +89,7 @@ class Parking:
         self._turn.touched[pool.program.name] = None
 
     def dismiss(self, replica_id: str) -> None:
-        """Gives no more batches to a replica that is about to end; it finishes those that it has."""
+        """Gives no more batches to a replica that is about to end; it finishes its own."""
         replica = self._replicas.get(replica_id)
         if replica is None or replica.is_leaving:
             return

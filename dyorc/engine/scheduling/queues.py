@@ -1,4 +1,4 @@
-"""The queue of one program: which calls of which tenants go into the next batch."""
+"""The queue of one program: which tenants' calls go into the next batch."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -115,7 +115,7 @@ class CallQueue:
         return 0 if key is None else min(limit, self._lanes.num_in(key))
 
     def peek(self) -> Call | None:
-        """Returns the next call, not counting groups to be retried; None if there is none."""
+        """Returns the next call, not counting groups to be retried; None without one."""
         return self._lanes.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:

@@ -118,7 +118,7 @@ class Scheduler:
             self._replica_left(ReplicaLeft(replica.replica_id, "its program was removed"))
         for call in pool.take_all():
             call.wait()
-            fail(self._turn, pool, call, NotDeployedError(f"program {name!r} is not deployed any more"))
+            fail(self._turn, pool, call, NotDeployedError(f"program {name!r} is no longer deployed"))
         if pool.timer is not None:
             self._timers.cancel(pool.timer)
         self._parking.program_removed(name)

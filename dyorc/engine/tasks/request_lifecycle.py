@@ -103,8 +103,7 @@ class RequestLifecycle:
             self._give_answer(request)
 
     def effect_ended(self, request: Request, entry: Entry) -> None:
-        """Answers a request that waits for effects, or lets go of it, if the call or task that has settled below its root was the
-        last with an effect."""
+        """Counts a settled call or task below the root. After its last effect, a request that waits for effects is answered."""
         if not is_effect(entry):
             return
         request.num_effects -= 1
@@ -123,7 +122,7 @@ class RequestLifecycle:
             self._answer(request, FailRequest(request.request_id, error))
 
     def answer_taken(self, event: AnswerTaken) -> None:
-        """Notes that the tensors of an answer were read; if they were lost before, answers again."""
+        """Ends a request whose answer was read; if tensors were lost before, answers again."""
         request = self.requests.get(event.request_id)
         if request is None or not request.is_untaken:
             return
@@ -137,7 +136,7 @@ class RequestLifecycle:
             self._answer(request, FailRequest(request.request_id, error))
 
     def pending_effects(self) -> dict[str, int]:
-        """Returns how many effects of answered requests have not happened yet, by workflow."""
+        """Returns how many effects of answered requests are pending, by workflow."""
         pending: dict[str, int] = {}
         for request in self.requests.values():
             if request.is_answered and request.num_effects and request.root is not None:
@@ -147,7 +146,7 @@ class RequestLifecycle:
         return pending
 
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and effects that have not happened as lost, because the engine is given up."""
+        """Counts unanswered requests as failed, and pending effects as lost, because the engine is given up."""
         for name, number in self.pending_effects().items():
             self._statistics.of_workflow(name).count_effect_failures(EffectLostError.code, number)
         for request in self.requests.values():
@@ -219,7 +218,7 @@ class RequestLifecycle:
         request.raised = []  # its tasks refer to the request: only the garbage collector would find them
 
     def _report_failures(self, request: Request) -> None:
-        """Says which effects have failed without anybody being told."""
+        """Reports effects that have failed unnoticed."""
         record = request.context.record
         for entry, error in request.unreported_failures():
             record.count_effect_failures(error.code, 1)

@@ -42,7 +42,7 @@ class TaskRunner:
     Attributes:
         answering: The requests themselves, from their arrival to their answer.
         fetches: Values being fetched for workflows to read.
-        twins: Programs that deployed ones of the same name stand for.
+        twins: Programs that run on the replicas of deployed ones of the same name.
     """
 
     def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
@@ -71,7 +71,7 @@ class TaskRunner:
         return self.answering.requests
 
     def part_taken(self, event: PartTaken) -> None:
-        """Notes that the tensors of a part have been read, or were lost before."""
+        """Continues a stream after the tensors of a part were read, or were lost before."""
         request = self.requests.get(event.request_id)
         if request is not None:
             self._parts.part_taken(request, event)
@@ -118,7 +118,7 @@ class TaskRunner:
                 self._calls.take_back(call)
 
     def _notify_restored(self, needer: Needer, error: DyOrcError | None) -> None:
-        """Tells those who need lost tensors that they are there again, or will not be."""
+        """Continues what needs lost tensors, which are there again, or cannot be restored."""
         match needer:
             case Call():
                 self._calls.input_restored(needer, error)
@@ -143,7 +143,7 @@ class TaskRunner:
             self._entry_ended(future.producer)
 
     def _entry_ended(self, entry: Entry) -> None:
-        """Handles the end of a call or task, once all dependents know of it."""
+        """Handles the end of a call or task, after its dependents."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored:
             self._release.drop_arguments(entry, request)
@@ -177,7 +177,7 @@ class TaskRunner:
             if watch is not None:
                 self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
 
-    # What paths ask
+    # The guide of paths
 
     def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision."""
@@ -188,12 +188,12 @@ class TaskRunner:
         return guess
 
     def reached(self, point: BranchPoint) -> None:
-        """Writes down that a decision of a recorded request was reached."""
+        """Records that a decision of a recorded request was reached."""
         if (story := point.segment.task.request.context.story) is not None:
             trace_decision(story, point, self._turn.now_ns)
 
     def taken(self, point: BranchPoint) -> None:
-        """Writes down that it was taken at once, since its value was at hand."""
+        """Records that a decision was taken at once, since its value was at hand."""
         if (story := point.segment.task.request.context.story) is not None:
             trace_immediate_outcome(story, point, self._turn.now_ns)
 
@@ -252,7 +252,7 @@ class TaskRunner:
                 for future in unfetched:
                     self.fetches.fetch(path, future)
             case Undecided() | StreamFull():
-                pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
+                pass  # the decision continues its task, or the consumer by taking parts
             case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
             case Returned() | Raised():

@@ -77,13 +77,13 @@ def test_calls_of_a_program_that_is_removed_all_the_same_fail() -> None:
     world = World([double])
     waiting = world.submit(doubled, [1, 2])
     world.tell(ProgramRemoved(double))
-    with pytest.raises(NotDeployedError, match="not deployed any more"):
+    with pytest.raises(NotDeployedError, match="no longer deployed"):
         world.result(waiting)
     world.add(double)
     world.join(double)
     running = world.submit(doubled, [1, 2])
     world.tell(ProgramRemoved(double))
-    with pytest.raises(NotDeployedError, match="not deployed any more"):
+    with pytest.raises(NotDeployedError, match="no longer deployed"):
         world.result(running)
 
 

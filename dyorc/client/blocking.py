@@ -15,11 +15,7 @@ from dyorc.client.operations import Operations, health_path, statistics_path
 from dyorc.client.retries import DEFAULT_RETRIES, Retries, RetryingSender
 from dyorc.client.runners import FlowRunner
 from dyorc.client.transport_pools import TransportPool
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.jobs import JobRecord, JobState
-from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     DEPLOYMENTS,
     LIVE,
     LIVE_NOW,
@@ -32,6 +28,10 @@ from dyorc.protocol.routes import (
     rollback_path,
     unload_path,
 )
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.inference_request import Options
+from dyorc.protocol.job_records import JobRecord, JobState
+from dyorc.protocol.metadata import ModelMetadata
 
 
 class Client:

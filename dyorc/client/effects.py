@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.errors import DyOrcError
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from dyorc.client.effects import Broken, Reply
 from dyorc.client.operations import json_bytes_of
 from dyorc.client.tracing import current_trace
 from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError
-from dyorc.protocol.answers import padding
-from dyorc.protocol.headers import AUTHORIZATION
-from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.header_names import AUTHORIZATION
+from dyorc.protocol.inference_answer import padding
+from dyorc.protocol.inference_request import PreparedRequest
+from dyorc.protocol.wire_errors import malformed
 
 Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]

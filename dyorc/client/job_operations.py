@@ -13,12 +13,12 @@ import msgspec
 from dyorc.client.effects import Flow, Sleep
 from dyorc.client.operations import Operations, answer_of, read_json
 from dyorc.errors import DeadlineError, InvalidInputError, UnknownJobError
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.headers import IDEMPOTENCY_KEY
-from dyorc.protocol.jobs import JobPage, JobRecord, JobState
-from dyorc.protocol.parameters import TIMEOUT
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import JOBS
+from dyorc.protocol.api_paths import JOBS
+from dyorc.protocol.header_names import IDEMPOTENCY_KEY
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
+from dyorc.protocol.job_records import JobPage, JobRecord, JobState
+from dyorc.protocol.parameter_names import TIMEOUT
 
 _MAX_WAIT_S = 30.0
 """How long to wait for one answer; proxies may close connections that are silent for longer."""

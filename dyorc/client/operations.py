@@ -10,13 +10,13 @@ from dyorc.client.effects import Broken, Emit, Flow, Parts, Read, Reply, Sleep
 from dyorc.client.frame_reader import FrameReader
 from dyorc.client.retries import Retries, RetryingSender
 from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, TransportError
-from dyorc.protocol import media_types, routes
-from dyorc.protocol.answers import Answer, parse_answer
-from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol import api_paths, media_types
+from dyorc.protocol.api_paths import model_path
+from dyorc.protocol.header_names import JSON_LENGTH
+from dyorc.protocol.inference_answer import Answer, parse_answer
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import model_path
+from dyorc.protocol.wire_errors import malformed
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER), metadata, inputs, options)
+            request = infer_request(model_path(model, options.version, api_paths.INFER), metadata, inputs, options)
             reply = yield from self._run(request, metadata, deadline_s, retries)
         except ClientError:
             self._forget(model, options.version)
@@ -63,7 +63,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, inputs, options)
+            request = infer_request(model_path(model, options.version, api_paths.INFER_STREAM), metadata, inputs, options)
             request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
@@ -120,7 +120,7 @@ class Operations:
 
     def models(self) -> Flow[list[str]]:
         """Returns the names of all models."""
-        return (yield from self.get(routes.MODELS, _models_decoder)).models
+        return (yield from self.get(api_paths.MODELS, _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
         """Returns a JSON object."""
@@ -131,13 +131,13 @@ class Operations:
         query: dict[str, str | int] = {"order": order, "outcome": outcome, "limit": limit}
         if workflow is not None:
             query["workflow"] = workflow
-        return (yield from self.get(f"{routes.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
+        return (yield from self.get(f"{api_paths.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
         request = PreparedRequest(
-            "POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
+            "POST", f"{api_paths.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
         )
         reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
         return read_json(reply, _object_decoder)
@@ -203,12 +203,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 def health_path(model: str | None) -> str:
     """Returns the path that says whether a model, or the whole server, is ready."""
-    return routes.READY if model is None else model_path(model, None, routes.MODEL_READY)
+    return api_paths.READY if model is None else model_path(model, None, api_paths.MODEL_READY)
 
 
 def statistics_path(model: str | None, version: str | None) -> str:
     """Returns the path of the statistics of a model, or of all of them."""
-    return routes.STATISTICS if model is None else model_path(model, version, routes.MODEL_STATISTICS)
+    return api_paths.STATISTICS if model is None else model_path(model, version, api_paths.MODEL_STATISTICS)
 
 
 def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dyorc.client.effects import Broken, Flow, Reply, Send, Sleep
 from dyorc.errors import DeadlineError, DyOrcError
-from dyorc.protocol.headers import TIMEOUT
-from dyorc.protocol.refusals import refusal_of
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.header_names import TIMEOUT
+from dyorc.protocol.inference_request import PreparedRequest
+from dyorc.protocol.wire_errors import refusal_of
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500

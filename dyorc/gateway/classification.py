@@ -12,7 +12,7 @@ import numpy as np
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
-from dyorc.protocol.parameters import CLASSIFICATION
+from dyorc.protocol.parameter_names import CLASSIFICATION
 
 _WITHOUT_ORDER = frozenset({DType.BOOL, DType.BYTES})
 

@@ -14,7 +14,7 @@ from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.inputs import span_of
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import (
+from dyorc.protocol.parameter_names import (
     BINARY_DATA,
     CLASSIFICATION,
     SHARED_MEMORY_BYTE_SIZE,

@@ -6,7 +6,7 @@ from typing import Any
 from dyorc.core.trace_context import TraceContext
 from dyorc.gateway.ids import Ids, new_request_id, usable
 from dyorc.gateway.traceparents import caller_in_headers, caller_in_metadata
-from dyorc.protocol.headers import REQUEST_ID, Header
+from dyorc.protocol.header_names import REQUEST_ID, Header
 
 _REQUEST_ID = REQUEST_ID.encode()
 

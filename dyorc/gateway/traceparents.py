@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from dyorc.core.trace_context import TraceContext, read_traceparent
-from dyorc.protocol.headers import TRACEPARENT, TRACESTATE, Header
+from dyorc.protocol.header_names import TRACEPARENT, TRACESTATE, Header
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.tracing.spans import Span
 

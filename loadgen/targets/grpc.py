@@ -14,7 +14,7 @@ from dyorc.core.arrays import dtype_of, numpy_dtype
 from dyorc.core.tensor import DType
 from dyorc.errors import DyOrcError
 from dyorc.protocol import inference_pb2
-from dyorc.protocol.calls import path_of
+from dyorc.protocol.api_paths import grpc_path
 from dyorc.protocol.raw import decode_bytes, encode_bytes
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pb: Any = inference_pb2
 """Its message classes are created at import, so type checkers do not know them."""
-METHOD = path_of("ModelInfer")
+METHOD = grpc_path("ModelInfer")
 _NUM_CHANNELS = 4
 """A single HTTP/2 connection is slower than several, and servers allow only some hundred streams on each."""
 _CONNECT_S = 10

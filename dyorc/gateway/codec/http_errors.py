@@ -24,8 +24,8 @@ from dyorc.errors import (
     UnsupportedError,
 )
 from dyorc.gateway.ids import Ids
-from dyorc.protocol.headers import RETRY_AFTER, Header
-from dyorc.protocol.refusals import ErrorBody, refusal, told
+from dyorc.protocol.header_names import RETRY_AFTER, Header
+from dyorc.protocol.wire_errors import ErrorBody, refusal, told
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 

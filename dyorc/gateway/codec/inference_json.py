@@ -17,7 +17,7 @@ from dyorc.gateway.codec.raw_body import read_raw_input
 from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT
+from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from dyorc.gateway.copies import copied
 from dyorc.gateway.inputs import NO_JSON_FORM
 from dyorc.gateway.outputs import WantedOutput, all_outputs, put, wanted_output
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
 
 

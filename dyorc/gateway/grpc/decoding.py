@@ -17,7 +17,7 @@ from dyorc.gateway.parameters import flag
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest, make_request
 from dyorc.protocol.inference_pb2 import ModelInferRequest
-from dyorc.protocol.parameters import EMPTY_FINAL
+from dyorc.protocol.parameter_names import EMPTY_FINAL
 from dyorc.system.thread_offload import INLINE_BYTES, ThreadOffload
 
 _MAX_TENSORS = 1000

@@ -17,7 +17,7 @@ from dyorc.gateway.ids import Ids
 from dyorc.gateway.outputs import put
 from dyorc.gateway.requests import InferRequest
 from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from dyorc.protocol.parameters import EXPLAIN, FINAL
+from dyorc.protocol.parameter_names import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
 
 _COPY_LIMIT_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from dyorc.gateway.http.compression import Encoding, compress
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import JSON_LENGTH, Header
+from dyorc.protocol.header_names import JSON_LENGTH, Header
 
 JSON: Header = (b"content-type", media_types.JSON.encode())
 _BINARY: Header = (b"content-type", media_types.TENSORS.encode())

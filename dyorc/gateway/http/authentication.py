@@ -17,8 +17,7 @@ from dyorc.gateway.access import Access
 from dyorc.gateway.http.answers import write_error
 from dyorc.gateway.http.front import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     HEALTH,
     JOBS,
     LIVE_EVENTS,
@@ -33,6 +32,7 @@ from dyorc.protocol.routes import (
     TRACE,
     UI,
 )
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
 _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")

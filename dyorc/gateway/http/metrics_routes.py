@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from dyorc.gateway.http.front import CommonMethods, tenant_of
 from dyorc.gateway.metrics import Metrics
-from dyorc.protocol.routes import METRICS
+from dyorc.protocol.api_paths import METRICS
 
 _FORMATS = {"text/plain": {}, "application/openmetrics-text": {}}
 _DESCRIPTION = {"content": _FORMATS, "description": "Prometheus' text format, or OpenMetrics"}

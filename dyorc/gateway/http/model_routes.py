@@ -12,7 +12,7 @@ from dyorc.gateway.model_config import model_config
 from dyorc.gateway.model_statistics import model_statistics
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import MODEL_CONFIG, MODEL_READY, MODEL_STATISTICS, MODELS, STATISTICS
+from dyorc.protocol.api_paths import MODEL_CONFIG, MODEL_READY, MODEL_STATISTICS, MODELS, STATISTICS
 
 _MODEL = f"{MODELS}/{{name}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"

@@ -8,8 +8,8 @@ from fastapi.openapi.utils import get_openapi
 
 from dyorc.gateway.http.openapi_inference import ERROR, SCHEMAS, inference_paths
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import API_KEY, RETRY_AFTER
-from dyorc.protocol.routes import SERVER
+from dyorc.protocol.api_paths import SERVER
+from dyorc.protocol.header_names import API_KEY, RETRY_AFTER
 
 _VERBS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from dyorc.core.tensor import DType
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import JSON_LENGTH, TIMEOUT
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol.header_names import JSON_LENGTH, TIMEOUT
 
 ERROR = {"$ref": "#/components/schemas/Error"}
 

@@ -9,7 +9,7 @@ from dyorc.gateway.http.front import tenant_of
 from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import SCALING
+from dyorc.protocol.api_paths import SCALING
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 

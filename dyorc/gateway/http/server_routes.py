@@ -10,7 +10,7 @@ from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.server_metadata import server_metadata
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import LIVE, MODELS, READY, SERVER, STATUS
+from dyorc.protocol.api_paths import LIVE, MODELS, READY, SERVER, STATUS
 
 
 def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:

@@ -12,7 +12,7 @@ from dyorc.gateway.http.json_bodies import read_json
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.server_settings import TRACE_SETTINGS, refuse_changes
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import MODELS
+from dyorc.protocol.api_paths import MODELS
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _BODY = json_body({"type": "object"})

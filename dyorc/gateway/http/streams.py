@@ -19,8 +19,8 @@ from dyorc.gateway.http.answers import write_parts
 from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.ids import Ids
 from dyorc.protocol import media_types
-from dyorc.protocol.frames import LENGTHS
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
+from dyorc.protocol.media_types import FRAME_LENGTHS
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -47,7 +47,7 @@ def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None)
     """Returns a part as a frame: the lengths of its JSON and of the raw tensors after it (u32, little-endian), then both."""
     num_bytes = sum(len(part) for part in parts)
     json_bytes = num_bytes if json_bytes is None else json_bytes
-    return [LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
+    return [FRAME_LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
 
 
 class StreamWriter:

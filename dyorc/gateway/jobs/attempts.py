@@ -22,7 +22,7 @@ from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import joined
 from dyorc.gateway.ids import Ids
-from dyorc.gateway.jobs.records import job_error, trace_of
+from dyorc.gateway.jobs.job_json import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.requests import InferRequest

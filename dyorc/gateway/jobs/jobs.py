@@ -12,12 +12,12 @@ from dyorc.config import JobsConfig
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs import submissions
-from dyorc.gateway.jobs.records import terms_of
+from dyorc.gateway.jobs.job_json import terms_of
 from dyorc.gateway.jobs.runner import JobRunner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings

@@ -17,10 +17,10 @@ from dyorc.config import JobsConfig
 from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
-from dyorc.gateway.jobs.records import job_error, tenant_of
-from dyorc.gateway.jobs.slots import JobSlot, JobSlots
+from dyorc.gateway.jobs.job_json import job_error, tenant_of
+from dyorc.gateway.jobs.job_slots import JobSlot, JobSlots
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.metrics import catalogue

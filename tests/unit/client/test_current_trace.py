@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import trace
 
 from dyorc.client.http import ServerEndpoint
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 _CONNECTION = ServerEndpoint.to("http://127.0.0.1:1", None, 1000)

@@ -19,8 +19,8 @@ from dyorc.errors import (
     TransportError,
     UnknownModelError,
 )
-from dyorc.protocol.jobs import JobState
-from dyorc.protocol.requests import Options
+from dyorc.protocol.inference_request import Options
+from dyorc.protocol.job_records import JobState
 from tests.scripted_server import metadata
 from tests.unit.client.driver import Driver, broken, refused, reply
 

@@ -12,7 +12,7 @@ import pytest
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.ids import Ids
-from dyorc.protocol.refusals import ErrorBody, as_told, refusal, refusal_of
+from dyorc.protocol.wire_errors import ErrorBody, as_told, refusal, refusal_of
 
 
 def _every_class() -> list[type[DyOrcError]]:

@@ -10,9 +10,9 @@ import torch
 from dyorc.client.named_inputs import merge_inputs
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
+from dyorc.protocol.api_paths import model_path
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import model_path
 
 MODEL = ModelMetadata(
     "m", tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in DType), (TensorMetadata("y", DType.FP32, ()),)

@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from dyorc.errors import DyOrcError, RequestCancelledError
-from dyorc.protocol.refusals import ErrorBody, refusal
+from dyorc.protocol.wire_errors import ErrorBody, refusal
 
 
 class JobState(StrEnum):

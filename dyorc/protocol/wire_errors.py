@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dyorc.errors import DyOrcError, InternalError, ProgramError, TransportError
-from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.header_names import RETRY_AFTER
 
 E = TypeVar("E", bound=DyOrcError)
 

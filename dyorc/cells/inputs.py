@@ -7,7 +7,7 @@ others may need them unchanged. So each program has views of its own, of which t
 
 from collections.abc import Sequence
 
-from dyorc.answering.tensor_exchange import Tensors, carried, has_stored
+from dyorc.answering.tensor_exchange import Tensors, has_stored, inline_array
 from dyorc.core.tensor import TensorRef
 from dyorc.transport.codec import Rows
 from dyorc.transport.inbox import Inbox
@@ -41,7 +41,7 @@ class ProgramInputs:
 
     def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
         if inbox is None or not has_stored(column):
-            return [carried(tensor) for tensor in column]
+            return [inline_array(tensor) for tensor in column]
         headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
         return inbox.read(headers, frames, holders)[0]
 

@@ -1,6 +1,6 @@
-"""Streamed answers: frames (`dyorc.protocol.media_types`) read as their bytes come.
+"""Reads the frames of a streamed answer (`dyorc.protocol.media_types.FRAMES`) as their bytes come.
 
-Keeps at most one frame, and begins none that is too long.
+Keeps at most one frame, and refuses one that is too long at its beginning.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import msgspec
 from dyorc.errors import TransportError
 from dyorc.protocol.inference_answer import Answer, padding, parse_answer
 from dyorc.protocol.media_types import FRAME_LENGTHS
-from dyorc.protocol.wire_errors import ErrorBody, error_decoder, malformed, refusal
+from dyorc.protocol.wire_errors import ErrorBody, error_decoder, error_from_body, malformed
 
 
 class FrameReader:
@@ -79,7 +79,7 @@ def _part(frame: memoryview, json_bytes: int) -> Answer:
         error = _error_in(frame[:json_bytes])
         if error is None:
             raise
-    raise refusal(error)
+    raise error_from_body(error)
 
 
 def _error_in(head: memoryview) -> ErrorBody | None:

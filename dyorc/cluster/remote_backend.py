@@ -19,9 +19,9 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.local_answers import LocalAnswers
 from dyorc.answering.part_stream import PartStream
-from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.requests_in_flight import RecordedRequest, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, has_stored
-from dyorc.answering.waiting import Started, answer_of, parts_of
+from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import (
     AnswerMessage,
@@ -178,7 +178,7 @@ class RemoteBackend:
         request_id = next(self._numbers)
         now_ns = time.monotonic_ns()
         deadline_ns = submission.terms.deadline_ns or now_ns + int(self._default_timeout_s * 1e9)
-        pending = RequestInFlight(receiver, InputsIdentity("", (), ()), Recorded.begin(request_id, submission), stream)
+        pending = RequestInFlight(receiver, InputsIdentity("", (), ()), RecordedRequest.begin(request_id, submission), stream)
         self._answers.open(request_id, pending)
         asked = self._asked[request_id] = PendingRequest(submission, pending, refs, deadline_ns)
         self._keeping.keep(refs)
@@ -196,12 +196,12 @@ class RemoteBackend:
             pending.recorded.end(RequestCancelledError("the request was cancelled"))
         return True
 
-    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None) -> T:
+    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: OnStart | None = None) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`."""
         return await answer_of(self, submission, take, started)
 
     def stream(
-        self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None
+        self, submission: Submission, *, take: Callable[[list[Array]], T], started: OnStart | None = None
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts; see `Backend.stream`. It goes on after the last part that was taken, whatever
         orchestrator makes the next."""
@@ -227,7 +227,7 @@ class RemoteBackend:
 
     def _fail(self, request_id: int, error: Exception) -> None:
         self._over(request_id)
-        self._answers.failed(request_id, error)
+        self._answers.fail(request_id, error)
 
     def _post(self, event: Event) -> None:
         """Takes what `Answers` says of tensors that were read."""
@@ -302,7 +302,7 @@ class RemoteBackend:
         pending = self._asked.get(request_id)
         if pending is None:
             return
-        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        refs = self.tensors.unpack(message.columns, frames, message.holders)
         self._tell_story(request_id, message.story)
         pending.is_answered = True
         if not has_stored(refs):
@@ -317,7 +317,7 @@ class RemoteBackend:
             self._send(PartRead(request_id, message.index))
             return
         pending.parts.add(message.index)
-        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        refs = self.tensors.unpack(message.columns, frames, message.holders)
         self._answers.part(AnswerPart(request_id, message.index, refs))
 
     def _tell_story(self, request_id: int, values: dict[str, Any] | None) -> None:

@@ -49,7 +49,7 @@ class GrpcTarget:
         self._spec = spec
         self._has_batch_dim = spec.has_batch_dim
         self._requests = [
-            laid_out(spec.model, with_batch_dim(tensors) if spec.has_batch_dim else tensors) for tensors in pool.inputs
+            encode_request(spec.model, with_batch_dim(tensors) if spec.has_batch_dim else tensors) for tensors in pool.inputs
         ]
         self._metadata = tuple((name.lower(), value) for name, value in spec.headers.items())
         self._turn = 0
@@ -84,11 +84,11 @@ class GrpcTarget:
             raise RequestFailedError(f"gRPC {error.code().name}: {plain(error.details() or '')}") from None
 
     def decode(self, answer: RawAnswer) -> Tensors:
-        tensors = read(answer) if isinstance(answer, bytes) else answer
+        tensors = decode_response(answer) if isinstance(answer, bytes) else answer
         return without_batch_dim(tensors) if self._has_batch_dim else tensors
 
 
-def laid_out(model: str, tensors: Tensors) -> bytes:
+def encode_request(model: str, tensors: Tensors) -> bytes:
     """Returns a `ModelInferRequest`.
 
     Raises:
@@ -106,7 +106,7 @@ def laid_out(model: str, tensors: Tensors) -> bytes:
     return request.SerializeToString()
 
 
-def read(answer: bytes) -> Tensors:
+def decode_response(answer: bytes) -> Tensors:
     """Returns the tensors of a `ModelInferResponse`.
 
     Raises:

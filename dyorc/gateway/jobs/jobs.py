@@ -149,7 +149,7 @@ class Jobs:
         self._num_submitted += is_new
         self._runner.wake()
         if tracing is not None and trace is not None and trace is not caller and is_new:
-            submissions.tell(tracing, job, trace, caller, began_ns)
+            submissions.send_span(tracing, job, trace, caller, began_ns)
         return job, is_new
 
     def _ttl_s(self, asked: float | None) -> float:

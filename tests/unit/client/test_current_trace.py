@@ -32,7 +32,7 @@ def test_without_a_current_span_nothing_is_added() -> None:
 
 def test_a_process_without_opentelemetry_does_not_import_it() -> None:
     code = (
-        "import sys; from dyorc.client.tracing import current_trace; assert current_trace() == [];"
+        "import sys; from dyorc.client.http import current_trace; assert current_trace() == [];"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dyorc.client.named_inputs import merge_inputs
+from dyorc.client.operations import merge_inputs
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.api_paths import model_path
@@ -127,5 +127,5 @@ def test_large_pieces_are_views_and_small_ones_are_joined(sizes: tuple[int, ...]
 
 
 def test_a_timeout_without_its_unit_is_refused() -> None:
-    with pytest.raises(TypeError, match="say timeout_s"):
+    with pytest.raises(TypeError, match="pass timeout_s"):
         merge_inputs(None, {"x": 1, "timeout": 10})

@@ -11,10 +11,10 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import TransportConfig
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.codec import Frame, Rows
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.column_codec import Frame, Rows
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import BatchReply, BatchRequest, decode, encode
+from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 NODE, FAR = "here", "there"

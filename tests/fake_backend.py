@@ -18,7 +18,7 @@ from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
 
 T = TypeVar("T")
 MakeParts: TypeAlias = Callable[[Workflow, Sequence[Array]], AsyncGenerator[list[list[Array]]]]

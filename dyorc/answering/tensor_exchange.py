@@ -16,10 +16,9 @@ import numpy as np
 from dyorc.core.arrays import Array, apply_views, dtype_of
 from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of, layout_of
 from dyorc.errors import CapacityError, PayloadTooLargeError, TransportError
-from dyorc.transport.arena_file import PAGE_BYTES, round_up
-from dyorc.transport.arena_usage import ArenaUsage
-from dyorc.transport.body import ArenaBody
-from dyorc.transport.codec import (
+from dyorc.transport.arena import ArenaBody
+from dyorc.transport.arena_file import PAGE_BYTES, ArenaUsage, round_up
+from dyorc.transport.column_codec import (
     MAX_ROWS,
     Column,
     ColumnHeader,
@@ -31,12 +30,11 @@ from dyorc.transport.codec import (
     encode_column,
     num_frames,
 )
-from dyorc.transport.exchange import TensorExchange
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.moves import InputMoves
 from dyorc.transport.outbox import TENSOR_ALIGNMENT, NoRoomError, TooLargeError, num_bytes_of
-from dyorc.transport.routes import Routes
-from dyorc.transport.tiers import TensorHolder, ViewTier
+from dyorc.transport.tensor_path import TensorExchange
+from dyorc.transport.tier_routes import Routes
+from dyorc.transport.tiers import InputMoves, TensorHolder, ViewTier
 
 OWN = ""
 """The orchestrator's holder id, as the engine knows it."""

@@ -42,7 +42,7 @@ from dyorc.cli.trace import trace
 from dyorc.config import Settings
 from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError
 from dyorc.settings.in_force import print_in_force
-from dyorc.supervisor.starting import become_supervisor, num_cells_of
+from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
 from dyorc.telemetry import logs
 from dyorc.version import version

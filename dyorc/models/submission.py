@@ -1,6 +1,7 @@
 """What is asked of whatever runs workflows. The gateway makes it, the orchestrator takes it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -9,7 +10,10 @@ from dyorc.core.arrays import Array
 from dyorc.core.terms import Terms
 from dyorc.models.offers import ModelKey
 from dyorc.telemetry.record import Origin, RequestRecorder
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
+
+BeginEpoch: TypeAlias = Callable[[], Callable[[], bool]]
+"""Returns a function that says whether all requests have ended that had begun by this moment."""
 
 
 class Submission(msgspec.Struct, frozen=True):

@@ -29,9 +29,8 @@ from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import PeerEnding
+from dyorc.transport.cluster_network import NodeNetwork
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
@@ -57,7 +56,7 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
 from dyorc.transport.tiers import ByteSpan
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -108,7 +107,9 @@ class LinkFleet:
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
         self._hellos: dict[bytes, ReplicaHello | Parked] = {}
-        self._roster = ReplicaRegistry(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
+        self._registry = ReplicaRegistry(
+            status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id))
+        )
         self._welcomed: set[str] = set()
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
@@ -130,7 +131,7 @@ class LinkFleet:
             try:
                 yield
             finally:
-                self._roster.close()
+                self._registry.close()
 
     @property
     def address(self) -> str:
@@ -154,7 +155,7 @@ class LinkFleet:
 
     def remove(self, program: str) -> None:
         """Sends the replicas of a program nothing from now on."""
-        self._roster.remove(program)
+        self._registry.remove(program)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
@@ -221,12 +222,12 @@ class LinkFleet:
         """Makes parked replicas load the program, and requests processes if there are too few."""
         if program not in self._status.programs:
             return False
-        self._roster.want(program, num_warm, num_parked)
+        self._registry.want(program, num_warm, num_parked)
         return True
 
     def park(self, replica_id: str) -> None:
         """Makes a replica drop its program."""
-        self._roster.park(replica_id)
+        self._registry.park(replica_id)
 
     def set_logs(self, config: LogsConfig) -> None:
         """Tells all replicas, also replicas that join later."""
@@ -274,7 +275,7 @@ class LinkFleet:
                 self._greet(peer, message)
             case LoadFailure(program=program):
                 reason = f"{message.error_type}: {message.message}"
-                self._roster.load_failed(program, reason)
+                self._registry.load_failed(program, reason)
                 self._post(LoadFailed(program, message.error_type, message.message, message.traceback))
             case StagingHello(replica_id=replica_id):
                 self._stagers[replica_id] = peer
@@ -282,7 +283,7 @@ class LinkFleet:
                 self._status.loading(program)
             case Leaving(replica_id=replica_id, grace_s=grace_s):
                 self._link.send(peer, [encode(Acknowledged())])
-                self._roster.leaving(replica_id, grace_s)
+                self._registry.replica_leaving(replica_id, grace_s)
             case LastWords(replica_id=replica_id, reason=reason):
                 self._link.send(peer, [encode(Acknowledged())])
                 if replica_id in self._peers:
@@ -304,7 +305,7 @@ class LinkFleet:
             _log.debug("replica_outdated", replica=replica_id)  # Serve replaces it
             return
         if hello.fence > self._fence and self._site.lead is not None:
-            self._site.lead.heard_of(hello.fence)
+            self._site.lead.report_fence(hello.fence)
             self._link.send(peer, [encode(ReplicaWelcome(self._fence))])  # so that it looks for who leads
             return
         if hello.holder.holder_id != replica_id:
@@ -321,8 +322,8 @@ class LinkFleet:
             if self._logs is not None:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
-            self._roster.parked(hello)
-        elif self._roster.ready(hello):
+            self._registry.replica_parked(hello)
+        elif self._registry.replica_ready(hello):
             self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
 
     # Replicas that go
@@ -354,7 +355,7 @@ class LinkFleet:
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
         self._last_words.pop(replica_id, None)
-        self._roster.left(replica_id)
+        self._registry.replica_left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))
         self._stagers.pop(replica_id, None)

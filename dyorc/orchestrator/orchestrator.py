@@ -57,15 +57,12 @@ from dyorc.models.offers import ModelKey, Offers
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
-from dyorc.orchestrator.askers import Askers
-from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.level_readings import levels_of
-from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
-from dyorc.orchestrator.scaler import Scaler
-from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.measuring import ReplicaMeasuring, levels_of, read_levels
+from dyorc.orchestrator.request_owners import RequestOwners
+from dyorc.orchestrator.scaler import Scaler, ScalingTarget
 from dyorc.orchestrator.served_programs import ServedPrograms
-from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
+from dyorc.orchestrator.side_effects import EffectLog, SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
@@ -104,11 +101,11 @@ class Orchestrator:
     def __init__(
         self, repertoire: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
-        self._repertoire = repertoire
+        self._registry = repertoire
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
-        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
+        self._host = Host(batch_ids=count(secrets.randbits(48)), step_monitor=self._watch)
         self.scaler = Scaler(config.scaling)
         self.programs = ServedPrograms(repertoire, status, fleet, self.scaler, self)
         self._num_engines = 0
@@ -119,11 +116,11 @@ class Orchestrator:
         self.tensors = tensors
         self._fleet = fleet
         self._answers = LocalAnswers(tensors, self._post)
-        self._ahead = SideEffectBarrier(fleet, self._post)
+        self._barrier = SideEffectBarrier(fleet, self._post)
         self._effect_log = EffectLog()
         self._numbers = count(1)
-        self.askers = Askers(tensors, self._numbers, self._post, self._arrive_for_others)
-        self._askers = self.askers.of_requests
+        self.request_owners = RequestOwners(tensors, self._numbers, self._post, self._arrive_for_others)
+        self._owners = self.request_owners.of_requests
         self._events: list[Event] = self.programs.twins_added()
         self._is_flush_due = False
         self._is_flushing = False
@@ -155,7 +152,7 @@ class Orchestrator:
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
-        return self._answers.num_requests + len(self._askers)
+        return self._answers.num_requests + len(self._owners)
 
     async def finish_effects(self, timeout_s: float) -> None:
         """Waits until the effects of answered requests have happened, for so long at most. Call it when no more requests come."""
@@ -166,7 +163,7 @@ class Orchestrator:
     @property
     def offers(self) -> Offers:
         """The models that it runs."""
-        return self._repertoire.offers
+        return self._registry.offers
 
     async def refresh(self) -> None:
         """Does nothing: what is said here is always up to date."""
@@ -259,7 +256,7 @@ class Orchestrator:
         Raises:
             UnknownModelError: If there is no such model.
         """
-        if (workflow := self._repertoire.workflows.get(model)) is None:
+        if (workflow := self._registry.workflows.get(model)) is None:
             raise _unknown(model)
         return workflow
 
@@ -277,7 +274,7 @@ class Orchestrator:
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
-        workflow = self._repertoire.workflows.get(submission.model)
+        workflow = self._registry.workflows.get(submission.model)
         if workflow is None:
             raise _unknown(submission.model)
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
@@ -287,7 +284,7 @@ class Orchestrator:
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
-        self._arrive(arrived, is_alone and not self._askers)
+        self._arrive(arrived, is_alone and not self._owners)
         return request_id
 
     def cancel(self, request_id: int) -> bool:
@@ -324,7 +321,7 @@ class Orchestrator:
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order; see `Backend.stream`. A slow caller holds the workflow up, after
         `EngineConfig.max_untaken_parts`."""
-        workflow = self._repertoire.workflows.get(submission.model)
+        workflow = self._registry.workflows.get(submission.model)
         answers = self._answers if workflow is not None and workflow.is_streaming else None
         return parts_of(self, answers, submission, take, started)
 
@@ -344,8 +341,8 @@ class Orchestrator:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
-        if self._ahead.held:
-            self._ahead.heed(event)
+        if self._barrier.held:
+            self._barrier.observe(event)
         self._events.append(event)
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -410,39 +407,39 @@ class Orchestrator:
         self._engine = self._new_engine()
         for name in self.status.programs:
             self.status.starve(name, "")
-        self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
+        self._events[:0] = [*self.request_owners.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
-        self._ahead.held.clear()
+        self._barrier.held.clear()
         self._answers.lose_all()
-        for request_id in list(self._askers):
+        for request_id in list(self._owners):
             self._fail(request_id, InternalError(SCHEDULER_FAILED))
 
     def _give_up_engine(self) -> None:
         """Counts what is lost with the engine, and says which effects are."""
-        self._effect_log.lost(self._engine.pending_effects())
+        self._effect_log.log_lost(self._engine.pending_effects())
         self._engine.count_lost()
 
     # Actions out
 
     def _fail(self, request_id: int, error: Exception) -> None:
-        self._askers.pop(request_id, self._answers).failed(request_id, error)
+        self._owners.pop(request_id, self._answers).fail(request_id, error)
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
-                if action.requests and self._askers:
-                    self._ahead.announce(action, self._askers)
+                if action.requests and self._owners:
+                    self._barrier.announce(action, self._owners)
                 else:
                     self._fleet.dispatch(action)
             case AnswerRequest():
-                self._askers.get(action.request_id, self._answers).answer(action)
+                self._owners.get(action.request_id, self._answers).answer(action)
             case AnswerPart():
-                self._askers.get(action.request_id, self._answers).part(action)
+                self._owners.get(action.request_id, self._answers).part(action)
             case FailRequest(request_id=request_id, error=error):
                 self._fail(request_id, error)
             case EffectFailed():
-                self._effect_log.failed(action)
+                self._effect_log.log_failed(action)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
@@ -459,7 +456,7 @@ class Orchestrator:
             case ProgramStarved(program=program, error=error):
                 self.status.starve(program, error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
-                self._ahead.forget(replica_id)
+                self._barrier.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)
             case _:
                 assert_never(action)

@@ -8,9 +8,8 @@ from typing import TypeAlias
 import structlog
 
 from dyorc.models.status import ProgramStatus, ReplicaState, ReplicaStatus, StatusBoard
-from dyorc.scaling.devices import has_room
+from dyorc.scaling.devices import Seat, choose_to_warm, has_room
 from dyorc.scaling.model import LeadTimes
-from dyorc.scaling.placement import Seat, choose_to_warm
 from dyorc.transport.messages import Message, Park, Parked, ReplicaHello, Warm
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -71,7 +70,7 @@ class ReplicaRegistry:
             self._move(*found, ReplicaState.PARKING)
             self._send(replica_id, Park())
 
-    def parked(self, told: Parked) -> None:
+    def replica_parked(self, told: Parked) -> None:
         """Notes that a replica holds no program, and makes it load the program if it should have it."""
         status, found = self._status.programs[told.program], self._status.find(told.replica_id)
         if found is None:
@@ -88,7 +87,7 @@ class ReplicaRegistry:
             self._fill_others(found[1])
         self._fill(status)
 
-    def ready(self, hello: ReplicaHello) -> bool:
+    def replica_ready(self, hello: ReplicaHello) -> bool:
         """Notes that a replica holds its program. Returns False if it is not to take batches: it was ordered to drop the
         program since it said so, or is about to end.
         """
@@ -118,7 +117,7 @@ class ReplicaRegistry:
         delay_s = min(_RETRY_S * 2 ** min(number - 1, 16), _MAX_RETRY_S)
         self._retries[program] = asyncio.get_running_loop().call_later(delay_s, self._retry, program)
 
-    def leaving(self, replica_id: str, grace_s: float) -> None:
+    def replica_leaving(self, replica_id: str, grace_s: float) -> None:
         """Notes that a replica is about to end. If it takes batches, it does so until another has taken its place, for half of
         its time at most.
         """
@@ -133,7 +132,7 @@ class ReplicaRegistry:
             self._send(replica_id, Park())
         self._fill(status)
 
-    def left(self, replica_id: str) -> None:
+    def replica_left(self, replica_id: str) -> None:
         """Notes that a replica is gone. Another may have to take its place."""
         found = self._status.find(replica_id)
         self._status.left(replica_id)

@@ -78,7 +78,7 @@ class ServedPrograms:
             self._serving.begin_scaling()
         return is_started
 
-    async def empty(self, program: Program) -> None:
+    async def unload(self, program: Program) -> None:
         """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
         calls the program would wait for ever."""
         if self.by_name.get(program.name) is not program:

@@ -34,7 +34,7 @@ class _Learned(msgspec.Struct):
 
 
 @contextlib.asynccontextmanager
-async def remembering(traffic: Traffic, notes: TrafficStore, name: str, has_begun: asyncio.Event) -> AsyncGenerator[None]:
+async def persist_traffic(traffic: Traffic, notes: TrafficStore, name: str, has_begun: asyncio.Event) -> AsyncGenerator[None]:
     """Takes in what an earlier server learned, and writes down what this one does while entered, and at the end.
 
     Args:
@@ -46,7 +46,7 @@ async def remembering(traffic: Traffic, notes: TrafficStore, name: str, has_begu
         await _recall(traffic, notes, name)
         known.set()
     try:
-        async with meanwhile(_keep_regularly(traffic, notes, name, has_begun, known)):
+        async with background_task(_keep_regularly(traffic, notes, name, has_begun, known)):
             yield
     finally:
         if known.is_set():
@@ -54,7 +54,7 @@ async def remembering(traffic: Traffic, notes: TrafficStore, name: str, has_begu
 
 
 @contextlib.asynccontextmanager
-async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+async def background_task(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """Does something while entered, until it is cancelled at the end."""
     task = asyncio.create_task(work)
     try:

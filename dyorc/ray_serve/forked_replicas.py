@@ -9,10 +9,9 @@ import structlog
 
 from dyorc.authoring.program import Program
 from dyorc.errors import TransportError
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import Uplink
-from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import ReplicaHandle
+from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 
 _log = structlog.get_logger("dyorc.launcher")
 

@@ -14,12 +14,12 @@ import structlog
 from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.ray_serve.forked_replicas import ForkedReplicas
-from dyorc.ray_serve.head_start import HeadStart
-from dyorc.ray_serve.libraries import UserImports
-from dyorc.ray_serve.plans import ReplicaSpecs, libraries_of_plans
-from dyorc.ray_serve.processes import end_children_with, end_replica_process
+from dyorc.ray_serve.ray_connection import start_with_retry
+from dyorc.ray_serve.ray_home import HeadStart
+from dyorc.ray_serve.replica_processes import end_children_with, end_replica_process
+from dyorc.ray_serve.replica_specs import ReplicaSpecs, libraries_of_plans
 from dyorc.ray_serve.serve_replicas import ServeReplicas
-from dyorc.ray_serve.starting import start_with_retry
+from dyorc.ray_serve.user_imports import UserImports
 from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination

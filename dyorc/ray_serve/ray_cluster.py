@@ -15,19 +15,17 @@ from dyorc.authoring.program import Program
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError, DefinitionError
 from dyorc.leader_election.leader import LeaderTerm
-from dyorc.ray_serve.lasting import PersistentApplications
-from dyorc.ray_serve.libraries import UserImports
-from dyorc.ray_serve.plans import ReplicaSpecs, libraries_of_plans
-from dyorc.ray_serve.processes import end_replica_process
-from dyorc.ray_serve.ray_connection import connect, disconnect
+from dyorc.ray_serve.persistent_applications import PersistentApplications
+from dyorc.ray_serve.ray_connection import connect, disconnect, start_with_retry
+from dyorc.ray_serve.replica_processes import end_replica_process
+from dyorc.ray_serve.replica_specs import ReplicaSpecs, libraries_of_plans
 from dyorc.ray_serve.serve_replicas import ServeReplicas
-from dyorc.ray_serve.starting import start_with_retry
+from dyorc.ray_serve.user_imports import UserImports
 from dyorc.replica.assignment import ForkServerSpec, OrchestratorGroup, ProgramSource, Uplink
 from dyorc.store.sqlite import default_path
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.keys_file import read_keys
-from dyorc.transport.network import ClusterSecrets, NodeNetwork
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork, read_keys
 
 
 class RayCluster:

@@ -4,11 +4,14 @@ import os
 import secrets
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dyorc.errors import ConfigurationError
+from dyorc.replica.assignment import ForkServerSpec
+from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
 
 _FOLDER_PREFIX = "dyorc-"
@@ -92,3 +95,36 @@ def _remove_orphans() -> None:
     """Removes what is left of servers that were killed before they could do so."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         clear_up(str(folder))
+
+
+class HeadStart:
+    """Entered before any module of the user's is imported; left after everything else has ended.
+
+    Attributes:
+        home: Where Ray keeps its files.
+        forks: This machine's fork server. Whoever has its replicas forked closes it.
+        place: The same for others.
+    """
+
+    def __init__(self) -> None:
+        self.home = RayHome()
+
+    def __enter__(self) -> Self:
+        self.home.__enter__()
+        self.place = ForkServerSpec(folder=f"{self.home.folder}/forks", home=self.home.folder)
+        self.forks = ForkClient(self.place)
+        try:
+            self.forks.open()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def preload(self, libraries: tuple[str, ...]) -> None:
+        """Has the fork server import what the user's modules have imported here."""
+        self.place = replace(self.place, modules=libraries)
+        self.forks.preload(list(libraries))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.forks.close()
+        self.home.__exit__(kind, error, trace)

@@ -16,10 +16,10 @@ from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.errors import text_of
 from dyorc.ray_serve.forked_replicas import ForkedReplicas
-from dyorc.ray_serve.lasting import PersistentApplications
-from dyorc.ray_serve.plans import ReplicaSpecs, check_plan, num_at_start
+from dyorc.ray_serve.persistent_applications import PersistentApplications
+from dyorc.ray_serve.ray_connection import start_with_retry
+from dyorc.ray_serve.replica_specs import ReplicaSpecs, check_plan, num_at_start
 from dyorc.ray_serve.serve_scaling import ServeScaling
-from dyorc.ray_serve.starting import start_with_retry
 from dyorc.replica.assignment import ProgramSource, Uplink
 
 _log = structlog.get_logger("dyorc.launcher")
@@ -186,7 +186,7 @@ class ServeReplicas:
         import ray
         from ray import serve
 
-        from dyorc.replica.deployment import ReplicaDeployment
+        from dyorc.replica.serve_deployment import ReplicaDeployment
 
         num_devices = ray.cluster_resources().get("GPU", 0.0)
         plans = self.plans

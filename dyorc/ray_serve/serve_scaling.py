@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from dyorc.errors import text_of
-from dyorc.ray_serve.starting import on_thread
+from dyorc.ray_serve.ray_connection import on_thread
 from dyorc.system.log_throttle import LogThrottle
 
 _log = structlog.get_logger("dyorc.launcher")

@@ -16,8 +16,8 @@ from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.replica.user_code import import_on_own_thread
 from dyorc.telemetry.tracing.destination import Destination
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
 from dyorc.transport.link import ReplicaEnd, dial
-from dyorc.transport.network import ClusterSecrets, NodeNetwork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
-from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
+from dyorc.transport.column_codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
 from dyorc.transport.outbox import NoRoomError, Outbox

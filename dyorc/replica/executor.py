@@ -27,8 +27,8 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
 from dyorc.replica.user_code import settle_thread
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
-from dyorc.transport.buffers import BatchBuffers
-from dyorc.transport.codec import Rows, each_row
+from dyorc.transport.column_codec import Rows, each_row
+from dyorc.transport.inbox import BatchBuffers
 
 _SMALL_BYTES = 64 * 1024
 """Up to this size, fresh memory costs less than finding memory to reuse."""

@@ -9,15 +9,14 @@ from dyorc.authoring.program import Program
 from dyorc.errors import ProgramLoadError
 from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import ProgramExecutor
-from dyorc.replica.freeing import free_memory
-from dyorc.replica.group_site import GroupSite
-from dyorc.replica.warmup import load_and_warm_up
+from dyorc.replica.fork_client import GroupSite
+from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
 from dyorc.transport.tiers import TensorHolder
 
 if TYPE_CHECKING:
-    from dyorc.replica.group import MemberGroup
+    from dyorc.replica.member_group import MemberGroup
 
 
 @dataclass
@@ -82,7 +81,7 @@ class ProgramCopy:
     def _load(self) -> ProgramExecutor:
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
-        from dyorc.replica.planned_loading import load_planned  # it needs torch
+        from dyorc.replica.member_group import load_planned  # it needs torch
 
         executor, self.group = load_planned(self.program, self.site)
         return executor

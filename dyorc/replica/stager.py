@@ -8,7 +8,7 @@ import structlog
 
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import Uplink
-from dyorc.replica.following import LeaderTracker
+from dyorc.replica.leader_link import LeaderTracker
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.messages import Forget, StageSpans, StagingHello, UnstageTensors, decode, encode
 from dyorc.transport.staging import StagingArea

@@ -16,17 +16,15 @@ from dyorc.errors import TransportError
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import load_error
-from dyorc.replica.following import LeaderLink, LeaderTracker
-from dyorc.replica.freeing import process_age_s
-from dyorc.replica.group_site import GroupSite
+from dyorc.replica.fork_client import GroupSite
+from dyorc.replica.leader_link import LeaderLink, LeaderTracker
 from dyorc.replica.program_copy import ProgramCopy, failure_of
+from dyorc.replica.program_lifecycle import process_age_s
 from dyorc.replica.stager import Stager
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
-from dyorc.transport.buffers import BatchBuffers
-from dyorc.transport.codec import Frame
-from dyorc.transport.exchange import TensorExchange
-from dyorc.transport.inbox import Inbox
+from dyorc.transport.column_codec import Frame
+from dyorc.transport.inbox import BatchBuffers, Inbox
 from dyorc.transport.messages import (
     BatchRequest,
     Forget,
@@ -42,8 +40,9 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.routes import Routes
 from dyorc.transport.staging import StagingArea
+from dyorc.transport.tensor_path import TensorExchange
+from dyorc.transport.tier_routes import Routes
 
 _FIRST_LOOK_S = 2.0
 """How long a replica that starts waits for the store to say who leads, before it dials the address that it was told."""

@@ -66,7 +66,7 @@ class DeviceBudget:
     def _choose(self, claims: Sequence[DeviceClaim]) -> list[Grant]:
         """Grants warm replicas by what they are worth, then parked ones where memory is left."""
         warm = [min(claim.load.bounds.min_warm, claim.num_warm) for claim in claims]
-        used = _total(_taken(claim.load.cost, number, 0) for claim, number in zip(claims, warm, strict=True))
+        used = _total(_usage(claim.load.cost, number, 0) for claim, number in zip(claims, warm, strict=True))
         devices = Devices()
         for claim, number in zip(claims, warm, strict=True):
             for _ in range(number):
@@ -76,7 +76,7 @@ class DeviceBudget:
         while heap:
             _, at = heapq.heappop(heap)
             claim = claims[at]
-            with_one = _total((used, _taken(claim.load.cost, 1, 0)))
+            with_one = _total((used, _usage(claim.load.cost, 1, 0)))
             if warm[at] >= claim.num_warm or not self._fits(with_one, used) or not devices.take(claim.load):
                 continue
             used = with_one
@@ -87,7 +87,7 @@ class DeviceBudget:
             claim = claims[at]
             dropped = claim.num_warm - warm[at]  # what cannot be warm may at least be parked
             for _ in range(min(claim.num_parked + dropped, claim.load.bounds.max_replicas - warm[at])):
-                with_one = _total((used, _taken(claim.load.cost, 0, 1)))
+                with_one = _total((used, _usage(claim.load.cost, 0, 1)))
                 if self._fits(with_one, used):
                     used = with_one
                     parked[at] += 1
@@ -99,25 +99,25 @@ class DeviceBudget:
 
     def _wait_for_room(self, claims: Sequence[DeviceClaim], grants: list[Grant]) -> list[Grant]:
         """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
-        held = [_held(claim.load, Grant(0, 0)) for claim in claims]
+        held = [_current_usage(claim.load, Grant(0, 0)) for claim in claims]
         used = _total(held)
         order = sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], max(grants[at].num_warm, 1)))
         for at in order:
             load, grant = claims[at].load, grants[at]
             others = _minus(used, held[at])
-            now = self._growing(load, grant, others)
-            held[at] = _held(load, now)
+            now = self._limit_growth(load, grant, others)
+            held[at] = _current_usage(load, now)
             used = _total((others, held[at]))
             grants[at] = now
         return grants
 
-    def _growing(self, load: ProgramLoad, grant: Grant, others: _Vector) -> Grant:
+    def _limit_growth(self, load: ProgramLoad, grant: Grant, others: _Vector) -> Grant:
         """Returns the grant, less what does not fit beside what others hold."""
-        floor = _total((others, _held(load, Grant(0, 0))))
+        floor = _total((others, _current_usage(load, Grant(0, 0))))
         warm, parked = grant.num_warm, grant.num_parked
-        while warm > load.bounds.min_warm and not self._fits(_total((others, _held(load, Grant(warm, 0)))), floor):
+        while warm > load.bounds.min_warm and not self._fits(_total((others, _current_usage(load, Grant(warm, 0)))), floor):
             warm -= 1
-        while parked and not self._fits(_total((others, _held(load, Grant(warm, parked)))), floor):
+        while parked and not self._fits(_total((others, _current_usage(load, Grant(warm, parked)))), floor):
             parked -= 1
         if warm == grant.num_warm:
             return replace(grant, num_parked=parked)
@@ -126,7 +126,7 @@ class DeviceBudget:
 
     def _worth(self, claim: DeviceClaim, number: int) -> float:
         """Returns what a replica is worth for the share of the budget that it takes, more if it is there already."""
-        shares = [part / limit for part, limit in zip(_taken(claim.load.cost, 1, 0), self._limits, strict=True)]
+        shares = [part / limit for part, limit in zip(_usage(claim.load.cost, 1, 0), self._limits, strict=True)]
         share = max(*shares, claim.load.cost.num_gpus if claim.load.devices else 0.0)
         counts = claim.load.counts
         margin = self._swap_margin if number <= counts.warm + counts.warming else 1.0
@@ -149,16 +149,16 @@ def _grant(claim: DeviceClaim, num_warm: int, num_parked: int, most_on: Mapping[
     return Grant(num_warm, num_parked, "; ".join(reasons), most_on)
 
 
-def _taken(cost: Cost, num_warm: int, num_parked: int) -> _Vector:
+def _usage(cost: Cost, num_warm: int, num_parked: int) -> _Vector:
     memory = num_warm * cost.warm_bytes + num_parked * cost.parked_bytes
     return (num_warm * cost.num_cpus, num_warm * cost.num_gpus, float(memory))
 
 
-def _held(load: ProgramLoad, grant: Grant) -> _Vector:
+def _current_usage(load: ProgramLoad, grant: Grant) -> _Vector:
     """Returns what a program takes until it has become what was granted."""
     warm = max(grant.num_warm, load.counts.warm + load.counts.warming)
     processes = max(grant.num_warm + grant.num_parked, load.counts.num_processes)
-    return _taken(load.cost, warm, max(processes - warm, 0))
+    return _usage(load.cost, warm, max(processes - warm, 0))
 
 
 def _total(vectors: Iterable[_Vector]) -> _Vector:

@@ -12,7 +12,7 @@ from dyorc.config import ScalingConfig
 from dyorc.scaling.device_budget import DeviceBudget, DeviceClaim, Grant
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
-from dyorc.scaling.steadying import Steadying, within_bounds
+from dyorc.scaling.stabilization import Stabilizer, within_bounds
 from dyorc.scaling.traffic import Traffic
 
 _MIN_SAVED_S = 0.01
@@ -44,7 +44,7 @@ class PredictivePolicy:
         self._traffic = traffic
         self._needs = ReplicaNeeds(config, traffic)
         self._budget = DeviceBudget(config.budget, config.swap_margin)
-        self._steadyings: dict[str, Steadying] = {}
+        self._stabilizers: dict[str, Stabilizer] = {}
         self._overrides: dict[str, Override] = {}
         self._wished: dict[str, DesiredReplicas] = {}
         self._now_ns = 0
@@ -58,7 +58,7 @@ class PredictivePolicy:
 
     def forget(self, program: str) -> None:
         """Forgets a program that is not there any more."""
-        for known in (self._overrides, self._steadyings, self._wished):
+        for known in (self._overrides, self._stabilizers, self._wished):
             known.pop(program, None)
 
     @property
@@ -83,7 +83,7 @@ class PredictivePolicy:
             {
                 load.program: load.lead.next_s(load.counts) + self._config.interval_s
                 for load, plan, grant in zip(loads, plans, grants, strict=True)
-                if self._may_hurry(load, plan, grant)
+                if self._can_become_urgent(load, plan, grant)
             }
         )
         changed = [wish for wish in wishes if not self._is_wished(wish)]
@@ -91,20 +91,20 @@ class PredictivePolicy:
         return changed
 
     def _plan(self, load: ProgramLoad, now_ns: int) -> _Plan:
-        steadying = self._steadyings.get(load.program)
+        steadying = self._stabilizers.get(load.program)
         if steadying is None:
-            steadying = self._steadyings[load.program] = Steadying(load.bounds, load.counts.num_processes, now_ns)
+            steadying = self._stabilizers[load.program] = Stabilizer(load.bounds, load.counts.num_processes, now_ns)
         need = self._needs.warm(load, now_ns)
         wanted = math.ceil(need.replicas)
         spare = max(math.ceil(need.keep), wanted)
-        num_warm, kept = steadying.settle(wanted, spare, load.bounds, now_ns)
-        limited = steadying.limited(num_warm, self._config.max_step, self._config.interval_s, now_ns)
+        num_warm, kept = steadying.stabilize(wanted, spare, load.bounds, now_ns)
+        limited = steadying.limit_growth(num_warm, self._config.max_step, self._config.interval_s, now_ns)
         processes = max(num_warm, math.ceil(self._needs.processes(load, now_ns).replicas))
         num_parked = steadying.keep_processes(processes, load.bounds, now_ns) - limited
-        plan = _Plan(wanted, limited, max(num_parked, 0), _explained(need, wanted, num_warm, limited, kept))
-        return self._overridden(load, plan)
+        plan = _Plan(wanted, limited, max(num_parked, 0), _explain(need, wanted, num_warm, limited, kept))
+        return self._apply_override(load, plan)
 
-    def _overridden(self, load: ProgramLoad, plan: _Plan) -> _Plan:
+    def _apply_override(self, load: ProgramLoad, plan: _Plan) -> _Plan:
         override = self._overrides.get(load.program)
         if override is None:
             return plan
@@ -131,7 +131,7 @@ class PredictivePolicy:
         return value
 
     def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
-        steadying = self._steadyings[load.program]
+        steadying = self._stabilizers[load.program]
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
@@ -141,7 +141,7 @@ class PredictivePolicy:
         before = self._wished.get(wish.program)
         return before is not None and replace(wish, reason=before.reason) == before
 
-    def _may_hurry(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
+    def _can_become_urgent(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
         """Returns whether a request could change that a program has no warm replica: not if one is wanted already, and an order,
         a delay or the budget is what keeps it from having one.
         """
@@ -154,7 +154,7 @@ def _nothing(number: int) -> float:
     return 0.0
 
 
-def _explained(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:
+def _explain(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:
     """Returns why there are to be so many, in words."""
     reason = f"{need.reason}: {wanted} wanted"
     if kept:

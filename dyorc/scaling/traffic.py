@@ -10,8 +10,8 @@ from typing import Any
 
 from dyorc.scaling.counts import NOTHING, Count
 from dyorc.scaling.forecast.arrival_forecast import ArrivalForecast
-from dyorc.scaling.paths import Paths, RequestWalk
 from dyorc.scaling.visits import Due
+from dyorc.scaling.workflow_visits import RequestWalk, WorkflowVisits
 
 _MAX_WORKFLOWS = 1000
 _MAX_REQUESTS = 100_000
@@ -59,7 +59,7 @@ class Traffic:
         self._bin_s = bin_s
         self._season_s = season_s
         self._forecasts: dict[str, ArrivalForecast] = {}
-        self._paths: dict[str, Paths] = {}
+        self._paths: dict[str, WorkflowVisits] = {}
         self._walks: dict[int, RequestWalk] = {}
         self._unready: dict[str, float] = {}
         self._outlooks: dict[str, _Outlook] = {}
@@ -71,7 +71,7 @@ class Traffic:
             if len(self._forecasts) >= _MAX_WORKFLOWS:
                 return
             forecast = self._forecasts[workflow] = ArrivalForecast(now_ns, self._bin_s, self._season_s)
-            self._paths[workflow] = Paths()
+            self._paths[workflow] = WorkflowVisits()
         forecast.arrived(now_ns)
         if len(self._walks) < _MAX_REQUESTS and request_id not in self._walks:
             walk = self._walks[request_id] = self._paths[workflow].enter(now_ns)
@@ -129,7 +129,7 @@ class Traffic:
         for workflow, paths in self._paths.items():
             if paths.has(program):
                 due += paths.due(program, now_ns)
-                mean, square, delay_s = paths.of_new(program)
+                mean, square, delay_s = paths.calls_of_new_request(program)
                 if mean:
                     coming.append(_Coming(self._forecasts[workflow], mean, square, delay_s))
         return _Outlook(due, coming)
@@ -156,4 +156,4 @@ class Traffic:
         for workflow, learned in state.items():
             forecast = ArrivalForecast.from_state(learned["forecast"], now_ns, self._bin_s, self._season_s, away_s)
             self._forecasts[workflow] = forecast
-            self._paths[workflow] = Paths.from_state(learned["paths"])
+            self._paths[workflow] = WorkflowVisits.from_state(learned["paths"])

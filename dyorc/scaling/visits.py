@@ -139,13 +139,13 @@ class Repeats:
         self._weight = 1.0
         self._reached: list[float] = []
 
-    def moved(self, made: int) -> None:
+    def add_call(self, made: int) -> None:
         """Notes that a request has called it once more; `made` counts this call."""
         if made > 1:
-            self.left(made - 1)
+            self.remove_request(made - 1)
         self.here[made] = self.here.get(made, 0) + 1
 
-    def left(self, made: int) -> None:
+    def remove_request(self, made: int) -> None:
         """Notes that a request that had called it `made` times is gone or has moved on."""
         left = self.here.get(made, 0) - 1
         if left > 0:

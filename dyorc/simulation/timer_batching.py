@@ -55,9 +55,9 @@ class TimerScheduler:
         seed: For the routing.
     """
 
-    def __init__(self, shared: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
-        self._turn = shared.turn
-        self._timers = shared.timers
+    def __init__(self, context: EngineContext, programs: Mapping[str, Program], wait_s: float = 0.01, seed: int = 0) -> None:
+        self._turn = context.turn
+        self._timers = context.timers
         self._wait_ns = round(wait_s * NS_PER_S)
         self._rng = random.Random(seed)
         self._programs = programs

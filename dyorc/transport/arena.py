@@ -58,21 +58,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dyorc.core.arrays import Array, address_of
 from dyorc.errors import TransportError
-from dyorc.transport.arena_backing import Backing
 from dyorc.transport.arena_file import (
     ENTRY_WORDS,
     PAGE_BYTES,
     ArenaLayout,
+    ArenaUsage,
     capacity_of,
     create_anonymous,
     create_file,
     round_up,
     sweep,
+    usage_of_file,
 )
-from dyorc.transport.arena_usage import ArenaUsage, usage_of_file
+from dyorc.transport.arena_space import Backing, FreeSpace
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.free_space import FreeSpace
 
 
 class ArenaBlock(msgspec.Struct, frozen=True):
@@ -320,3 +321,25 @@ class Arena:
                     break
                 given += self._backing.give_back(start, end, wanted - given)
             return given > 0
+
+
+class ArenaBody:
+    """Memory for what a client sends, in the arena from the start.
+
+    Attributes:
+        memory: As long as was asked for.
+        is_used: Whether a tensor lies in it; then the engine decides when it is freed.
+    """
+
+    def __init__(self, block: ArenaBlock, lead: int) -> None:
+        self.block = block
+        self.memory = block.memory[lead:]
+        self.is_used = False
+        self._offset = block.offset + lead
+        self._address = address_of(np.frombuffer(self.memory, np.uint8))
+
+    def offset_of(self, array: Array) -> int | None:
+        """Returns where in the arena an array's bytes lie; None if not in this body, not contiguous, or not aligned."""
+        at = address_of(array) - self._address
+        is_inside = at >= 0 and at + array.nbytes <= len(self.memory)
+        return self._offset + at if is_inside and array.flags.c_contiguous and array.flags.aligned else None

@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import BlockId, DType
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.codec import (
+from dyorc.transport.column_codec import (
     Column,
     ColumnHeader,
     Frame,
@@ -31,10 +33,33 @@ from dyorc.transport.codec import (
     each_row,
     num_frames,
 )
-from dyorc.transport.moves import HERE, MESSAGE, InputMoves
-from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Fetch
-from dyorc.transport.tiers import ByteSpan, TensorHolder, ViewTier
+from dyorc.transport.tier_routes import Routes
+from dyorc.transport.tiers import HERE, MESSAGE, ByteSpan, InputMoves, TensorHolder, ViewTier
+
+
+def _allocate(num_bytes: int) -> memoryview:
+    return np.empty(num_bytes, np.uint8).data
+
+
+class BatchBuffers:
+    """One buffer for each place in a batch, as long as the longest so far. A new request for a place overwrites the last one.
+
+    Args:
+        allocate: Makes memory; a device's library has its own, which it copies from faster.
+    """
+
+    def __init__(self, allocate: Callable[[int], memoryview] = _allocate) -> None:
+        self._allocate = allocate
+        self._buffers: dict[int, memoryview] = {}
+
+    def take(self, place: int, num_bytes: int) -> memoryview:
+        """Returns memory of `num_bytes` for a place."""
+        buffer = self._buffers.get(place)
+        if buffer is None or len(buffer) < num_bytes:
+            self._buffers.pop(place, None)  # free it first
+            buffer = self._buffers[place] = self._allocate(max(num_bytes, 4096))
+        return buffer[:num_bytes]
 
 
 class InputsLostError(TensorLostError):

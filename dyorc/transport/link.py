@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
+from dyorc.transport.peer_process import LinkCallbacks
 from dyorc.transport.unix_caller import UnixCallerLink
 from dyorc.transport.unix_link import SCHEME, UnixDealerLink, UnixRouterLink
 from dyorc.transport.zmq_caller import ZmqCallerLink

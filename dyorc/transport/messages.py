@@ -13,9 +13,8 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Move
-from dyorc.transport import headers
-from dyorc.transport.codec import ColumnHeader
-from dyorc.transport.headers import HeaderCodec
+from dyorc.transport.column_codec import ColumnHeader
+from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 PROTOCOL_VERSION = 4
@@ -237,5 +236,5 @@ Message: TypeAlias = (
 _headers = HeaderCodec[Message](
     Message, (ReplicaHello, Parked, LoadFailure, Loading), PROTOCOL_VERSION, lambda greeting: f"a replica of {greeting.program!r}"
 )
-encode: Callable[[Message], bytes] = headers.encode
+encode: Callable[[Message], bytes] = encode_header
 decode = _headers.decode

@@ -15,7 +15,7 @@ from dyorc.errors import TransportError
 from dyorc.protocol.raw import encode_bytes
 from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import round_up
-from dyorc.transport.codec import (
+from dyorc.transport.column_codec import (
     ColumnHeader,
     Frame,
     Rows,

@@ -12,10 +12,61 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import socket
 import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from dyorc.transport.endings import PROCESS_ENDED, PeerEnding, ending_of
+from dyorc.transport.column_codec import Frame
+
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that others send, including the kernel when memory is short. Other signals are caused by the process itself."""
+
+
+class PeerEnding(NamedTuple):
+    """Why a peer is gone.
+
+    Attributes:
+        reason: For people.
+        is_crash: Whether the process certainly ended by its own doing.
+    """
+
+    reason: str
+    is_crash: bool = False
+
+
+CONNECTION_LOST = PeerEnding("connection lost")
+"""Its process may have ended, be stopped, or be cut off."""
+PROCESS_ENDED = PeerEnding("its process ended")
+"""It is unknown how."""
+
+
+def ending_of(status: int) -> PeerEnding:
+    """Interprets a wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = next((known.name for known in signal.Signals if known == number), "unknown")
+        return PeerEnding(f"its process was killed by signal {number}, {name}", number not in _FROM_OUTSIDE)
+    code = os.WEXITSTATUS(status)
+    return PeerEnding(f"its process ended with exit code {code}", code != 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCallbacks:
+    """Called on the event loop.
+
+    Attributes:
+        received: Called with the peer's key and the frames of each message.
+        drained: Called when there are no more messages, after some were.
+        lost: Called with the peer's key when its connection is gone, and with how its process ended, as far as known.
+    """
+
+    received: Callable[[bytes, Sequence[Frame]], None]
+    drained: Callable[[], None]
+    lost: Callable[[bytes, PeerEnding], None]
+
 
 _CREDENTIALS = struct.Struct("iII")
 _STATE_BYTES = 1024

@@ -17,7 +17,7 @@ import structlog
 from dyorc.core.tensor import BlockId
 from dyorc.errors import TransportError
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.transport.routes import Routes
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 _log = structlog.get_logger("dyorc.transport")

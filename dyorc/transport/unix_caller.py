@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.peer_process import PeerProcess
 from dyorc.transport.unix_framing import MessageReader, pack
 from dyorc.transport.unix_link import path_of, set_buffers, write_all

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyorc.errors import TransportError
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 
 MAX_FRAMES = 2**18
 MAX_MESSAGE_BYTES = 2**32

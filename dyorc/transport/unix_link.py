@@ -26,10 +26,8 @@ import structlog
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import CONNECTION_LOST, PROCESS_ENDED, PeerEnding
-from dyorc.transport.peer_process import PeerProcess
+from dyorc.transport.column_codec import Frame
+from dyorc.transport.peer_process import CONNECTION_LOST, PROCESS_ENDED, LinkCallbacks, PeerEnding, PeerProcess
 from dyorc.transport.unix_framing import MessageReader, drop, pack
 
 SCHEME = "unix://"

@@ -10,9 +10,8 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
-from dyorc.transport.codec import Frame
-from dyorc.transport.zmq_ending import terminate_context
-from dyorc.transport.zmq_link import is_readable, set_heartbeats
+from dyorc.transport.column_codec import Frame
+from dyorc.transport.zmq_link import is_readable, set_heartbeats, terminate_context
 from dyorc.transport.zmq_security import ClusterKeys, secure_client
 
 _EVENTS = (

@@ -7,19 +7,37 @@ to the same cluster (`zmq_security`).
 """
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import structlog
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import CONNECTION_LOST
-from dyorc.transport.zmq_ending import terminate_context
+from dyorc.transport.column_codec import Frame
+from dyorc.transport.peer_process import CONNECTION_LOST, LinkCallbacks
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
+
+_log = structlog.get_logger("dyorc.transport")
+
+_PATIENCE_S = 5.0
+
+
+def terminate_context(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: float = _PATIENCE_S) -> None:
+    """Ends a context whose sockets have been closed, or are closed by threads that this wakes.
+
+    Args:
+        patience_s: How long what is sent may linger, at most. What then is still open ends with the process.
+    """
+    ending = threading.Thread(target=context.term, name="dyorc-zmq-ending", daemon=True)
+    ending.start()
+    ending.join(patience_s)
+    if ending.is_alive():
+        _log.warning("zmq_context_left_open", waited_s=patience_s)
+
 
 _NUM_GONE = 256
 """Ended connections that are remembered, because their last messages are read late."""

@@ -26,9 +26,9 @@ import zmq
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.tiers import MAX_COUNT, BlockSource, ByteSpan, TensorHolder, check_buffers
-from dyorc.transport.zmq_ending import terminate_context
+from dyorc.transport.zmq_link import terminate_context
 from dyorc.transport.zmq_security import ClusterKeys, check_address, secure_client, secure_server
 
 _log = structlog.get_logger("dyorc.transport")

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dyorc.testing import ServerProcess
-from dyorc.transport.keys_file import write_new_keys
+from dyorc.transport.cluster_network import write_new_keys
 from tests.deadlines import wait_until
 from tests.ray_nodes import RAY_PORT
 from tests.server_process import target

@@ -16,7 +16,7 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.telemetry import logs
-from dyorc.transport.network import ClusterSecrets
+from dyorc.transport.cluster_network import ClusterSecrets
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
 

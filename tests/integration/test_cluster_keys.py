@@ -11,9 +11,9 @@ import pytest
 
 from dyorc.config import LinkConfig
 from dyorc.errors import ConfigurationError
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.keys_file import read_keys, write_new_keys
+from dyorc.transport.cluster_network import read_keys, write_new_keys
 from dyorc.transport.link import dial, listen
+from dyorc.transport.peer_process import LinkCallbacks
 from tests.deadlines import wait_until_async
 
 

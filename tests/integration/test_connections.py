@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvloop
 
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from tests.certificates import Authority
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.web import Raw, Web, request, web

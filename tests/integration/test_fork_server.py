@@ -17,10 +17,9 @@ import pytest
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink
-from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 from dyorc.replica.fork_folder import replica_paths
-from dyorc.replica.holder import ReplicaHandle
-from dyorc.replica.keeper import ReplicaMonitor
+from dyorc.replica.replica_monitor import ReplicaMonitor
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.server_process import target
 
@@ -206,7 +205,7 @@ def test_a_keeper_that_stood_still_itself_does_not_take_its_process_for_hung(
     folder: str, client: ForkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock()
-    monkeypatch.setattr("dyorc.replica.keeper.time", clock)
+    monkeypatch.setattr("dyorc.replica.replica_monitor.time", clock)
     client.open()
     place = ForkServerSpec(folder=client.folder)
     keeper = ReplicaMonitor(ForkClient(place), _assignment(folder), _hosting(folder))

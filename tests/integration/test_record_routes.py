@@ -13,11 +13,11 @@ import pytest
 from dyorc.config import GatewayConfig, RecordsConfig
 from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.records import Records
+from dyorc.gateway.peer_processes import NoPeers, PeerReplies
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import NoPeers, PeerReplies
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.record import RequestRecord
 from dyorc.telemetry.record_store import RecordStore
@@ -36,18 +36,18 @@ class Twin(NoPeers):
         self.is_silent = False
         self._handlers: dict[str, Callable[[Any], Any]] = {}
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         """Takes a handler."""
-        self._handlers[what] = handler
+        self._handlers[topic] = handler
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         """Asks the other."""
         if self.other is None:
             return PeerReplies({})
         if self.other.is_silent:
             return PeerReplies({}, (self.other.number,))
         asked = msgspec.json.decode(msgspec.json.encode(value))
-        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
+        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[topic](asked)))})
 
 
 class Served(NamedTuple):

@@ -89,7 +89,7 @@ def test_tracing_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_an_endpoint_nothing_is_imported() -> None:
     """But for OpenTelemetry's interface, which FastAPI imports if it is there."""
     code = (
-        "import sys, dyorc.cells.cell, dyorc.gateway.http.app; from dyorc.config import TelemetryConfig;"
+        "import sys, dyorc.cells.orchestrator_cell, dyorc.gateway.http.app; from dyorc.config import TelemetryConfig;"
         "from dyorc.telemetry.tracing.tracing_setup import tracing\n"
         "with tracing(TelemetryConfig(), {}) as found: assert found is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"

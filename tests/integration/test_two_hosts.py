@@ -33,8 +33,8 @@ from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.stages import RequestStage
 from dyorc.transport.arena_file import sweep
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
 from dyorc.transport.messages import ReplicaHello, encode
-from dyorc.transport.network import ClusterSecrets, NodeNetwork
 from dyorc.transport.staging import Fetch, StagingArea
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_link import DealerLink

@@ -11,8 +11,8 @@ import zmq
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.link import call
+from dyorc.transport.peer_process import LinkCallbacks
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys

@@ -7,7 +7,7 @@ import torch
 
 from dyorc.planner.program.evaluate import compute_node
 from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, renamed
-from dyorc.planner.program.simplify import simplified
+from dyorc.planner.program.simplify import simplify
 from tests.operators.closeness import difference
 from tests.operators.recording import Recording
 
@@ -61,7 +61,7 @@ def operations_of(recording: Recording) -> Iterator[OperationSample]:
     Raises:
         SimplifierError: The normal form computes something else than torch did.
     """
-    program = simplified(recording.program)
+    program = simplify(recording.program)
     tensors = dict(recording.sources)
     for node in program.nodes:
         first = next(output for output in node.outputs if output)

@@ -23,7 +23,7 @@ from dyorc.errors import (
     UnknownRequestError,
     UnsupportedError,
 )
-from dyorc.gateway.ids import Ids
+from dyorc.gateway.request_ids import Ids
 from dyorc.protocol.header_names import RETRY_AFTER, Header
 from dyorc.protocol.wire_errors import ErrorBody, body_of, error_from_body
 

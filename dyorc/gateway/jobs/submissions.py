@@ -3,7 +3,7 @@
 import time
 
 from dyorc.core.trace_context import TraceContext
-from dyorc.gateway.traceparents import Tracing
+from dyorc.gateway.origins import Tracing
 from dyorc.store.base import StoredJob
 from dyorc.telemetry.tracing.spans import Span, SpanKind
 

@@ -10,10 +10,10 @@ from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.batch import batch_dims_of
 from dyorc.planner.program.exporting import ExportedCall, Keywords
 from dyorc.planner.program.graph import TensorProgram
-from dyorc.planner.program.layers import layered
+from dyorc.planner.program.layers import number_layers
 from dyorc.planner.program.returned import loss_in
 from dyorc.planner.program.shared_memory import overlapping
-from dyorc.planner.program.simplify import simplified
+from dyorc.planner.program.simplify import simplify
 
 
 def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = "") -> TensorProgram:
@@ -42,7 +42,7 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
     _check_memory(call, trained)
     program = call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()
     _check_memory(call, program.updates)
-    return layered(simplified(program))
+    return number_layers(simplify(program))
 
 
 def capture_inference(

@@ -18,9 +18,9 @@ from dyorc.planner.program.graph import TensorProgram
 from dyorc.planner.program.random_states import random_states_kept
 from dyorc.planner.program.randomness import CounterBased, WithoutRandomness
 from dyorc.planner.program.reading import Reader
-from dyorc.planner.program.refusals import Watch, refused
+from dyorc.planner.program.refusals import Watch, capture_error_of
 from dyorc.planner.program.returned import tensors_in
-from dyorc.planner.program.simplify import simplified
+from dyorc.planner.program.simplify import simplify
 
 _SEED = 0x5EED_0F_CA97
 """An unlikely seed, to see whether a module has set another. The states of all generators are restored afterwards."""
@@ -60,7 +60,7 @@ class ExportedCall:
         with torch.no_grad():
             reader = self.exported(pick, is_trained=False)
         call_structure = treespec_dumps(self.example.structure)
-        return replace(simplified(reader.inference()), call_structure=call_structure, answer_structure=structure)
+        return replace(simplify(reader.inference()), call_structure=call_structure, answer_structure=structure)
 
     def exported(self, pick: Pick, *, is_trained: bool) -> Reader:
         """Has torch export the call, and returns what reads its graph."""
@@ -79,7 +79,7 @@ class ExportedCall:
             raise self._refused(error) from error
 
     def _refused(self, error: BaseException) -> ProgramCaptureError:
-        return refused(self.name, error, self.module)
+        return capture_error_of(self.name, error, self.module)
 
     def _exported(self, pick: Pick, frozen: Sequence[str] = (), *, is_trained: bool) -> Reader:
         from torch._functorch.aot_autograd import aot_export_module  # takes a second to import

@@ -64,7 +64,7 @@ class _Segments:
         return (self.forward if phase is Phase.FORWARD else self.backward)[layer][position]
 
 
-def layered(program: TensorProgram) -> TensorProgram:
+def number_layers(program: TensorProgram) -> TensorProgram:
     """Returns the program with the number of its layer in each node that belongs to one; the same if nothing is repeated."""
     layers = _segments(program)
     if layers is None:
@@ -72,7 +72,7 @@ def layered(program: TensorProgram) -> TensorProgram:
     return replace(program, nodes=tuple(replace(node, layer=layers.numbers.get(node.name)) for node in program.nodes))
 
 
-def repeated(program: TensorProgram, count: int) -> TensorProgram:
+def repeat_layers(program: TensorProgram, count: int) -> TensorProgram:
     """Returns the program with `count` layers instead of its own: forward, backward, and gradients of each layer's own.
 
     Two captured layers are enough to tell what a layer takes from the one before and, backwards, from the one after.

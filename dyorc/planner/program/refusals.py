@@ -59,7 +59,7 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
             yield from _tensors(part)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def refused(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
+def capture_error_of(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
     """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
     text = text_of(error)
     match type(error).__name__:

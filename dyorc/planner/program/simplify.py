@@ -41,7 +41,7 @@ COPY = "aten.copy.default"
 TO_COPY = "aten._to_copy.default"
 
 
-def simplified(program: TensorProgram) -> TensorProgram:
+def simplify(program: TensorProgram) -> TensorProgram:
     """Returns an equal program in the normal form."""
     return _Simplifier(program).run()
 

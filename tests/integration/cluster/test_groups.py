@@ -10,7 +10,7 @@ import structlog
 
 from dyorc.answering.local_answers import own_arrays
 from dyorc.authoring.workflow import Workflow
-from dyorc.cells.cell import shared_cell
+from dyorc.cells.orchestrator_cell import make_shared_cell
 from dyorc.cluster.cluster_messages import OffersUpdate, StatusUpdate
 from dyorc.cluster.groups_backend import GroupsBackend
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
@@ -35,7 +35,7 @@ async def leading(leaders: Told, workflows: list[Workflow], folder: Path, fence:
     """Runs a group's orchestrator while entered."""
     address = f"unix://{folder}/{leaders.group}-{fence}"
     async with (
-        shared_cell(ModelRegistry.of(workflows), SETTINGS, "here", None) as orchestrator,
+        make_shared_cell(ModelRegistry.of(workflows), SETTINGS, "here", None) as orchestrator,
         gateway_server_of(orchestrator, address) as gateway_server,
     ):
         leaders.tell(gateway_server, fence)

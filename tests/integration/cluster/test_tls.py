@@ -12,9 +12,9 @@ import pytest
 from dyorc.answering.local_answers import own_arrays
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError
-from dyorc.transport.exchange import TensorExchange
-from dyorc.transport.network import ClusterSecrets, NodeNetwork
-from dyorc.transport.routes import Routes
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
+from dyorc.transport.tensor_path import TensorExchange
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_tensors import ZmqTier
 from tests.asking import submission

@@ -11,7 +11,7 @@ import sys
 import time
 
 from dyorc.config import LinkConfig
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import ReplicaEnd, dial
 from tests.integration.links.numbered import first_wrong, numbered
 

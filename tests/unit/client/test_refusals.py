@@ -11,7 +11,7 @@ import pytest
 
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
-from dyorc.gateway.ids import Ids
+from dyorc.gateway.request_ids import Ids
 from dyorc.protocol.wire_errors import ErrorBody, error_from_answer, error_from_body, with_attributes
 
 

@@ -57,7 +57,7 @@ from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.transport.codec import Rows
+from dyorc.transport.column_codec import Rows
 from tests.unit.engine.dispatched import Dispatched
 
 

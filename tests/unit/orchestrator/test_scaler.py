@@ -151,29 +151,29 @@ async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_o
 async def test_what_was_learned_outlives_the_server() -> None:
     memory = Memory()
     first = begun(RARELY)
-    async with first.running(Works()), first.remembering(memory, "traffic"):
+    async with first.running(Works()), first.persist_traffic(memory, "traffic"):
         for number in range(50):
             first.traffic.arrived(number, "flow", number)
             first.traffic.ended(number, number + 1)
     assert memory.values.keys() == {"traffic"}
     second = begun(RARELY)
-    async with second.running(Works()), second.remembering(memory, "traffic"):
+    async with second.running(Works()), second.persist_traffic(memory, "traffic"):
         assert second.traffic.rates_per_s(1.0).keys() == {"flow"}
 
 
 async def test_it_begins_when_there_is_something_to_scale_and_recalls_what_was_learned_then() -> None:
     memory = Memory()
     first = begun(RARELY)
-    async with first.running(Works()), first.remembering(memory, "traffic"):
+    async with first.running(Works()), first.persist_traffic(memory, "traffic"):
         first.traffic.arrived(1, "flow", 1)
     kept = dict(memory.values)
     works = Works({})
     idle = Scaler(RARELY)
-    async with idle.running(works), idle.remembering(memory, "traffic"):
+    async with idle.running(works), idle.persist_traffic(memory, "traffic"):
         pass
     assert memory.values == kept, "nothing was learned"
     scaler = Scaler(FAST)
-    async with scaler.running(works), scaler.remembering(memory, "traffic"):
+    async with scaler.running(works), scaler.persist_traffic(memory, "traffic"):
         assert scaler.forecast_per_s("large") is None
         works.programs["large"] = replace(COLD, num_queued=5)
         scaler.begin()
@@ -189,13 +189,13 @@ async def test_notes_that_cannot_be_read_are_left_out(value: bytes) -> None:
     memory = Memory()
     memory.values["traffic"] = value
     scaler = begun(RARELY)
-    async with scaler.running(Works()), scaler.remembering(memory, "traffic"):
+    async with scaler.running(Works()), scaler.persist_traffic(memory, "traffic"):
         assert scaler.traffic.rates_per_s(1.0) == {}
 
 
 async def test_a_store_that_is_down_is_no_obstacle() -> None:
     scaler = begun(RARELY)
-    async with scaler.running(Works()), scaler.remembering(Memory(is_down=True), "traffic"):
+    async with scaler.running(Works()), scaler.persist_traffic(Memory(is_down=True), "traffic"):
         scaler.scale("large", 1, None)
 
 

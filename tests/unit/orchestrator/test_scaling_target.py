@@ -6,7 +6,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.engine.interfaces import Load
 from dyorc.models.status import ReplicaState, ReplicaStatus, StatusBoard
-from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.scaler import ScalingTarget
 from dyorc.scaling.model import DesiredReplicas
 
 

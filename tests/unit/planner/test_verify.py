@@ -23,7 +23,7 @@ from dyorc.planner.program import (
     ValueKind,
     axes_of,
     capture,
-    repeated,
+    repeat_layers,
     strategies_of,
 )
 from dyorc.planner.program.evaluate import compute_node
@@ -188,7 +188,7 @@ def _of_layer_before(plan: Plan, program: TensorProgram, step: Apply) -> Apply |
 
 
 def test_a_fault_in_one_of_many_equal_layers_is_found() -> None:
-    program = repeated(_of_two_layers(), 4)
+    program = repeat_layers(_of_two_layers(), 4)
     plan = PLANNERS["megatron"](program, even_cluster(4), dp=2, tp=2, pp=1, microbatches=2)
     assert verify(program, plan, tiers=[Tier.STRUCTURE]).findings == ()
     num_tried = 0
@@ -215,7 +215,7 @@ def test_a_fault_in_one_of_many_equal_layers_is_found() -> None:
 
 
 def test_more_layers_have_no_more_distinct_steps() -> None:
-    found = [repeated(_of_two_layers(), count) for count in (3, 6)]
+    found = [repeat_layers(_of_two_layers(), count) for count in (3, 6)]
     plans = [PLANNERS["megatron"](program, even_cluster(2), dp=1, tp=2, pp=1, microbatches=1) for program in found]
     cases = [CasesOf(Reading(program, plan)).distinct for program, plan in zip(found, plans, strict=True)]
     assert len(plans[1].steps) > 1.5 * len(plans[0].steps)

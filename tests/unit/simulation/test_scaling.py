@@ -40,8 +40,8 @@ def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, in
         *(TracedRequest(at_s, name, 0.1) for at_s, name in requests),
         TracedRequest(100, "read", 0.5),
     ]
-    scene = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
-    return replay(scene, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
+    context = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
+    return replay(context, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
 
 
 def latency_s(found: Replay, request_id: int) -> float:

@@ -10,9 +10,9 @@ from dyorc.core.arrays import Array
 from dyorc.errors import TransportError
 from dyorc.transport import arena
 from dyorc.transport.arena import PAGE_BYTES, Arena
-from dyorc.transport.codec import Column, StoredColumn, StoredRows
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.column_codec import Column, StoredColumn, StoredRows
 from dyorc.transport.outbox import NoRoomError, Outbox, TooLargeError
+from dyorc.transport.tensor_path import TensorExchange
 from tests.exchanges import exchange
 
 LIMIT = 100

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
-from dyorc.scaling.steadying import within_bounds
+from dyorc.scaling.stabilization import within_bounds
 
 
 class KnownLoad(Protocol):

@@ -314,7 +314,7 @@ class GatewayServer:
             return
         self._send(request.session, PartMessage(request.request_id, action.index, tuple(headers), holders), frames)
 
-    def failed(self, request_id: int, error: Exception) -> None:
+    def fail(self, request_id: int, error: Exception) -> None:
         """Sends an error."""
         request = self._sessions.request_of(request_id)
         if request is not None:

@@ -7,7 +7,7 @@ import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.models.offers import ModelKey
 from dyorc.telemetry.record import Origin, RequestRecorder
 from dyorc.transport.arena import ArenaBody

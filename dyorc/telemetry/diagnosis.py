@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyorc.engine.request_trace import BatchTrace
-from dyorc.telemetry.critical_path import critical_path
+from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import RequestStage, StageInterval
-from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 _MIN_SHARE = 0.05
 """Sentences are about at least this much of the time."""

@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dyorc.config import RecordsConfig
+from dyorc.telemetry.critical_path import WrongGuesses
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.record_size import num_bytes_of
-from dyorc.telemetry.retention import RefusedRecords, RetainedRecords, SizedRecord
-from dyorc.telemetry.wrong_guesses import WrongGuesses
+from dyorc.telemetry.retention import RefusedRecords, RetainedRecords, SizedRecord, num_bytes_of
 
 _REFUSED_RATIO = 1 / 16
 """The part of the memory that requests which were refused may take."""

@@ -5,9 +5,9 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
+from dyorc.telemetry.critical_path import WrongGuesses
 from dyorc.telemetry.diagnosis import diagnose
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 Which: TypeAlias = Literal["off", "errors", "slow", "all"]
 

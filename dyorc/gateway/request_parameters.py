@@ -55,7 +55,7 @@ def flag(parameters: Mapping[str, Any], name: str, default: bool = False, owner:
 
 
 def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
-    """Returns the protocol's timeout, which is in microseconds; 0 stands for none.
+    """Returns the protocol's timeout, which is in microseconds; 0 means none.
 
     Raises:
         InvalidInputError: If it is not such a number.
@@ -67,7 +67,7 @@ def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
 
 
 def priority_of(parameters: Mapping[str, Any]) -> int:
-    """Returns a request's priority: 1 is the highest; 0, the default, stands for none.
+    """Returns a request's priority: 1 is the highest; 0, the default, means none.
 
     Raises:
         InvalidInputError: If it is not such a number.

@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Maps calls to functions. Messages are passed as bytes, so that garbage raises an error of ours and not gRPC's."""
+"""Maps calls to functions. Messages are passed as bytes, so that a malformed one raises our error and not gRPC's."""
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -21,7 +21,7 @@ from dyorc.protocol import inference_pb2 as pb
 from dyorc.protocol.calls import SERVICE, path_of
 
 _OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
-"""Calls that need no key besides gRPC's health service: as over HTTP, those that load balancers use."""
+"""Calls that need no key, as load balancers use them; gRPC's health service needs none either."""
 
 
 class Method(NamedTuple):
@@ -29,7 +29,7 @@ class Method(NamedTuple):
 
     Attributes:
         handle: Takes a message and the call's context and returns the answer; for a stream, reads and writes by the context.
-        is_timed: Whether it also takes, first, when its call was accepted.
+        is_timed: Whether its first argument is the time when the call was accepted.
     """
 
     handle: Callable[..., Awaitable[Any]]
@@ -90,10 +90,10 @@ def _unary(
                 request = parse(message)
             except DecodeError as error:
                 raise InvalidInputError(f"the request is not a {name}Request: {error}") from None
-            found = answer(request, tenant)
-            if isawaitable(found):
-                found = await found
-            return found.SerializeToString()
+            response = answer(request, tenant)
+            if isawaitable(response):
+                response = await response
+            return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, name, ids_in_metadata(context))
 

@@ -48,7 +48,7 @@ def add_metrics_route(app: FastAPI, metrics: Metrics) -> None:
 
 
 def metrics_app(metrics: Metrics) -> CommonMethods:
-    """Returns an application with that route alone, for which nobody needs a key."""
+    """Returns an application with only that route, which needs no key."""
 
     async def scrape(request: Request) -> Response:
         return await _answer(metrics, request)

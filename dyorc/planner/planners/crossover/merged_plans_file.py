@@ -83,7 +83,7 @@ def read_merged(path: Path) -> MergedJobs:
 
     Raises:
         OSError: The file cannot be read.
-        PlanError: It holds none, is of another version, or was changed; names the file.
+        PlanError: It holds no merged plans, is of another version, or was changed; names the file.
     """
     try:
         document = msgspec.json.decode(path.read_bytes(), type=MergedPlansDocument)

@@ -41,9 +41,9 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
 def reserve(host: str, port: int) -> socket.socket:
     """Returns a socket that keeps a port for processes of this user that share it, until it is closed.
 
-    It never listens, so no connection ever waits there. It is bound without SO_REUSEPORT, or it would silently share the port with
-    another server that has the option. Afterwards it has SO_REUSEPORT, and no SO_REUSEADDR, which would let others bind a port on
-    which no socket listens at the moment.
+    It never listens, so no connection ever waits there. It is bound without SO_REUSEPORT, or it would silently share the port
+    with another server that has the option. Afterwards it has SO_REUSEPORT, and no SO_REUSEADDR, which would let others bind a
+    port on which no socket listens at the moment.
 
     Args:
         port: 0 takes a free one.

@@ -15,7 +15,7 @@ from dyorc.telemetry.record import RequestRecord
 
 
 class RequestStage(StrEnum):
-    """Kinds of time, in the order in which they usually come."""
+    """The kinds of time in a request, in their usual order."""
 
     READING = "reading"
     """It came from the client, first byte to last."""
@@ -61,13 +61,16 @@ _MAX_BATCHES = 256
 
 
 class WrongGuesses:
-    """The last of them, by program. For the event loop's thread."""
+    """The last batches in which replicas ran only wrong guesses, by program; calls queued behind them were delayed for nothing.
+
+    For the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._batches: dict[str, deque[BatchTrace]] = {}
 
     def add(self, record: RequestRecord) -> None:
-        """Adds those of a request that has ended. They may still be running: their traces are filled in later."""
+        """Adds the batches of a request that has ended. They may still be running: their traces are filled in later."""
         if record.story is None:
             return
         for call in record.story.calls:
@@ -77,7 +80,7 @@ class WrongGuesses:
                         self._batches.setdefault(call.program, deque(maxlen=_MAX_BATCHES)).append(batch)
 
     def batches_on(self, program: str, replica_id: str) -> Iterable[BatchTrace]:
-        """Returns those that a replica of a program ran. A batch of several requests may come several times."""
+        """Returns the batches that a replica of a program ran. A batch of several requests may come several times."""
         return [batch for batch in self._batches.get(program, ()) if batch.replica_id == replica_id]
 
 
@@ -85,7 +88,7 @@ def critical_path(record: RequestRecord, wrong_guesses: WrongGuesses) -> list[St
     """Returns the pieces of a request's time in order. Each begins where the one before it ends.
 
     Args:
-        wrong_guesses: What replicas ran in vain.
+        wrong_guesses: Batches of wrong guesses that delayed other calls.
     """
     arrived_ns, started_ns = record.arrived_ns, max(record.started_ns, record.arrived_ns)
     read_ns = min(max(record.origin.read_ns, arrived_ns), started_ns)
@@ -134,7 +137,7 @@ class _Walk:
         return cut(StageInterval(RequestStage.ENGINE, start_ns, end_ns), RequestStage.TAKING, self._taking)
 
     def _unfinished(self) -> CallTrace | None:
-        """Returns the call that a request which failed was waiting for: of those that could run, the one that waited longest."""
+        """Returns the call that a failed request was waiting for: of the calls that could run, the one that waited longest."""
         if not self._record.has_failed:
             return None
         waiting = [call for call in self._left.values() if call.outcome in ("waiting", "withdrawn") and call.queued_ns]
@@ -211,15 +214,15 @@ def _running(call: CallTrace, batch: BatchTrace, sent_ns: int, done_ns: int, wro
 
 
 def _waiting(call: CallTrace, batch: BatchTrace, start_ns: int, end_ns: int, wrong_guesses: WrongGuesses) -> list[StageInterval]:
-    """Returns the pieces of a wait for a replica: what it ran in vain meanwhile, and the rest."""
+    """Returns the pieces of a wait for a replica: its wrong guesses meanwhile, and the rest."""
     if end_ns <= start_ns:
         return []
-    vain = [
+    wasted = [
         (max(other.started_ns or other.sent_ns, start_ns), min(other.ended_ns or end_ns, end_ns))
         for other in wrong_guesses.batches_on(batch.program, batch.replica_id)
         if other is not batch
     ]
-    return cut(StageInterval(RequestStage.QUEUE, start_ns, end_ns, call, batch), RequestStage.WRONG_GUESS, vain)
+    return cut(StageInterval(RequestStage.QUEUE, start_ns, end_ns, call, batch), RequestStage.WRONG_GUESS, wasted)
 
 
 def cut(piece: StageInterval, stage: RequestStage, spans: Iterable[tuple[int, int]]) -> list[StageInterval]:

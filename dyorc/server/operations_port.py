@@ -19,7 +19,7 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.leader_election.leadership_thread import LeadershipThread
 from dyorc.models.status import StatusBoard
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE, METRICS, READY
+from dyorc.protocol.api_paths import LIVE, METRICS, READY
 from dyorc.system.ports import bind
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.metrics import catalogue

@@ -19,8 +19,7 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    algebra.py elementwise.py indices.py jobs.py order.py planes.py reading.py refusals.py rows.py samples.py
-    shapes.py sums.py
+    algebra.py elementwise.py indices.py order.py planes.py reading.py rows.py samples.py shapes.py sums.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
@@ -33,8 +32,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/orchestrator": 11,
     "dyorc/planner": 20,
     "dyorc/protocol": 1,
-    "dyorc/ray_serve": 19,
-    "dyorc/replica": 4,
+    "dyorc/ray_serve": 1,
     "dyorc/scaling": 5,
     "dyorc/simulation": 12,
     "dyorc/telemetry": 1,

@@ -1,5 +1,5 @@
-"""Which tests need other processes, a browser, Redis or a second host, or much time: they have the mark `real` and run in
-`make test-real`.
+"""Which tests need other processes, a browser, Redis, a second host, trained weights or much time: they have the mark `real`
+and run in `make test-real`.
 
 `make test` runs all others. The mark is set here, from what a test and its fixtures use, so nobody has to think of it:
 

@@ -101,9 +101,9 @@ def _largest(rows: Sequence[Row]) -> Iterator[Row]:
         ("latency lower by dividing bandwidth, by per cent", "11", "dividing bandwidth, strict"),
         ("ICC 2025: latency lower than others', by per cent", "32", "best baseline's"),
     ):
-        found = [float(row.ours.removeprefix("more than ").removesuffix("%")) for row in rows if row.what.endswith(ends)]
+        percentages = [float(row.ours.removeprefix("more than ").removesuffix("%")) for row in rows if row.what.endswith(ends)]
         neutral = 0.0 if what.endswith("per cent") else 1.0
-        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(found), neutral=neutral)
+        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(percentages), neutral=neutral)
 
 
 def cluster_of(num_ranks: int = _NUM_RANKS) -> Cluster:
@@ -186,21 +186,21 @@ class _Searches:
         begun_s, num_moves = time.perf_counter(), 2 * self._effort.moves
         annealed = anneal(self._whole, best_of_simple(self._whole), num_moves, 0)
         annealed_s = time.perf_counter() - begun_s
-        found = {
+        times = {
             "one device": self._whole.evaluate(on_one_device(self._whole)).total_s,
             "HEFT": self._whole.evaluate(heft(self._whole)).total_s,
             "METIS": self._whole.evaluate(metis(self._whole)).total_s,
             "best of 100 random": best_of_random(self._whole, 100, 0).total_s,
             "annealing": annealed.total_s,
         }
-        closest = min(found.values())
+        closest = min(times.values())
         yield sign_row(
             "abstract",
             f"{self._name}: latency lower than the best baseline's",
             "up to 22 %",
             f"{1 - best.total_s / closest:.1%}",
             is_so=_is_gain(1 - best.total_s / closest),
-            note=", ".join(f"{name} {_ms(seconds)}" for name, seconds in found.items()) + f"; joint {_ms(best.total_s)}",
+            note=", ".join(f"{name} {_ms(seconds)}" for name, seconds in times.items()) + f"; joint {_ms(best.total_s)}",
         )
         yield _own(
             f"{self._name}: latency lower than that of simulated annealing",
@@ -211,16 +211,16 @@ class _Searches:
 
     def _shares_alone(self) -> Row:
         """Bandwidth is divided for placements that were made without it, in their order."""
-        capacities, found = Capacities(self._cluster), dict[str, tuple[float, float]]()
+        capacities, gaps = Capacities(self._cluster), dict[str, tuple[float, float]]()
         for name, place in (("HEFT", heft), ("METIS", metis)):
             timeline = CriticalPathGraph(
                 self._before, self._whole.evaluate(place(self._whole)).schedule, LinkModel(self._cluster)
             )
-            found[name] = timeline.total_s(capacities.even_rates()), by_tangents(timeline, capacities).total_s
+            gaps[name] = timeline.total_s(capacities.even_rates()), by_tangents(timeline, capacities).total_s
         return _own(
             f"{self._name}: bandwidth only: latency lower by dividing it for HEFT's and METIS' placements, strict",
-            ", ".join(f"{1 - divided_s / even_s:.1%}" for even_s, divided_s in found.values()),
-            ", ".join(f"{name} {_ms(even_s)} to {_ms(divided_s)}" for name, (even_s, divided_s) in found.items()),
+            ", ".join(f"{1 - divided_s / even_s:.1%}" for even_s, divided_s in gaps.values()),
+            ", ".join(f"{name} {_ms(even_s)} to {_ms(divided_s)}" for name, (even_s, divided_s) in gaps.items()),
         )
 
     def _divided(self, best: PlacedSchedule) -> Iterator[Row]:

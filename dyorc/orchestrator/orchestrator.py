@@ -18,9 +18,9 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity, read_warning
 from dyorc.answering.local_answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
 from dyorc.answering.part_stream import PartStream
-from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.requests_in_flight import RecordedRequest, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.answering.waiting import Started, answer_of, parts_of
+from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.core.arrays import Array
@@ -280,7 +280,7 @@ class Orchestrator:
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
         request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
-        recorded = Recorded.begin(request_id, submission)
+        recorded = RecordedRequest.begin(request_id, submission)
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
@@ -307,7 +307,7 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`. By default, the outputs themselves are returned."""
         return await answer_of(self, submission, take, started)
@@ -317,7 +317,7 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order; see `Backend.stream`. A slow caller holds the workflow up, after
         `EngineConfig.max_untaken_parts`."""
@@ -423,7 +423,7 @@ class Orchestrator:
     # Actions out
 
     def _fail(self, request_id: int, error: Exception) -> None:
-        self._owners.pop(request_id, self._answers).failed(request_id, error)
+        self._owners.pop(request_id, self._answers).fail(request_id, error)
 
     def _carry_out(self, action: Action) -> None:
         match action:

@@ -58,7 +58,7 @@ async def serve_embedded(
         pipeline = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
         service, listener = pipeline.service, None
         if place is not None:
-            place.siblings.heed(orchestrator.warn)
+            place.siblings.on_warning(orchestrator.warn)
             listener = await place.join(service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         if jobs.is_open:

@@ -24,7 +24,7 @@ import structlog
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.protocol.headers import AUTHORIZATION
+from dyorc.protocol.header_names import AUTHORIZATION
 from dyorc.system.loopback import is_loopback
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk  # pyright: ignore[reportAttributeAccessIssue]
 from dyorc.transport.tensors_pb2_grpc import TensorsServicer, TensorsStub, add_TensorsServicer_to_server

@@ -116,10 +116,10 @@ class Others(NoPeers):
         self._answers = PeerReplies({0: answering}, missing=(2,), counted={2: {"metrics": ended}})
         self._inherited = inherited and {"metrics": inherited, "statistics": {}}
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         return self._answers
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
         self.counts = counts
         return self._inherited
 

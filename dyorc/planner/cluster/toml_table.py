@@ -30,7 +30,7 @@ class Table:
         return PlanError(f"{self._place('')}: {self._named(key)} is missing: {expected}")
 
     def take(self, key: str, default: object = _REQUIRED, expected: str = "it must be given") -> Any:
-        """Returns the value of a key, whatever its type."""
+        """Returns the value of a key, of any type."""
         self._taken.append(key)
         if key in self._content:
             return self._content[key]

@@ -26,7 +26,7 @@ def line_of_largest_share(
     """The seconds of a collective of all ranks: a constant, and a factor of the largest share, which is 1 at most.
 
     Returns:
-        None if the shares make no difference: grouped collectives, and those that divide nothing.
+        None if the shares make no difference: grouped collectives, and collectives that divide nothing.
     """
     is_grouped = algorithm is Algorithm.GROUPED and kind is not CollectiveKind.ALL_TO_ALL
     if kind not in _SPLIT or is_grouped:

@@ -1,9 +1,9 @@
 """HAP's uneven shares with HiDup's overlap in one plan, which neither paper has.
 
-It begins with all that other planners found: what people would write, HAP's plan and HiDup's. Their choices are recombined, once
+It begins with the plans of other planners: those that people would write, HAP's and HiDup's. Their choices are recombined, once
 in two interleaved microbatches by HiDup's search and once in one batch by HAP's, under even shares, shares in proportion to the
 speeds, and HAP's shares. Then a linear program with overlap (hidup/shares.py) finds better shares for the program, the search a
-better program for the shares, and so on. The simulator decides, on the plans that were begun with as well: so the result is never
+better program for the shares, and so on. The simulator also judges the plans that the search began with, so the result is never
 slower than any of them.
 """
 
@@ -39,12 +39,12 @@ def duplex_hap(
     Args:
         program: What is distributed.
         cluster: Where it runs.
-        known: Plans that compete, and whose choices the search begins with; if None, those that people would write, HAP's and
-            HiDup's. None compete if there are hints.
+        known: Plans that compete, and whose choices the search begins with; if None, the plans that people would write, HAP's
+            and HiDup's. None compete if there are hints.
         hints: Placements that the user wants.
         max_states: How many states the search keeps at each cut.
         max_rounds: How often program and shares take turns.
-        progress: Hears how far the search is. Ctrl-C ends it with the best plan so far.
+        progress: Called with the progress of the search. Ctrl-C ends it with the best plan so far.
     """
     best, error_notes = BestPlan(program, cluster, progress=progress), dict[str, str]()
     try:
@@ -55,7 +55,7 @@ def duplex_hap(
                 best.offer(plan)
             combination = _Combination(Duplex(program, cluster, hints or {}), best, max_states)
             if not hints:
-                combination.once_more_in_one_batch(plans)
+                combination.recombine_in_one_batch(plans)
             combination.run(plans, max_rounds)
     except PlanError as error:  # the batch cannot be halved: the others' plans are left
         if not best.has_plan:
@@ -81,8 +81,8 @@ class _Combination:
         self._best = best
         self._max_states = max_states
 
-    def once_more_in_one_batch(self, plans: Sequence[Plan]) -> None:
-        """Lets HAP recombine HiDup's choices, too."""
+    def recombine_in_one_batch(self, plans: Sequence[Plan]) -> None:
+        """Recombines HiDup's choices by HAP, too."""
         if any(plan.provenance.planner == "hidup" for plan in plans):
             plan = hap(self._duplex.program, self._duplex.cluster, known=plans, search="known")
             self._best.offer(_named(plan))
@@ -123,7 +123,7 @@ def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
 
 
 def choices_of_program(program: DuplexProgram, duplex: Duplex) -> StrategyAssignment:
-    """What a program chose, without its stages."""
+    """The choices of a program, without its stages."""
     strategies = {r.item.node.name: r.strategy for r in program.records if isinstance(r.item, NodeItem) and r.strategy}
     sources = dict[str, Placement](dict.fromkeys(duplex.program.sources, REPLICATE))
     for record in reversed(program.records):

@@ -1,4 +1,4 @@
-"""Searches everything: the optimum on programs of about ten nodes, which tests hold other planners against.
+"""Searches everything: the optimum on programs of about ten nodes, with which tests compare other planners.
 
 It tries every strategy of every node, every placement of every source and, if asked, every order of the nodes, with the
 simulator.
@@ -38,7 +38,7 @@ def exhaustive(
         program: Of few nodes.
         cluster: Where it runs.
         ratios: The share of each rank; even if None.
-        orders: Whether every order of the nodes is tried, too.
+        orders: Whether to try every order of the nodes, too.
         max_plans: More are refused before the search begins.
 
     Raises:

@@ -18,12 +18,12 @@ from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import Simulation, check_memory, simulate
 
 BY_HAND = ("dp_even", "dp_proportional", "zero", "megatron", "expert_parallel")
-"""The planners that search nothing: what searches begin with, and must not be slower than."""
+"""The planners that search nothing. Searches begin with their plans, and must not be slower."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedPlan:
-    """A plan with its seconds in its provenance, and what they were found by.
+    """A plan with its seconds in its provenance, and the simulation that they are from.
 
     Attributes:
         plan: In the order that is quicker: its planner's, or with communication as early as possible.
@@ -43,7 +43,7 @@ class PricedPlan:
 
 _MAX_REMEMBERED_STEPS = 5_000
 _remembered: deque[tuple[Plan, TensorProgram, Cluster, bool, PricedPlan]] = deque(maxlen=24)
-"""Planners begin with what others found, so the same plans are priced again and again. Large ones are let go."""
+"""Planners begin with the plans of others, so the same plans are priced again and again. Large ones are not remembered."""
 
 
 def price_plan(plan: Plan, program: TensorProgram, cluster: Cluster, *, overlap: bool = True) -> PricedPlan:
@@ -71,7 +71,7 @@ def _price_as_it_is(plan: Plan, program: TensorProgram, cluster: Cluster, *, ove
 
 
 def by_hand(program: TensorProgram, cluster: Cluster, names: Iterable[str] = BY_HAND) -> Iterator[Plan]:
-    """Yields the plans that people would write, as far as there are any for this program and cluster."""
+    """Yields the plans that people would write, where they exist for this program and cluster."""
     for name in names:
         with suppress(PlanError):
             yield PLANNERS[name](program, cluster)
@@ -101,7 +101,7 @@ class BestPlan:
         Args:
             program: What is planned.
             cluster: Where it runs.
-            progress: Hears how far the search is.
+            progress: Called with the progress of the search.
             overlap: Whether ranks compute while they communicate.
             reorder: Whether plans are priced in the better of two orders, and not only as they are.
             must_fit: Whether a plan that needs more memory than there is counts as none.

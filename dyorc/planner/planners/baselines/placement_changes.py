@@ -1,4 +1,4 @@
-"""What it takes, along one axis of a mesh, until a value is held in one more placement.
+"""The cost, along one axis of a mesh, of holding a value in one more placement.
 
 The price is that of the plan that is built in the end: the cheapest way over collectives (adapters.py), in seconds on a cluster,
 so that the latency of each counts, and not only its bytes.

@@ -24,10 +24,10 @@ def in_units(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class FormCosts:
-    """What changing forms costs, for all values that are alike.
+    """The costs of changing forms, for all values that are alike.
 
     Attributes:
-        table: From each form (row) to each (column), by one change; `NEVER` if there is none.
+        table: From each form (row) to each (column), by one change; `NEVER` if no change leads there.
     """
 
     table: tuple[tuple[int, ...], ...]
@@ -39,11 +39,11 @@ class FormCosts:
         return (1 << len(self.table)) - 1
 
     def closure(self, forms: int) -> int:
-        """What is held if these are: everything, if the value is replicated and may be cut."""
+        """All forms that ranks hold if they hold these: everything, if the value is replicated and may be cut."""
         return self.all if forms & 1 and self.table[WHOLE][TERM] == 0 else forms
 
     def demand(self, forms: int) -> int:
-        """What has to be made if these are asked for: nothing besides the whole, which the others follow from."""
+        """The forms that have to be made for these: only the whole, if it is among them and may be cut."""
         return 1 if forms & 1 and self.table[WHOLE][TERM] == 0 else forms
 
     def step_cost(self, held: int, form: int) -> int:
@@ -81,7 +81,7 @@ class FormCosts:
         return min((cost for _, cost in self.with_all(held, wanted)), default=NEVER)
 
     def between(self, held: int, wanted: int) -> int:
-        """A bound of what it costs to have all of some forms if others are held."""
+        """An upper bound of the cost to have all of some forms if others are held."""
         bound = self._between.get((held, wanted))
         if bound is None:
             bound = self._between[held, wanted] = self._find_between(held, wanted)

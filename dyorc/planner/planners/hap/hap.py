@@ -1,9 +1,9 @@
-"""HAP (EuroSys'24): the distributed program and the shares of the ranks, found in turns.
+"""HAP (EuroSys'24): the distributed program and the shares of the ranks, improved in turn.
 
 Given shares, the frontier search finds the program that takes least time; given the program, a linear program finds the shares.
 Either is repeated until neither helps. The search begins with what other plans chose: it first recombines their strategies, and
 then keeps the states of what it found while it goes through everything. The best pair, by the simulator, is kept from the first
-moment: before anything is found it is plain data parallel, so that a search can be interrupted whenever one likes.
+moment: at first it is plain data parallel, so that a search can be interrupted at any time.
 
 The paper's costs add up, as if nothing ran at the same time. Where it does, communication of gradients and parameters mostly
 hides behind computation: so programs are searched with a lower weight for it as well, and the simulator decides.
@@ -29,8 +29,8 @@ from dyorc.planner.program import TensorProgram
 Search: TypeAlias = Literal["frontier", "known", "a_star"]
 _KEPT_BYTE_S = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8)
 """What keeping a byte costs: nothing, unless no plan fits otherwise."""
-_BESIDE_WEIGHTS = (0.25, 0.02)
-"""What communication beside computation counts, besides all of it. To minimize the larger of two sums, minimize weighted ones."""
+_OVERLAP_WEIGHTS = (0.25, 0.02)
+"""Weights of communication during computation, tried besides 1: to minimize the larger of two sums, minimize weighted ones."""
 _NUM_WIDE = 1
 """In how many rounds everything is searched; in later ones, only what any plan so far has chosen."""
 _FIRST = ("dp_proportional", *(name for name in BY_HAND if name != "dp_proportional"))
@@ -57,8 +57,8 @@ def hap(
     Args:
         program: What to plan.
         cluster: Where it runs.
-        known: Plans that compete, and whose choices the search begins with; those that people would write if None. Only data
-            parallel competes if the parameters have to be whole or the shares stay.
+        known: Plans that compete, and whose choices the search begins with; the plans that people would write if None. Only
+            data parallel competes if the parameters have to be whole or the shares stay.
         ratios: The shares to begin with; in proportion to the ranks' speeds if None.
         adapt_ratios: Whether the shares are changed at all.
         whole_parameters: Whether every rank keeps all parameters, as in data parallel.
@@ -68,7 +68,7 @@ def hap(
         max_states: How many states the frontier search keeps at one place.
         max_rounds: How often program and shares take turns at most.
         deadline_s: After how many seconds the search ends with the best that it has.
-        progress: Hears of each better plan.
+        progress: Called with each better plan.
 
     Raises:
         PlanError: No plan was found that fits into the memory of the ranks.
@@ -107,7 +107,7 @@ class _Planning:
         self._program = program
         self._cluster = cluster
         self._deadline_s = deadline_s
-        self._weights = _BESIDE_WEIGHTS if overlap else ()
+        self._weights = _OVERLAP_WEIGHTS if overlap else ()
         self._best = best
         self._made: _Made | None = None
         self._plans: list[Plan] = []
@@ -152,9 +152,9 @@ class _Planning:
             solutions.append(turn.solution)
             plan = self._try(turn, ratios)
             for weight in self._weights:
-                beside = self._recombine(ratios, weight, *solutions)
+                weighted = self._recombine(ratios, weight, *solutions)
                 for shares in (ratios, even) if adapt_ratios else (ratios,):
-                    self._try_once(beside, shares)
+                    self._try_once(weighted, shares)
             if not adapt_ratios:
                 return
             better = best_ratios(terms_of(plan, turn.distributed, self._space.costs, self._cluster), self._cluster)
@@ -175,7 +175,7 @@ class _Planning:
         return self._turn(problem, self._frontier.solve(moves, self._check, known=known))
 
     def _recombine(self, ratios: tuple[float, ...], weight: float, *known: Solution) -> _Turn:
-        """Searches only what is known, with another weight for communication beside computation."""
+        """Searches only what is known, with another weight for communication during computation."""
         problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s, weight).problem()
         return self._turn(problem, self._frontier.solve(moves_of(problem), self._check, among=self._among(problem, *known)))
 

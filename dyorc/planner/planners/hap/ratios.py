@@ -5,7 +5,7 @@ Between two communications ranks compute by themselves: a *stage* takes as long 
 
     min   sum_i c_i + sum_k p_k
     s.t.  c_i >= latency_i + s_per_byte_i * n * bytes_i * B_j        padded: driven by the largest share
-          c_i  = latency_i + s_per_byte_i * bytes_i                  grouped, and all-reduce: whatever the shares
+          c_i  = latency_i + s_per_byte_i * bytes_i                  grouped, and all-reduce: the same for all shares
           p_k >= sum of seconds of rank j for whole work + B_j * sum of its seconds for split work
           whole bytes + B_j * split bytes <= memory of rank j        at each place in the plan
           sum_j B_j = 1,  B >= 0
@@ -26,7 +26,7 @@ from dyorc.planner.program.costs import NodeCost
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What the linear program says.
+    """The solution of the linear program.
 
     Attributes:
         ratios: The share of each rank.
@@ -117,7 +117,7 @@ class _Stage:
 
 
 def _collective(plan: Plan, step: Collective, cluster: Cluster) -> tuple[float, float]:
-    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    """A constant number of seconds, and seconds for each whole of the largest share."""
     num_bytes = plan.values[plan.tensors[step.source].value].num_bytes
     if line := line_of_largest_share(cluster, step.kind, step.algorithm, num_bytes):
         return line

@@ -1,10 +1,10 @@
 """The search: a Pareto dynamic program over the cuts of the program's order (HiDup, SoCC'22, section 4, theorem 1).
 
 A state is what the rest of the program can see of a prefix: in which placements each tensor that is still needed exists, and
-which of them the open stage makes, so that it cannot communicate them yet. Of prefixes in the same state, those that may still
-turn out quickest are kept (clock.py). The number of states can grow with the width of the graph; `max_states` keeps those that
-look best, where the communication that the backward pass will need is counted when the forward pass makes it needed (as HiDup
-counts a reform together with its conjugate). Without a limit the search is exact for the order and the costs it is given.
+which of them the open stage makes, so that it cannot communicate them yet. Of prefixes in the same state, the search keeps those
+which may still turn out quickest (clock.py). The number of states can grow with the width of the graph; `max_states` keeps the
+best-looking states, where the communication that the backward pass will need is counted when the forward pass makes it needed (as
+HiDup counts a reform together with its conjugate). Without a limit the search is exact for the order and the costs it is given.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -35,7 +35,7 @@ class ItemRecord:
         item: The item.
         strategy: Of a node, along space.
         conversions: Its communication, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
-        begun: Sources that it is the first to use, and how they lie.
+        begins: Sources that it is the first to use, and how they lie.
         opens: Whether a stage begins with it.
     """
 
@@ -95,7 +95,7 @@ class _Way:
     ahead_s: float = 0.0
     must_open: bool = False
     conversions: list[Conversion] = field(default_factory=list[Conversion])
-    begun: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
+    beginnings: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
     forms: dict[TimedTensor, Forms] = field(default_factory=dict[TimedTensor, Forms])
     made: list[TimedTensor] = field(default_factory=list[TimedTensor])
 
@@ -163,7 +163,7 @@ class ParetoSearch:
             tick: Called after each item with its index and how many there are; what it raises ends the search.
 
         Raises:
-            PlanError: There is none, which only hints can cause.
+            PlanError: No program was found, which only hints can cause.
         """
         states = [_State({}, frozenset(), 0, Clock())]
         states[0].is_known = self._known is not None
@@ -194,14 +194,14 @@ class ParetoSearch:
         return self._kept([candidate for rivals in ahead.values() for candidate in rivals], index, self._rival(ahead, known))
 
     def _rival(self, ahead: dict[int, list[_Candidate]], known: tuple[int, tuple[float, ...]] | None) -> _Candidate | None:
-        """What is left of the program that is known already: its own state, or one like it that is never behind."""
+        """The state of the program that is known already, or one like it that is never behind."""
         return next(rival for rival in ahead[known[0]] if is_ahead(rival.bounds, known[1])) if known else None
 
     def _is_known(self, index: int, way: _Way, opens: bool) -> bool:
         assert self._known
         record = self._known.records[index]
         begins = tuple((tensor, form_of(placement)) for tensor, placement in record.begins)
-        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.begun))
+        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.beginnings))
 
     def _kept(self, candidates: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
         if self._max_states is not None and len(candidates) > self._max_states:
@@ -259,7 +259,7 @@ class ParetoSearch:
                 if item.source in state.fresh and not item.is_waiting:
                     way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
                 if item.source not in state.forms:
-                    way.begun.append((item.source, WHOLE))
+                    way.beginnings.append((item.source, WHOLE))
                 way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (WHOLE,))
                 return [way]
             case ReductionItem():
@@ -269,7 +269,7 @@ class ParetoSearch:
         way = _Way()
         owner = state.forms[item.owner][0] if item.owner in state.forms else WHOLE
         if item.owner not in state.forms:
-            way.begun.append((item.owner, owner))
+            way.beginnings.append((item.owner, owner))
         if not self._convert(way, item.target, state.forms[item.source], owner):
             return []
         way.waiting_s, way.first_s, way.second_s = way.second_s, 0.0, 0.0
@@ -283,7 +283,7 @@ class ParetoSearch:
         for beginning in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
             way = _Way(each.strategy, each.comp_s, ahead_s=each.ahead_s)
             for (tensor, _), number in zip(new, beginning, strict=True):
-                way.begun.append((tensor, number))
+                way.beginnings.append((tensor, number))
                 way.forms[tensor] = (number,)
             for tensor, wanted in each.wanted:
                 if not self._reach(state, way, tensor, wanted, is_free):
@@ -295,7 +295,7 @@ class ParetoSearch:
                 yield way
 
     def _must_convert(self, state: _State, wanted: tuple[TimedTensor, int]) -> bool:
-        """Whether something lies otherwise than it is wanted, so that no way to begin helps."""
+        """Whether a tensor is in another placement than wanted, so that no way to begin helps."""
         forms = state.forms.get(wanted[0])
         return forms is not None and wanted[1] not in forms and WHOLE not in forms and wanted[0] not in self._loose
 
@@ -327,7 +327,9 @@ class ParetoSearch:
         if wanted in forms:
             return True
         if tensor in self._loose:
-            way.begun.append((tensor, wanted))  # an input or a constant can be there in several placements from the beginning
+            way.beginnings.append(
+                (tensor, wanted)
+            )  # an input or a constant can be there in several placements from the beginning
             way.forms[tensor] = _with(forms, wanted)
             return True
         if is_free and WHOLE not in forms:
@@ -350,7 +352,7 @@ class ParetoSearch:
         return self._sliced[key]
 
     def _convert(self, way: _Way, tensor: TimedTensor, forms: Forms, wanted: int) -> bool:
-        """Adds the cheapest conversion, if one is needed; False if there is none."""
+        """Adds the cheapest conversion, if one is needed; False if no conversion leads there."""
         if wanted in forms or WHOLE in forms:
             return True
         conversions = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
@@ -411,7 +413,7 @@ class ParetoSearch:
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
-                begins=tuple((tensor, placement_of(number)) for tensor, number in way.begun),
+                begins=tuple((tensor, placement_of(number)) for tensor, number in way.beginnings),
                 opens=opens,
             ),
             history=state.history,

@@ -41,11 +41,11 @@ def hidup(
     Args:
         program: What is distributed.
         cluster: Where it runs.
-        known: Plans whose choices the search begins with, if there are no hints; those that people would write if None.
+        known: Plans whose choices the search begins with, if there are no hints; the plans that people would write if None.
         ratios: The share of each rank; even if None.
         hints: Placements along the ranks that the user wants, by the name of the value.
         max_states: How many states the search keeps at each cut; None keeps all that may lead to the optimum.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: The program's batch cannot be halved, or the hints contradict each other.
@@ -135,7 +135,7 @@ class Duplex:
     def _best_seed(self, ratios: Sequence[float]) -> DuplexProgram | None:
         best: DuplexProgram | None = None
         for seed in self.seeds:
-            with suppress(PlanError):  # what a plan did by other means than choosing, such as computing again
+            with suppress(PlanError):  # a plan may do more than choose strategies, such as compute again
                 timed = self.time_assignment(seed, ratios)
                 best = timed if best is None or timed.cost_s < best.cost_s else best
         return best
@@ -169,7 +169,7 @@ class Duplex:
 def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
     """Groups the axes other than the batch by extent: in each layer, there is one like those of the other layers.
 
-    Only axes that products are computed along count; those that most of a parameter's bytes lie on come first.
+    Only axes that products are computed along count; axes with most bytes of parameters come first.
     """
     weights: dict[int, int] = {}
     for name in program.parameters:

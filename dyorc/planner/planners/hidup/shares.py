@@ -90,7 +90,7 @@ def _communicate(stage: _Stage, record: ItemRecord, costs: MicrobatchCosts) -> N
 
 
 def _line(conversion: Conversion, costs: MicrobatchCosts) -> tuple[float, float]:
-    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    """A constant number of seconds, and seconds for each whole of the largest share."""
     kind = kind_between(conversion.before, conversion.after)
     num_bytes = costs.program.values[conversion.tensor.value].num_bytes
     num_bytes = num_bytes // 2 if isinstance(conversion.tensor.along_time, Shard) else num_bytes

@@ -1,10 +1,10 @@
 """Divides each machine's egress bandwidth among its receivers, for a given placement and schedule.
 
-Then the seconds of a step are the longest way through a graph: items, and what they send, each of which takes
+Then the seconds of a step are the longest way through a graph: items, and transfers, each of which takes
 `latency + bytes / rate`; devices and lines do one thing after another. In the rates this is convex, so two ways find the best:
 
-* a fixed point: with the part that each sending has in the longest ways, `W` of a pair of machines is the sum of its bytes in
-  them, and the best rates are those that make the sum of all `W / rate` smallest: in the ratios of the roots of `W`, where only
+* a fixed point: with the part that each transfer has in the longest ways, `W` of a pair of machines is the sum of its bytes in
+  them, and the best rates make the sum of all `W / rate` smallest: in the ratios of the roots of `W`, where only
   the way out counts;
 * a linear program in which tangents bound `1 / rate` from below. The rates that it finds give new tangents, until its bound
   meets what they really take.
@@ -54,7 +54,7 @@ class Capacities:
     def __init__(self, cluster: Cluster) -> None:
         self.of = [cluster.capacity_of(machine) for machine in cluster.machines]
         self.num = len(self.of)
-        self.pairs = [(one, other) for one in range(self.num) for other in range(self.num) if one != other]
+        self.pairs = [(first, other) for first in range(self.num) for other in range(self.num) if first != other]
         names = cluster.machines
         interfaces = [{i.name: i.bytes_per_s for i in cluster.interfaces_of(machine)} for machine in names]
         rank_in = {device.machine: rank for rank, device in enumerate(cluster.devices)}
@@ -92,7 +92,7 @@ class Capacities:
                     used = sum(rate for pair, rate in sold.items() if pair[end] == machine) * unit / self.of[machine]
                     prices[end][machine] = max(prices[end][machine] * min(max(used, 0.1), 10.0) ** 1.5, 1e-9)
         sold = {pair: rate * unit * left for pair, rate in sold.items()}
-        for end in (0, 1):  # what the prices leave over what there is
+        for end in (0, 1):  # what is still sold beyond the capacity
             for machine in range(self.num):
                 pairs = [pair for pair in self.pairs if pair[end] == machine]
                 over = sum(sold[pair] for pair in pairs) / (self.of[machine] * left)
@@ -112,8 +112,8 @@ class CriticalPathGraph:
         self.before: list[list[int]] = [[] for _ in range(num_items)]
         rank_of = {index: rank for rank, order in enumerate(placed.order) for index in order}
         for order in placed.order:
-            for one, other in pairwise(order):
-                self.before[other].append(one)
+            for first, other in pairwise(order):
+                self.before[other].append(first)
         for index, readers in enumerate(work.readers):
             for reader in readers:
                 if rank_of[index] == rank_of[reader]:
@@ -157,7 +157,7 @@ class CriticalPathGraph:
         return max(self.ends(rates), default=0.0)
 
     def weights(self, rates: Rates) -> dict[tuple[int, int], float]:
-        """For each pair of machines, the bytes of its sendings, each by the part that it has in the longest ways."""
+        """For each pair of machines, the bytes of its transfers, each by the part that it has in the longest ways."""
         ends, lengths = self.ends(rates), self.lengths(rates)
         total_s = max(ends, default=0.0)
         heat_s = total_s * _NEAR

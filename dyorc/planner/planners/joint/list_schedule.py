@@ -1,4 +1,4 @@
-"""When items run and values are sent, if it is decided where items run: what searches ask, hundreds of times a second.
+"""When items run and values are sent, if it is decided where items run. Searches ask this hundreds of times a second.
 
 A device that is free takes, of the items that are ready, the one with the longest way to the end. What it makes is sent at once,
 once to each device that reads it. What is sent needs its channel and, between machines, what the simulator says it needs: the way
@@ -88,7 +88,7 @@ class ListSchedule:
         starts: For each item, when it begins.
         ends: When it ends.
         order: For each rank, its items.
-        sendings: What is sent, in the order in which it becomes ready.
+        transfers: In the order in which they become ready.
     """
 
     total_s: float

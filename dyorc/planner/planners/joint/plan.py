@@ -1,7 +1,7 @@
-"""The planner: reduces the graph, places it with a proof, and refines that on the graph as it was; then divides the ways out, and
-does the last two in turns until nothing is gained.
+"""The planner: reduces the graph, places it with a proof, and refines that on the original graph; then divides the ways out, and
+repeats the last two until nothing is gained.
 
-Whatever it finds is simulated, with and without limits; the quickest plan that fits the memory is returned. So limits never make
+Every result is simulated, with and without limits; the quickest plan that fits the memory is returned. So limits never make
 a plan slower than the same search without them.
 """
 
@@ -50,7 +50,7 @@ def joint(
         anneal_steps: How many moves annealing tries before.
         limits: Whether to divide the ways out.
         seed: Of all random numbers.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: No placement has the memory that it needs.

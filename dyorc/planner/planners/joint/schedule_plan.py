@@ -68,7 +68,7 @@ class _Realisation:
         return communicate_early(built)  # a rank does its steps in order: what is ready must not wait behind its next operation
 
     def _events(self) -> Iterator[int | ScheduledTransfer]:
-        """Items and sendings by when they begin; a sending after the item that it belongs to, also if both take no time."""
+        """Items and transfers by when they begin; a transfer after its item, also if both take no time."""
         position = {index: number for order in self._schedule.order for number, index in enumerate(order)}
         events: list[tuple[float, float, int, int, int | ScheduledTransfer]] = [
             (self._schedule.starts[index], self._schedule.ends[index], 0, position[index], index)
@@ -96,7 +96,7 @@ class _Realisation:
         return self._meshes[rank]
 
     def _home(self, source: str) -> int:
-        """Where an owned source lies: with whatever reads it."""
+        """The rank of an owned source: that of its reader."""
         readers = [node.name for node in self._program.consumers[source] if node.name in self._rank_of]
         return self._rank_of[readers[0]] if readers else next(iter(self._rank_of.values()), 0)
 

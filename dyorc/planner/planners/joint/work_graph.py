@@ -1,8 +1,8 @@
 """What is placed and scheduled: items of work, and the values that they send each other.
 
 An item is one operation, or several that run on one device one directly after the other. Items with one home share a device:
-those that read a parameter, make its gradient and update it. Operations that cost nothing belong to whatever makes their input.
-What depends on nothing but constants and the step's inputs belongs to no item: each device has it.
+they read a parameter, make its gradient and update it. Operations that cost nothing belong to the item that makes their input.
+Operations on nothing but constants and the step's inputs belong to no item: each device runs them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,9 +8,9 @@ broadcasting). An integer program decides it for all operations that are replica
           b_v >= 1 - x_i      v is made by i on pieces, and what is not duplicated, or the end of the step, needs all of it
           x, b binary
 
-c_v is what it takes to make all of v from its pieces: an all-gather, or an all-reduce of partial sums; not to pay the latter for
-a gradient is what is won. Of what comes from other devices, it is what the whole takes longer than a share. The program is a
-minimal cut, so that its relaxation has an integer optimum, and a thousand operations take a fraction of a second.
+c_v is the time to make all of v from its pieces: an all-gather, or an all-reduce of partial sums; the gain is that a gradient
+needs none. For values from other devices, it is how much longer the whole takes than a share. The program is a minimal cut, so
+that its relaxation has an integer optimum, and a thousand operations take a fraction of a second.
 
 Source: TAG (TPDS'23). There each edge pays for its gather; here a value is gathered once for all that read it, as in our plans,
 and the gain is the sum that is not paid.
@@ -59,7 +59,7 @@ class Duplication:
 
 
 def duplication_of(context: SearchContext, actions: Sequence[Action]) -> Duplication:
-    """Writes down the integer program for a deployment."""
+    """Builds the integer program for a deployment."""
     writing = _Writer(context, actions)
     for name in writing.nodes:
         writing.add_inputs(context.program.node_named[name])
@@ -69,7 +69,7 @@ def duplication_of(context: SearchContext, actions: Sequence[Action]) -> Duplica
 
 
 class _Writer:
-    """The integer program while it is written down."""
+    """Builds the integer program."""
 
     def __init__(self, context: SearchContext, actions: Sequence[Action]) -> None:
         self._context = context

@@ -36,8 +36,8 @@ def tag(
 ) -> Plan:
     """Plans groups of operations on groups of devices.
 
-    Without the weights of its network it searches all the same, with no action more promising than others; the plan's notes say
-    so. Ctrl-C and the limit of seconds end the search with the best plan so far; before there is one, Ctrl-C is passed on.
+    Without the weights of its network it searches with no action more promising than others; the plan's notes say so. Ctrl-C and
+    the limit of seconds end the search with the best plan so far; before there is one, Ctrl-C is passed on.
 
     Args:
         program: What is distributed.
@@ -48,7 +48,7 @@ def tag(
         guided: Whether the network says which actions are promising.
         duplicate: Whether operations may compute the whole batch on each device if that saves a sum of gradients.
         max_search_s: How long it may search. Within it, the same seed finds the same plan.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: No deployment has the memory that it needs.
@@ -93,7 +93,7 @@ class _Planner:
         return self._best.finish(error, Provenance(planner="tag", seed=self._seed, notes=notes))
 
     def _search(self, playouts: int) -> Iterator[int]:
-        """Yields how many playouts are done. Whatever the estimate finds better than before is simulated at once."""
+        """Yields how many playouts are done. Actions with a better estimate than any before are simulated at once."""
         for known in (self._context.data_parallel, self._context.spread):
             self._confirm(known)
         start = SearchBaseline(self._estimator)

@@ -123,7 +123,7 @@ class Stretches:
         return number
 
     def _places(self, group: int, action: Action) -> dict[str, tuple[Ranks, Ranks]]:
-        """For each node of a group, the ranks that run it, and those that hold its unit's parameters."""
+        """For each node of a group, the ranks that run it, and the ranks that hold its unit's parameters."""
         places = self._homes.get((group, action))
         if places is None:
             place = self.context.place(group, action)
@@ -221,7 +221,7 @@ def _free_values(context: SearchContext) -> set[str]:
 
 
 def _kept_values(context: SearchContext) -> set[str]:
-    """Parameters, states, results, and what the forward pass computes and the backward pass reads; not what is only looked at."""
+    """Parameters, states, results, and what the forward pass computes and the backward pass reads; not mere views."""
     program, costs = context.program, costs_of(context.program)
 
     def is_read_later(name: str) -> bool:

@@ -131,7 +131,7 @@ class TreeSearch:
 
 
 class SearchBaseline:
-    """Estimates what everybody knows: data parallelism, or if memory does not suffice for it, everything spread."""
+    """Estimates the usual plans: data parallelism, or if memory does not suffice for it, everything spread."""
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator

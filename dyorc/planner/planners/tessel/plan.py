@@ -45,7 +45,7 @@ def tessel(
         microbatches: How many parts of the batch go through the pipeline; by default the most that the batch can be cut into, up
             to four for each rank.
         depth: Of how many microbatches blocks may be in one period (N_R).
-        progress: Hears the part of the search that is done, and the simulated seconds of the best plan so far.
+        progress: Called with the part of the search that is done, and the simulated seconds of the best plan so far.
 
     Raises:
         PlanError: None of the placements fits.

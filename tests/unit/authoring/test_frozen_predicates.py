@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dyorc.authoring.closures import freeze
+from dyorc.authoring.decisions import freeze
 
 
 def test_variables_keep_their_values() -> None:

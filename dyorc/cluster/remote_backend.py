@@ -50,7 +50,7 @@ from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.pending_requests import InputRetention, PendingRequest
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
 from dyorc.engine.tallies import ModelStatistics

@@ -36,18 +36,18 @@ class Twin(NoPeers):
         self.is_silent = False
         self._handlers: dict[str, Callable[[Any], Any]] = {}
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         """Takes a handler."""
-        self._handlers[what] = handler
+        self._handlers[topic] = handler
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         """Asks the other."""
         if self.other is None:
             return PeerReplies({})
         if self.other.is_silent:
             return PeerReplies({}, (self.other.number,))
         asked = msgspec.json.decode(msgspec.json.encode(value))
-        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
+        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[topic](asked)))})
 
 
 class Served(NamedTuple):

@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Errors over gRPC: maps the error tree to status codes and metadata."""
+"""Errors over gRPC: maps the tree of errors to status codes and metadata."""
 
 import asyncio
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ from dyorc.errors import (
     UnsupportedError,
 )
 from dyorc.gateway.request_ids import Ids
-from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE, GRPC_TRACE_ID, REQUEST_ID
+from dyorc.protocol.header_names import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE, GRPC_TRACE_ID, REQUEST_ID
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -65,8 +65,8 @@ def status_of(error: DyOrcError) -> grpc.StatusCode:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def known(error: Exception, call: str, ids: Ids) -> DyOrcError:
-    """Returns the error as a client may see it; foreign ones are logged and become a plain internal error."""
+def as_dyorc_error(error: Exception, call: str, ids: Ids) -> DyOrcError:
+    """Returns the error to show to the client. Logs failures of the server; foreign errors become a plain internal error."""
     if not isinstance(error, DyOrcError):
         _log.error("request_crashed", call=call, exc_info=error, **ids.facts)
         return InternalError("internal error")
@@ -83,16 +83,16 @@ def text_of(error: DyOrcError) -> str:
 
 def metadata_of(error: DyOrcError, ids: Ids) -> tuple[tuple[str, str], ...]:
     """Returns the trailing metadata of an error: its code, whether and when to send the request again, and the request's ids."""
-    found = [
+    metadata = [
         (GRPC_CODE, error.code),
         (GRPC_RETRYABLE, "true" if error.retryable else "false"),
         (REQUEST_ID, ids.request_id),
     ]
     if error.retry_after_s is not None:
-        found.append((GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
+        metadata.append((GRPC_RETRY_MS, str(max(1, round(error.retry_after_s * 1000)))))
     if trace_id := ids.trace_id:
-        found.append((GRPC_TRACE_ID, trace_id))
-    return tuple(found)
+        metadata.append((GRPC_TRACE_ID, trace_id))
+    return tuple(metadata)
 
 
 async def refuse(context: Any, error: Exception, call: str, ids: Ids) -> NoReturn:
@@ -103,6 +103,6 @@ async def refuse(context: Any, error: Exception, call: str, ids: Ids) -> NoRetur
         call: Its name, for the log.
         ids: Of its request.
     """
-    seen = known(error, call, ids)
-    await context.abort(status_of(seen), text_of(seen), metadata_of(seen, ids))
+    shown = as_dyorc_error(error, call, ids)
+    await context.abort(status_of(shown), text_of(shown), metadata_of(shown, ids))
     raise asyncio.CancelledError  # `abort` has raised already

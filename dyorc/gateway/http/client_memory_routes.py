@@ -1,4 +1,4 @@
-"""The routes of the shared memory extensions, for system memory and for CUDA memory, of which no region can ever be registered.
+"""The routes of the shared memory extensions, for system memory and for CUDA memory, which can have no regions.
 
 Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 """
@@ -70,7 +70,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory, server_view: Se
 
 
 def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
-    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never are any such regions."""
+    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. It never has regions."""
 
     @app.get(f"{_CUDA}/status", response_model=list[Region], tags=_TAGS)
     @app.get(f"{_CUDA}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)

@@ -43,7 +43,7 @@ from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     LIVE,
     MODEL_CONFIG,
     MODEL_READY,
@@ -65,7 +65,7 @@ def control_app(
 ) -> FastAPI:
     """Returns the routes for metadata, health, statistics, settings and clients' shared memory, and the description of all
     routes."""
-    # /docs is a route of our own. OpenTelemetry's current provider is there for programs; FastAPI would send it spans, too.
+    # /docs is our own route. OpenTelemetry's current provider is there for programs; FastAPI would send it spans, too.
     no_spans: Any = {"telemetry": {"tracing": False, "metrics": False, "logs": False}}
     app = FastAPI(title="DyOrc", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False, **no_spans)
     app.openapi = lambda: describe(app)
@@ -91,7 +91,7 @@ def control_app(
 def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None) -> None:
     """Adds ``/``, ``/v2``, ``/v2/health/(live|ready)``, ``/v2/models`` and ``/status``."""
     if jobs is not None:
-        service.server_view.also_report("jobs", jobs.report)
+        service.server_view.add_report_part("jobs", jobs.report)
 
     def names(request: Request) -> list[str]:
         tenant = tenant_of(request.scope)
@@ -140,8 +140,8 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return service.model(tenant_of(request.scope), name, version)
 
     async def statistics_of(models: Sequence[Model]) -> dict[str, Any]:
-        found = await service.server_view.statistics([model.tally for model in models])
-        return {"model_stats": [model_statistics(model.key, one) for model, one in zip(models, found, strict=True)]}
+        counts = await service.server_view.statistics([model.tally for model in models])
+        return {"model_stats": [model_statistics(model.key, tally) for model, tally in zip(models, counts, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
     @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
@@ -173,8 +173,8 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
     @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests. Without a version, of each of its versions."""
-        found = find(request, name, version)
-        return await statistics_of([found] if version is not None else list(service.catalog.versions[name].values()))
+        model = find(request, name, version)
+        return await statistics_of([model] if version is not None else list(service.catalog.versions[name].values()))
 
 
 _settings_decoder = msgspec.json.Decoder(dict[str, Any])
@@ -215,7 +215,7 @@ def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
     async def set_logging(request: Request) -> dict[str, Any]:
-        """Changes what is logged, in all processes of the server; `log_requests` is which requests get a line of their own: off,
+        """Changes what is logged, in all processes of the server; `log_requests` is which requests get a separate line: off,
         errors, slow or all. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
         await service.server_view.set_logs(await read_json(request, _settings_decoder))
@@ -245,8 +245,8 @@ def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
 
     @app.post(f"{SCALING}/{{program}}", openapi_extra=_SCALE_BODY, tags=["scaling"])
     async def scale(request: Request, program: str) -> dict[str, Any]:
-        """Has a program keep `num_warm` replicas that take batches and `num_parked` whose processes wait. The forecast decides
-        again on a number that is null or left out. Needs a key that may manage."""
+        """Fixes how many replicas of a program take batches (`num_warm`) and how many processes wait (`num_parked`). The forecast
+        decides again on a number that is null or left out. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
         wanted = await read_json(request, _scale_decoder)
         await service.server_view.scale(program, wanted.num_warm, wanted.num_parked)
@@ -254,7 +254,7 @@ def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answers whatever the routes raise, and whatever FastAPI finds wrong with a request."""
+    """Answers errors that routes raise, and requests that FastAPI refuses, in the form that all errors share."""
 
     async def on_dyorc(request: Request, error: Exception) -> Response:
         assert isinstance(error, DyOrcError)
@@ -263,8 +263,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
-        return await on_dyorc(request, InvalidInputError(f"the request is malformed: {found}"))
+        problems = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:3])
+        return await on_dyorc(request, InvalidInputError(f"the request is malformed: {problems}"))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -12,7 +12,7 @@ class Losable(Protocol):
     """A connection that reports its loss; ``scope["dyorc.connection"]``."""
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Registers `callback` for the connection's loss, until `discard`. Calls it at once if the connection is lost already."""
+        """Calls `callback` when the connection is lost, until `discard`; at once if it is lost already."""
 
     def discard(self, callback: Callable[[], None]) -> None:
         """Removes the callback."""

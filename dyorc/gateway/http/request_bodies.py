@@ -14,7 +14,7 @@ from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_memory import RequestMemory
 
 _MAX_DRAIN_RATIO = 4
-"""If a body is too large, up to this many times the limit is read and discarded, so that the client gets to read the answer."""
+"""If a body is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
 
 
 class BodyReader:
@@ -58,8 +58,8 @@ class BodyReader:
     async def read_all(self, head: RequestHead, receive: Receive, ticket: Ticket) -> bytes:
         """Reads the body as sent, into ordinary memory. Arguments and errors are those of `read`."""
         limit, announced_bytes = self._max_bytes, head.announced_bytes
-        if head.awaits_word and announced_bytes is not None and announced_bytes > limit:
-            raise _too_large(announced_bytes, limit)  # before the client is told to send it
+        if head.expects_continue and announced_bytes is not None and announced_bytes > limit:
+            raise _too_large(announced_bytes, limit)  # before the client sends it
         parts: list[bytes] = []
         num_bytes = 0
         has_more = True

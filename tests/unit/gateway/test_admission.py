@@ -37,7 +37,7 @@ def test_without_keys_everything_may_be_used() -> None:
     assert not isinstance(caught.value, TenantLimitError)
     end(tickets)
     assert len(flood(admission, ANONYMOUS, 30)) == 3
-    with pytest.raises(CapacityError, match="90 bytes are in flight, the server takes 100, and 11 more were to come"):
+    with pytest.raises(CapacityError, match="90 bytes are in flight, the server takes 100, and the request adds 11"):
         admission.admit(ANONYMOUS, 11)
     assert admission.admit(ANONYMOUS, 10)
 

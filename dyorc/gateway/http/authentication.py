@@ -16,8 +16,7 @@ from dyorc.gateway.access import Access
 from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     HEALTH,
     JOBS,
     LIVE_EVENTS,
@@ -32,6 +31,7 @@ from dyorc.protocol.routes import (
     TRACE,
     UI,
 )
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
 _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")

@@ -43,7 +43,7 @@ from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     LIVE,
     MODEL_CONFIG,
     MODEL_READY,

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
-from dyorc.core.terms import Terms
+from dyorc.core.request import Receiver, Terms
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError

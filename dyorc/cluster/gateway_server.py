@@ -50,8 +50,8 @@ from dyorc.cluster.control_server import ControlServer
 from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.config import LinkConfig, LogsConfig
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
 from dyorc.engine.request_trace import RequestTrace

@@ -12,7 +12,7 @@ from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.models.offers import ModelKey, Offers

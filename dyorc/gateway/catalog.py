@@ -13,7 +13,7 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
-from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
+from dyorc.protocol.parameter_names import PARAMETERS, REPEATABLE
 
 _random = Random()
 """Not the process's own, which users' code may seed."""

@@ -13,7 +13,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.request_outputs import WantedOutput
 from dyorc.gateway.request_parameters import check_parameters, flag, priority_of, timeout_s_of
-from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.parameter_names import EXPLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

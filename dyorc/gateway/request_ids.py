@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dyorc.core.trace_context import TraceContext, read_traceparent
-from dyorc.protocol.headers import REQUEST_ID, TRACEPARENT, TRACESTATE, Header
+from dyorc.protocol.header_names import REQUEST_ID, TRACEPARENT, TRACESTATE, Header
 from dyorc.telemetry.record import Origin
 
 _MAX_ID_CHARS = 128

@@ -11,7 +11,7 @@ from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
+from dyorc.protocol.parameter_names import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
 
 _PLACE = frozenset({SHARED_MEMORY_REGION, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET})

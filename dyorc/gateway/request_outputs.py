@@ -18,7 +18,7 @@ from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.request_inputs import span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_parameters import flag
-from dyorc.protocol.parameters import (
+from dyorc.protocol.parameter_names import (
     BINARY_DATA,
     CLASSIFICATION,
     SHARED_MEMORY_BYTE_SIZE,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
+from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1

@@ -19,13 +19,12 @@ from dyorc.leader_election.leadership import Leadership
 from dyorc.leader_election.leadership_thread import LeadershipThread
 from dyorc.models.status import StatusBoard
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE, METRICS, READY
+from dyorc.protocol.api_paths import LIVE, METRICS, READY
 from dyorc.system.ports import bind
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.metric_sources import EventLoopLag, read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 
 _log = structlog.get_logger("dyorc.orchestrator")

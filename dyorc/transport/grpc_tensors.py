@@ -24,8 +24,8 @@ import structlog
 
 from dyorc.config import TransportConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.protocol.headers import AUTHORIZATION
-from dyorc.system.loopback import is_loopback
+from dyorc.protocol.header_names import AUTHORIZATION
+from dyorc.system.ports import is_loopback
 from dyorc.transport.tensors_pb2 import FetchRequest, TensorChunk  # pyright: ignore[reportAttributeAccessIssue]
 from dyorc.transport.tensors_pb2_grpc import TensorsServicer, TensorsStub, add_TensorsServicer_to_server
 from dyorc.transport.tiers import BlockSource, ByteSpan, TensorHolder, check_buffers

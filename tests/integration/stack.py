@@ -27,7 +27,7 @@ from dyorc.config import (
     RecordsConfig,
     TransportConfig,
 )
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.codec.http_errors import status_of_outcome
 from dyorc.gateway.grpc.grpc_server import GrpcServer

@@ -180,7 +180,7 @@ def test_a_changed_environment_takes_another_fork_server(
 def test_the_folder_must_be_closed_to_others(folder: str, client: ForkClient) -> None:
     Path(client.folder).mkdir()
     Path(client.folder).chmod(0o755)
-    with pytest.raises(TransportError, match="can be entered by others"):
+    with pytest.raises(TransportError, match="other users can enter"):
         client.open()
 
 

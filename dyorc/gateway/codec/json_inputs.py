@@ -12,7 +12,7 @@ from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import BINARY_DATA_SIZE
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE
 
 
 class Input(msgspec.Struct, forbid_unknown_fields=True):

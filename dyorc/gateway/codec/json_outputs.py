@@ -15,7 +15,7 @@ from dyorc.gateway.copies import copy_bytes
 from dyorc.gateway.request_inputs import NO_JSON_FORM
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_outputs import WantedOutput, all_outputs, put_output, wanted_output
-from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
 
 

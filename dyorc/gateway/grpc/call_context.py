@@ -12,7 +12,7 @@ from typing import Any
 from dyorc.gateway.access import Access
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION
 
 
 def tenant_of(access: Access, context: Any) -> Tenant:

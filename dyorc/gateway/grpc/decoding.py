@@ -25,7 +25,7 @@ from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.request_parameters import flag
 from dyorc.protocol.inference_pb2 import ModelInferRequest
-from dyorc.protocol.parameters import EMPTY_FINAL
+from dyorc.protocol.parameter_names import EMPTY_FINAL
 from dyorc.protocol.raw import MAX_RANK
 from dyorc.system.thread_offload import INLINE_BYTES, ThreadOffload
 from dyorc.transport.outbox import offsets_of

@@ -17,7 +17,7 @@ from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_outputs import put_output
 from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from dyorc.protocol.parameters import EXPLAIN, FINAL
+from dyorc.protocol.parameter_names import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
 
 _COPY_LIMIT_BYTES = 64 * 1024

@@ -10,7 +10,7 @@ import structlog
 
 from dyorc import errors
 from dyorc.gateway.request_ids import Ids
-from dyorc.protocol.headers import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE, GRPC_TRACE_ID, REQUEST_ID
+from dyorc.protocol.header_names import GRPC_CODE, GRPC_RETRY_MS, GRPC_RETRYABLE, GRPC_TRACE_ID, REQUEST_ID
 
 _log = structlog.get_logger("dyorc.gateway")
 

@@ -18,7 +18,7 @@ from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol import inference_pb2 as pb
-from dyorc.protocol.calls import SERVICE, path_of
+from dyorc.protocol.api_paths import GRPC_SERVICE, grpc_path
 
 _OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
 """Calls that need no key, as load balancers use them; gRPC's health service needs none either."""
@@ -40,13 +40,13 @@ class Method(NamedTuple):
 def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
     """Returns the methods by path: the protocol's, and gRPC's own."""
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
-    methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
-    methods[path_of("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
-    methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
-    health = Health(service.server_view.status, streams, frozenset({SERVICE}))
+    methods = {grpc_path(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
+    methods[grpc_path("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
+    methods[grpc_path("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
+    health = Health(service.server_view.status, streams, frozenset({GRPC_SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
-    reflection = Reflection(service, streams, (SERVICE, HEALTH))
+    reflection = Reflection(service, streams, (GRPC_SERVICE, HEALTH))
     methods[f"/{REFLECTION}/ServerReflectionInfo"] = Method(reflection.info, is_streaming=True)
     return methods
 

@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
 
 _JOIN_BYTES = 64 * 2**10
 """Longer parts are written separately: copying them costs more than another write."""

@@ -16,27 +16,28 @@ from dyorc.gateway.access import Access
 from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol import routes
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
-
-_OPEN = frozenset({"/docs", "/openapi.json", routes.UI})
-_OPEN_FOLDERS = (f"{routes.HEALTH}/", "/docs/", f"{routes.UI}/")
-_MODELS = f"{routes.MODELS}/"
-
-_LISTS = frozenset(
-    {
-        "/",
-        routes.SERVER,
-        routes.MODELS,
-        routes.STATISTICS,
-        routes.REPOSITORY_INDEX,
-        routes.LIVE_NOW,
-        routes.LIVE_EVENTS,
-        routes.LIVE_HISTORY,
-        routes.LIVE_GRAPH,
-        routes.TRACE,
-    }
+from dyorc.protocol.api_paths import (
+    HEALTH,
+    JOBS,
+    LIVE_EVENTS,
+    LIVE_GRAPH,
+    LIVE_HISTORY,
+    LIVE_NOW,
+    MODELS,
+    REPOSITORY_INDEX,
+    REQUESTS,
+    SERVER,
+    STATISTICS,
+    TRACE,
+    UI,
 )
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
+
+_OPEN = frozenset({"/docs", "/openapi.json", UI})
+_OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
+_MODELS = f"{MODELS}/"
+
+_LISTS = frozenset({"/", SERVER, MODELS, STATISTICS, REPOSITORY_INDEX, LIVE_NOW, LIVE_EVENTS, LIVE_HISTORY, LIVE_GRAPH, TRACE})
 """Routes that reveal only a tenant's own models and requests, or none at all."""
 
 _AUTHORIZATION, _API_KEY = AUTHORIZATION.encode(), API_KEY.encode()
@@ -76,9 +77,7 @@ async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
 
 
 def _check_path(tenant: Tenant, path: str) -> None:
-    if path in _LISTS or path.startswith(
-        (routes.JOBS, routes.REQUESTS)
-    ):  # jobs and requests are looked up among the tenant's own
+    if path in _LISTS or path.startswith((JOBS, REQUESTS)):  # jobs and requests are looked up among the tenant's own
         return
     if path.startswith(_MODELS):
         tenant.check_model(path[len(_MODELS) :].partition("/")[0])

@@ -28,8 +28,8 @@ from dyorc.gateway.http.request_parser import HttpRefusal, ParsedHead, RequestPa
 from dyorc.gateway.http.server_exchange import ServerExchange
 from dyorc.gateway.http.timeouts import ConnectionStage, ConnectionTimeouts
 from dyorc.gateway.request_ids import Ids, header_of
-from dyorc.protocol.headers import RETRY_AFTER, Header
-from dyorc.protocol.refusals import ErrorBody
+from dyorc.protocol.header_names import RETRY_AFTER, Header
+from dyorc.protocol.wire_errors import ErrorBody
 
 Callback: TypeAlias = Callable[[], None]
 

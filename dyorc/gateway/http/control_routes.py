@@ -31,7 +31,7 @@ from dyorc.gateway.model_metadata import model_config, model_statistics, server_
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol import media_types, routes
+from dyorc.protocol import api_paths, media_types
 from dyorc.version import version
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -77,36 +77,36 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
     @app.get("/", response_model=control_models.Entrance, tags=["server"])
     async def entrance(request: Request) -> dict[str, Any]:
         """Names of all models, and where to read on; a browser gets the live page. Not part of the protocol."""
-        return {"models": names(request), "docs": "/docs", "status": routes.STATUS}
+        return {"models": names(request), "docs": "/docs", "status": api_paths.STATUS}
 
-    @app.get(routes.SERVER, response_model=control_models.ServerMetadata, tags=["server"])
+    @app.get(api_paths.SERVER, response_model=control_models.ServerMetadata, tags=["server"])
     async def metadata() -> dict[str, Any]:
         """Name, version and the protocol extensions that the server speaks."""
         return server_metadata(service.clients)
 
-    @app.get(routes.LIVE, response_model=control_models.Live, tags=["health"])
+    @app.get(api_paths.LIVE, response_model=control_models.Live, tags=["health"])
     async def live() -> dict[str, bool]:
         """Whether the server answers at all."""
         return {"live": True}
 
-    @app.get(routes.READY, response_model=control_models.Ready, tags=["health"])
+    @app.get(api_paths.READY, response_model=control_models.Ready, tags=["health"])
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
         require_ready(service.server_view.status)
         return {"ready": True}
 
-    @app.get(routes.MODELS, response_model=control_models.ModelNames, tags=["models"])
+    @app.get(api_paths.MODELS, response_model=control_models.ModelNames, tags=["models"])
     async def models(request: Request) -> dict[str, list[str]]:
         """Names of all models. Not part of the protocol."""
         return {"models": names(request)}
 
-    @app.get(routes.STATUS, tags=["server"])
+    @app.get(api_paths.STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
         """The server's current state: replicas, queues and costs of each program, guesses, and jobs. Not part of the protocol."""
         return await service.server_view.report()
 
 
-_MODEL = f"{routes.MODELS}/{{name}}"
+_MODEL = f"{api_paths.MODELS}/{{name}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
@@ -121,7 +121,7 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return {"model_stats": [model_statistics(model.key, tally) for model, tally in zip(models, counts, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
-    @app.get(routes.STATISTICS, response_model=control_models.AllStatistics, tags=["models"])
+    @app.get(api_paths.STATISTICS, response_model=control_models.AllStatistics, tags=["models"])
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)
@@ -133,21 +133,21 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         """Inputs and outputs of a model. Shapes are those of one item."""
         return find(request, name, version).metadata(list(service.catalog.versions[name]))
 
-    @app.get(f"{_MODEL}/{routes.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
-    @app.get(f"{_VERSION}/{routes.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
         require_ready(service.server_view.status, find(request, name, version))
         return {"name": name, "ready": True}
 
-    @app.get(f"{_MODEL}/{routes.MODEL_CONFIG}", tags=["models"])
-    @app.get(f"{_VERSION}/{routes.MODEL_CONFIG}", tags=["models"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_CONFIG}", tags=["models"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_CONFIG}", tags=["models"])
     async def config(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """The model's configuration, as Triton's `ModelConfig` in JSON."""
         return model_config(find(request, name, version))
 
-    @app.get(f"{_MODEL}/{routes.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
-    @app.get(f"{_VERSION}/{routes.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests. Without a version, of each of its versions."""
         model = find(request, name, version)
@@ -219,12 +219,12 @@ _SCALE_BODY = json_body({"type": "object", "properties": {"num_warm": _NUMBER, "
 def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
     """Adds ``/scaling[/{program}]``."""
 
-    @app.get(routes.SCALING, tags=["scaling"])
+    @app.get(api_paths.SCALING, tags=["scaling"])
     async def scaling() -> dict[str, Any]:
         """How many replicas each program has, how many are wanted and why, and the last decisions."""
         return await service.server_view.scaling()
 
-    @app.post(f"{routes.SCALING}/{{program}}", openapi_extra=_SCALE_BODY, tags=["scaling"])
+    @app.post(f"{api_paths.SCALING}/{{program}}", openapi_extra=_SCALE_BODY, tags=["scaling"])
     async def scale(request: Request, program: str) -> dict[str, Any]:
         """Fixes how many replicas of a program take batches (`num_warm`) and how many processes wait (`num_parked`). The forecast
         decides again on a number that is null or left out. Needs a key that may manage."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Self
 
 from dyorc.config import GatewayConfig
-from dyorc.protocol import headers as names
-from dyorc.protocol.headers import Header
+from dyorc.protocol import header_names as names
+from dyorc.protocol.header_names import Header
 
 _ORIGIN = b"origin"
 _ASKED_METHOD = b"access-control-request-method"

@@ -31,7 +31,7 @@ from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import id_line
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import INFER
+from dyorc.protocol.api_paths import INFER
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -105,7 +105,7 @@ class DirectInference:
 
 
 class DirectRequest:
-    """One direct request. It receives its own answer (`dyorc.core.receiver`).
+    """One direct request. It receives its own answer (`dyorc.core.request`).
 
     Args:
         exchange: Holds the request, and takes its answer.

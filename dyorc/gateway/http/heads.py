@@ -8,14 +8,14 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
 from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable_id
-from dyorc.protocol import headers, media_types
-from dyorc.protocol.headers import Header
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol import header_names, media_types
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol.header_names import Header
 
 _FRAMES = media_types.FRAMES.encode()
-_JSON_LENGTH = headers.JSON_LENGTH.encode()
-_REQUEST_ID = headers.REQUEST_ID.encode()
-_TIMEOUT = headers.TIMEOUT.encode()
+_JSON_LENGTH = header_names.JSON_LENGTH.encode()
+_REQUEST_ID = header_names.REQUEST_ID.encode()
+_TIMEOUT = header_names.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """How many digits a length in a header may have; Python refuses to parse thousands."""

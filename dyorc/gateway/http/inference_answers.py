@@ -19,8 +19,8 @@ from dyorc.gateway.http.compression import Encoding, compress
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_ids import Ids
 from dyorc.protocol import media_types
-from dyorc.protocol.frames import LENGTHS
-from dyorc.protocol.headers import JSON_LENGTH, Header
+from dyorc.protocol.header_names import JSON_LENGTH, Header
+from dyorc.protocol.media_types import FRAME_LENGTHS
 
 JSON: Header = (b"content-type", media_types.JSON.encode())
 _BINARY: Header = (b"content-type", media_types.TENSORS.encode())
@@ -131,7 +131,7 @@ def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None)
     """Returns a part as a frame: the lengths of its JSON and of the raw tensors after it (u32, little-endian), then both."""
     num_bytes = sum(len(part) for part in parts)
     json_bytes = num_bytes if json_bytes is None else json_bytes
-    return [LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
+    return [FRAME_LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
 
 
 class StreamWriter:

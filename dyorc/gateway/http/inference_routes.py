@@ -33,7 +33,7 @@ from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, NewSteps, note_written, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")

@@ -10,15 +10,15 @@ from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, Reques
 from dyorc.gateway.http.heads import read_head
 from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.request_bodies import BodyReader
+from dyorc.gateway.jobs.job_json import error_json, job_json
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.jobs.records import error_json, job_json
 from dyorc.gateway.request_ids import caller_in_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
-from dyorc.protocol.jobs import JobState
-from dyorc.protocol.routes import JOBS
+from dyorc.protocol.api_paths import JOBS
+from dyorc.protocol.header_names import IDEMPOTENCY_KEY, JSON_LENGTH
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import MAX_LISTED, Body, StoredJob
 
 _JOB = f"{JOBS}/{{job_id}}"

@@ -20,7 +20,7 @@ from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.live_report import Snapshot
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE_EVENTS, LIVE_GRAPH, LIVE_HISTORY, LIVE_NOW
+from dyorc.protocol.api_paths import LIVE_EVENTS, LIVE_GRAPH, LIVE_HISTORY, LIVE_NOW
 from dyorc.telemetry.series import MAX_WINDOW_S, NUM_SECONDS
 
 _HEARTBEAT_S = 5.0

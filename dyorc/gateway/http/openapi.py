@@ -8,8 +8,8 @@ from fastapi.openapi.utils import get_openapi
 
 from dyorc.core.tensor import DType
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import API_KEY, JSON_LENGTH, RETRY_AFTER, TIMEOUT
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, SERVER
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, SERVER
+from dyorc.protocol.header_names import API_KEY, JSON_LENGTH, RETRY_AFTER, TIMEOUT
 
 _VERBS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 

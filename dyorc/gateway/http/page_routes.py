@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Scope
 
 from dyorc.gateway.ui.ui_files import START, UiFile, policy, ui_files
-from dyorc.protocol.routes import UI
+from dyorc.protocol.api_paths import UI
 
 TO_PAGE = Response(status_code=302, headers={"Location": f"{UI[1:]}/", "Vary": "Accept"})
 

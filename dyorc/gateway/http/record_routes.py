@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Request, Response
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.request_records import Records, beyond_ns_of
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import REQUESTS, TRACE
+from dyorc.protocol.api_paths import REQUESTS, TRACE
 from dyorc.telemetry.record_store import Order, Outcome
 from dyorc.telemetry.record_store import Query as RecordQuery
 

@@ -10,8 +10,8 @@ from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.http.request_bodies import read_json
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.api_paths import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 from dyorc.protocol.deployment_changes import Deploy, Rollback, Undeploy
-from dyorc.protocol.routes import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 
 
 class _IndexRequest(msgspec.Struct):

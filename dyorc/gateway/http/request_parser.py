@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, cast
 import httptools
 from starlette.types import Scope
 
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
 
 MALFORMED = "what was sent is not HTTP/1.1"
 

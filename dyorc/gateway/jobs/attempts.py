@@ -22,7 +22,7 @@ from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
 from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.jobs.records import job_error, trace_of
+from dyorc.gateway.jobs.job_json import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
@@ -37,14 +37,14 @@ _OFF_DELAY_S = 5.0
 """When a job is tried again whose program has no replica by order of a person."""
 
 
-class Later(NamedTuple):
+class RetryLater(NamedTuple):
     """The job is worth another attempt, later. `is_counted`: this one was one."""
 
     delay_s: float
     is_counted: bool = True
 
 
-Ending: TypeAlias = Outcome | Later
+Ending: TypeAlias = Outcome | RetryLater
 
 
 class Attempts:
@@ -90,9 +90,9 @@ class Attempts:
         except DyOrcError as error:
             self._service.origins.record_refusal(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
             if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # somebody will scale the program up again
-                return Later(_OFF_DELAY_S, is_counted=False)
+                return RetryLater(_OFF_DELAY_S, is_counted=False)
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
-                return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
+                return RetryLater(_delay_s(num_attempts, error.retry_after_s or 0.0))
             return Outcome(num_attempts=num_attempts, error=job_error(error))
         except Exception as error:
             _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import RECORD_BYTES, JobError, JobStore, Outcome, Quota
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore

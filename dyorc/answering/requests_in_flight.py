@@ -9,7 +9,7 @@ import msgspec
 
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.part_stream import PartStream
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.models.submission import Submission

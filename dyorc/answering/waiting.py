@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from dyorc.answering.local_answers import LocalAnswers, own_arrays
 from dyorc.answering.part_stream import PartStream
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.models.submission import Submission
 
 T = TypeVar("T")

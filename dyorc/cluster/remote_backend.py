@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from itertools import count
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
@@ -50,7 +49,7 @@ from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.pending_requests import InputRetention, PendingRequest
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
 from dyorc.engine.tallies import ModelStatistics
@@ -144,7 +143,7 @@ class RemoteBackend:
         self._watching = asyncio.create_task(self._watch_deadlines())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in (self._following, self._watching):
             task.cancel()
         await asyncio.wait([self._following, self._watching])

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.peer_processes import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded_labels import BoundedLabels
+from dyorc.telemetry.metrics.metric import BoundedLabels
 from dyorc.telemetry.metrics.readings import Readings
 
 _GREED = 8.0

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.models.offers import Offers
 from dyorc.models.status import StatusBoard

@@ -12,7 +12,7 @@ from dyorc.gateway.server_view import add_up_reports
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.status import ProgramStatus
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of, sums
-from dyorc.telemetry.quantiles import quantile_ms
+from dyorc.telemetry.series import quantile_ms
 
 Rates = dict[str, dict[str, float]]
 """Rates of now, by name and column."""

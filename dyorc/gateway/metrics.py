@@ -6,9 +6,8 @@ from typing import Any
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.metric_sources import OK, read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
-from dyorc.telemetry.metrics.statistics_source import OK
 from dyorc.version import version
 
 _METRICS = "metrics"

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
-from dyorc.core.terms import Terms
+from dyorc.core.request import Receiver, Terms
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket

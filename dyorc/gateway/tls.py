@@ -9,7 +9,7 @@ import structlog
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.system.loopback import is_loopback
+from dyorc.system.ports import is_loopback
 
 _log = structlog.get_logger("dyorc.gateway")
 

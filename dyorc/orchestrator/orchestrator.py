@@ -24,7 +24,7 @@ from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -66,8 +66,8 @@ from dyorc.orchestrator.side_effects import EffectLog, SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.metric_sources import read_statistics
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.telemetry.metrics.statistics_source import read_statistics
 
 _log = structlog.get_logger("dyorc.orchestrator")
 

@@ -23,9 +23,8 @@ from dyorc.protocol.api_paths import LIVE, METRICS, READY
 from dyorc.system.ports import bind
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.metric_sources import EventLoopLag, read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 
 _log = structlog.get_logger("dyorc.orchestrator")

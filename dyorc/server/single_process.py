@@ -15,7 +15,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain
 from dyorc.store.opening import store_of
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 
 
 @contextlib.asynccontextmanager

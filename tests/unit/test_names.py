@@ -27,15 +27,11 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc": 1,
     "dyorc/answering": 3,
     "dyorc/cli": 32,
-    "dyorc/core": 7,
     "dyorc/gateway": 13,
-    "dyorc/models": 23,
     "dyorc/planner": 20,
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 1,
-    "dyorc/system": 6,
     "dyorc/telemetry": 1,
-    "dyorc/transport": 4,
     "loadgen": 1,
 }
 

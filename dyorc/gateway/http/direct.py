@@ -106,7 +106,7 @@ class DirectInference:
 
 
 class DirectRequest:
-    """One direct request. It receives its own answer (`dyorc.core.receiver`).
+    """One direct request. It receives its own answer (`dyorc.core.request`).
 
     Args:
         exchange: Holds the request, and takes its answer.

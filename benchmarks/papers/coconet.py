@@ -17,11 +17,11 @@ from torch import nn
 from benchmarks.papers import coconet_overlap as product
 from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, points_of, ratio_row
+from benchmarks.papers.schedule_figures import figures_of
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.passes.coconet import fused, in_rings, sliced
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Collective, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, ValueKind, capture

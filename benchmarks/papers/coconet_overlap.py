@@ -8,11 +8,11 @@ from torch import nn
 
 from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED, SUMMED_32
 from benchmarks.papers.rows import fact_row, points_of, ratio_row, sign_row
+from benchmarks.papers.schedule_figures import figures_of
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.passes.coconet import candidates_of, in_rings, overlapped
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture_inference

@@ -26,7 +26,7 @@ from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 from dyorc.planner.planners.tessel.plan import tessel
 from dyorc.planner.program import TensorProgram, capture, evaluate
 from dyorc.planner.runtime import RankOptions, Ranks
-from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.shaping import links_of, paces_of
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify
 

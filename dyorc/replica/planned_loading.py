@@ -10,7 +10,7 @@ import structlog
 from dyorc.authoring.planned import head_of, load_module_by
 from dyorc.authoring.program import Program
 from dyorc.errors import PlanError
-from dyorc.planner.plan.codec import read_plan
+from dyorc.planner.plan.plan_file import read_plan
 from dyorc.planner.runtime import RankOptions
 from dyorc.planner.serving import PlannedModule, check_module, computed_weights, inference_of
 from dyorc.replica.executor import ProgramExecutor, load_error

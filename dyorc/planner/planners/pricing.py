@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import Simulation, check_memory, simulate

@@ -1,10 +1,10 @@
 """Computes one operation, or a whole program, with torch. Plans compute their pieces by the same function."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import nn
 
 import dyorc.planner.program.randomness.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  registers an operator of our own
 from dyorc.planner.program.graph import (
@@ -14,31 +14,18 @@ from dyorc.planner.program.graph import (
     OutputShape,
     OutputStart,
     TensorProgram,
+    ValueKind,
     ValueRef,
     inputs_of,
     located,
 )
-from dyorc.planner.program.plane_operations import PLANES, WITH_POSITIONS
+from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, operation
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[
     [str, Sequence[Argument], Sequence[tuple[str, Argument]], Mapping[str, Array], tuple[int, ...]], tuple[Array, ...]
 ]
 """Computes one operation: its name, arguments, keywords, the tensors that they name, and the shape of the output."""
-
-
-@cache
-def operation(op: str) -> Any:
-    """Returns torch's operation of that name.
-
-    Raises:
-        KeyError: torch has no operation of that name.
-    """
-    library, name, overload = op.split(".")
-    packet = getattr(getattr(torch.ops, library), name, None)
-    if packet is None or not hasattr(packet, overload):
-        raise KeyError(op)
-    return getattr(packet, overload)
 
 
 def compute(
@@ -173,3 +160,34 @@ def evaluate_with(program: TensorProgram, sources: Mapping[str, Array], apply: O
             if last_use[name] == index and name not in kept and name not in sources:
                 del tensors[name]
     return {name: tensors[name] for name in program.results}
+
+
+def sources_of(program: TensorProgram, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the tensor of each source: the module's parameters and buffers, constants, inputs, and zeros for states.
+
+    Args:
+        program: Says which sources there are.
+        module: It was captured from this.
+        inputs: The tensors of one microbatch, in order; all microbatches of a step get the same.
+    """
+    named = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    sources = {name: tensor for name, tensor in named.items() if name in program.values} | dict(program.constants)
+    states = [value for value in program.values.values() if value.kind is ValueKind.STATE]
+    sources |= {value.name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for value in states}
+    num_parts = len(program.inputs) // max(len(inputs), 1)
+    return sources | dict(zip(program.inputs, tuple(inputs) * num_parts, strict=True))
+
+
+def state_of(module: nn.Module, sources: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns what `load_state_dict` of a module takes: tied parameters and buffers have each of their names again.
+
+    Args:
+        module: The plan's sources are of this; it may lie on `meta`.
+        sources: As `train` and checkpoints return them, by the first name of each; what they lack stays as it is in
+            the module, such as buffers that no operation reads.
+    """
+    state = module.state_dict(keep_vars=True)
+    first: dict[int, str] = {}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        first.setdefault(id(tensor), name)
+    return {name: sources.get(first.get(id(tensor), name), tensor) for name, tensor in state.items()}

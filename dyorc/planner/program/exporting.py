@@ -1,25 +1,25 @@
 """Has torch export one call of a module by AOTAutograd, on tensors without elements, in the modes in which it can be planned."""
 
+import random
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import treespec_dumps
 
 from dyorc.errors import CaptureWarning, ProgramCaptureError
+from dyorc.planner.program.capture_errors import Watch, refused
 from dyorc.planner.program.decompositions import ByFormula, decompositions
-from dyorc.planner.program.example import Example
+from dyorc.planner.program.example import Example, tensors_in
 from dyorc.planner.program.flat_module import FlatModule, Pick, weightless
 from dyorc.planner.program.graph import TensorProgram
-from dyorc.planner.program.random_states import random_states_kept
+from dyorc.planner.program.graph_reader import Reader
 from dyorc.planner.program.randomness import CounterBased, WithoutRandomness
-from dyorc.planner.program.reading import Reader
-from dyorc.planner.program.refusals import Watch, refused
-from dyorc.planner.program.returned import tensors_in
 from dyorc.planner.program.simplify import simplified
 
 _SEED = 0x5EED_0F_CA97
@@ -178,3 +178,15 @@ def _exporting() -> Generator[None]:
     finally:
         for flag, value in before.items():
             setattr(compiler, flag, value)
+
+
+@contextmanager
+def random_states_kept() -> Generator[None]:
+    """Gives all generators on the CPU the states back that they had, whatever is drawn within."""
+    python, numpy = random.getstate(), np.random.get_state()  # the global one is meant
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dyorc.errors import PlanError
 from dyorc.planner.program.graph import Node, Phase, TensorProgram, Value, ValueKind, renamed
-from dyorc.planner.program.randomness.nodes import draw_of, with_draw
+from dyorc.planner.program.randomness.philox import draw_of, with_draw
 
 _NUMBER = re.compile(r"\d+")
 

@@ -20,8 +20,7 @@ from dyorc.planner.reference.module_step import LOSS, Step, answers_of, labelled
 from dyorc.planner.reference.run_check import compare_update, judge_run
 from dyorc.planner.reference.samples import example_with_elements, with_elements
 from dyorc.planner.reference.tolerance import TOLERANCES, Judgement, judge
-from dyorc.planner.reference.training_loop import LOSS_TOLERANCE, first_wrong_step, losses_of
-from dyorc.planner.reference.update_step import Optimizer
+from dyorc.planner.reference.torch_optimizers import LOSS_TOLERANCE, Optimizer, first_wrong_step, losses_of
 
 __all__ = [
     "LOSS",

@@ -1,17 +1,17 @@
 """Runs a module on one device by PyTorch alone, and gives its results the names that people know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+import torch.utils.checkpoint as checkpoints
 from torch import nn
 
-from dyorc.planner.program.example import Example
+from dyorc.planner.program.example import Example, loss_in, tensors_in
 from dyorc.planner.program.graph import TensorProgram, ValueKind
-from dyorc.planner.program.kept_activations import activations_kept
 from dyorc.planner.program.randomness import CounterBased
-from dyorc.planner.program.returned import loss_in, tensors_in
 
 LOSS = "the loss"
 Result = TypeVar("Result")
@@ -133,3 +133,30 @@ def labelled(program: TensorProgram, results: Mapping[str, Result]) -> dict[str,
 def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one shape hold the same; what is not a number is the same as what is not."""
     return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+@contextmanager
+def activations_kept() -> Generator[None]:
+    """Runs modules as if they had no checkpoints. Not for several threads."""
+    module: Any = checkpoints
+    names = {"_checkpoint_without_reentrant_generator": _keep, "CheckpointFunction": _PlainFunction}
+    before = {name: getattr(module, name) for name in names}
+    try:
+        for name, plain in names.items():
+            setattr(module, name, plain)
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(module, name, original)
+
+
+def _keep(*args: object, **kwargs: object) -> Generator[None]:
+    """What torch runs a checkpointed function between."""
+    yield
+
+
+class _PlainFunction:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        """Calls the function."""
+        return function(*args)

@@ -10,9 +10,9 @@ from torch import nn
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.capture import capture, recapture_inference
 from dyorc.planner.program.example import Example
+from dyorc.planner.program.exporting import random_states_kept
 from dyorc.planner.program.flat_module import copied
 from dyorc.planner.program.graph import Node, TensorProgram
-from dyorc.planner.program.random_states import random_states_kept
 
 _OTHER_SEED = 0xD1FF
 

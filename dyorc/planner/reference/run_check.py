@@ -6,17 +6,15 @@ import torch
 from torch import nn
 
 from dyorc.errors import ProgramCaptureError
-from dyorc.planner.program.evaluate import evaluate
+from dyorc.planner.program.evaluate import evaluate, sources_of
 from dyorc.planner.program.example import Example
 from dyorc.planner.program.flat_module import copied
 from dyorc.planner.program.graph import TensorProgram, ValueKind
 from dyorc.planner.program.randomness.philox import STEP
-from dyorc.planner.program.sources import sources_of
-from dyorc.planner.reference.coarsest_types import coarsest_types
 from dyorc.planner.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
 from dyorc.planner.reference.samples import example_with_elements, with_elements
-from dyorc.planner.reference.tolerance import Judgement, judge
-from dyorc.planner.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
+from dyorc.planner.reference.tolerance import Judgement, coarsest_types, judge
+from dyorc.planner.reference.torch_optimizers import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
 
 
 def judge_run(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dyorc.planner.program.graph import TensorProgram, ValueKind
+
 TOLERANCES: Mapping[str, float] = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """By type: the largest difference of an element, relative to the largest one of its tensor. Whole numbers must be identical."""
 _FLOOR_RATIO = 1e-3
@@ -108,3 +110,13 @@ def _description(expected: torch.Tensor, result: torch.Tensor, error: float, tol
     there = f"element {index} is " if index else "is "
     share = "" if error == float("inf") else f", a difference of {error:.3g} where {tolerance:g} is allowed"
     return f"{there}{float(other.flatten()[at]):.9g}; expected {float(one.flatten()[at]):.9g}{share}"
+
+
+def coarsest_types(program: TensorProgram) -> dict[str, str]:
+    """Returns for each value of a program, by name, the type with the widest tolerance among all that it depends on."""
+    coarsest = {name: value.dtype for name, value in program.values.items() if value.kind is not ValueKind.ACTIVATION}
+    for node in program.nodes:
+        read = [coarsest[name] for name in node.inputs]
+        for output in filter(None, node.outputs):
+            coarsest[output] = max([program.values[output].dtype, *read], key=lambda dtype: TOLERANCES.get(dtype, 0.0))
+    return coarsest

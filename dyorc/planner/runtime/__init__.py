@@ -14,12 +14,10 @@ paces.py, shared_devices.py                                                emula
 
 from dyorc.planner.runtime.checkpoint import Checkpoint
 from dyorc.planner.runtime.egress import Egress, egress_of
-from dyorc.planner.runtime.paces import paces_of
-from dyorc.planner.runtime.proved_runs import run, train
-from dyorc.planner.runtime.rank_fork_server import RankForkServer
+from dyorc.planner.runtime.rank_processes import RankForkServer
 from dyorc.planner.runtime.ranks import RankOptions, Ranks, RunResult
-from dyorc.planner.runtime.shaping import LinkShape
-from dyorc.planner.runtime.training import Trained, Training, train_on
+from dyorc.planner.runtime.shaping import LinkShape, paces_of
+from dyorc.planner.runtime.training import Trained, Training, run, train, train_on
 
 __all__ = [
     "Checkpoint",

@@ -24,10 +24,9 @@ import torch
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.planner.plan import ChannelKind
-from dyorc.planner.runtime.channel_endpoints import LENGTH_BYTES, ChannelEndpoints
+from dyorc.planner.runtime.channel_endpoints import LENGTH_BYTES, ChannelEndpoints, Outgoing
 from dyorc.planner.runtime.links import LinkLostError, as_bytes
 from dyorc.planner.runtime.message_lanes import MessageLane, places_of
-from dyorc.planner.runtime.outgoing import Outgoing
 from dyorc.transport.arena import ArenaBlock
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 

@@ -22,15 +22,13 @@ import torch
 
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.planner.plan import Plan, for_samples
-from dyorc.planner.plan.codec import plan_to_json
 from dyorc.planner.plan.interpret import Piece, pieces_of, whole_of
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import plan_to_json
 from dyorc.planner.runtime.checkpoint import check_checkpoint, commit, is_lasting
 from dyorc.planner.runtime.egress import Egress
-from dyorc.planner.runtime.failures import Event, RankExited, RankPosition, error_of, is_cause
 from dyorc.planner.runtime.job_turns import JobTurns
 from dyorc.planner.runtime.message_lanes import MEMORY_FOLDER
-from dyorc.planner.runtime.rank_fork_server import RankForkServer
 from dyorc.planner.runtime.rank_messages import (
     DoneMessage,
     FailedMessage,
@@ -44,8 +42,8 @@ from dyorc.planner.runtime.rank_messages import (
     StopMessage,
     Update,
 )
-from dyorc.planner.runtime.rank_processes import RankProcess, StartRank, spawn_rank
-from dyorc.planner.runtime.rank_progress import RankProgress
+from dyorc.planner.runtime.rank_processes import RankForkServer, RankProcess, StartRank, spawn_rank
+from dyorc.planner.runtime.rank_progress import Event, RankExited, RankPosition, RankProgress, error_of, is_cause
 from dyorc.planner.runtime.region_moves import Key
 from dyorc.planner.runtime.shaping import LinkShape
 from dyorc.planner.runtime.shared_devices import DeviceSharing

@@ -12,7 +12,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, Layout, Step
 from dyorc.planner.program import REPLICATE, Argument, Node
 from dyorc.planner.program.graph import renamed
-from dyorc.planner.verify.reading import Form, Reading
+from dyorc.planner.verify.plan_index import Form, Reading
 
 FAULTS = (PlanError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, AssertionError, StopIteration)
 """What steps may raise on pieces that do not fit."""

@@ -15,14 +15,16 @@ Cost: each step is read once, whatever the sizes of meshes and tensors. What mor
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
+from math import isinf
 
-from dyorc.planner.plan import Apply, Plan
+from dyorc.planner.plan import Apply, Plan, Transfer
 from dyorc.planner.plan.kernels import check_kernels
+from dyorc.planner.plan.lifetimes import slot_uses
 from dyorc.planner.program import Partial, Shard, TensorProgram
-from dyorc.planner.verify.edges import check_edges
-from dyorc.planner.verify.order import Walk
-from dyorc.planner.verify.reading import Reading
+from dyorc.planner.verify.plan_index import Reading
 from dyorc.planner.verify.report import Finding, FindingKind
+from dyorc.planner.verify.step_checks import Walk
 
 STOPPING = frozenset({FindingKind.BAD_MESH, FindingKind.BAD_TENSOR, FindingKind.NO_OUTPUT})
 """Kinds of findings after which steps can be neither run nor checked."""
@@ -100,4 +102,35 @@ def _fault_of_layout(plan: Plan, tensor: str) -> str:
         if left[placement.dim] != sum(sizes):
             return f"{placement} divides {sum(sizes)} along {axis.name}, and there are {left[placement.dim]} to divide"
         left[placement.dim] = sizes[0] if len(set(sizes)) == 1 else -1  # who cuts inside an uneven cut cannot fit all of it
+    return ""
+
+
+def check_edges(plan: Plan) -> Iterator[Finding]:
+    """Yields what is wrong with the edges of transfers."""
+    is_wrong = False
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Transfer) and step.edges and (reason := _fault(plan, step)):
+            is_wrong = True
+            yield Finding(kind=FindingKind.BAD_EDGE, step=number, detail=reason)
+    for (source, target, slot), uses in slot_uses(plan).items() if not is_wrong else ():
+        for (first, _, last), (second, _, _) in pairwise(uses):
+            if second <= last:
+                subject = f"slot {slot} from rank {source} to rank {target}"
+                until = "the end" if isinf(last) else f"step {last:.0f}"
+                detail = f"until {until}; step {first} sent it"
+                yield Finding(kind=FindingKind.SLOT_OVERWRITTEN, step=second, subject=subject, detail=detail)
+                break
+
+
+def _fault(plan: Plan, step: Transfer) -> str:
+    pairs = [edge.pair for edge in step.edges]
+    for edge in step.edges:
+        if edge.source not in plan.mesh_of(step.source).ranks or edge.target not in plan.mesh_of(step.target).ranks:
+            return f"{step.source} does not go from rank {edge.source} to rank {edge.target}"
+        if edge.source == edge.target:
+            return f"an edge leads from rank {edge.source} to itself"
+        if pairs.count(edge.pair) > 1:
+            return f"there are several edges from rank {edge.source} to rank {edge.target}"
+        if edge.slot < 0:
+            return f"{edge.slot} is no slot"
     return ""

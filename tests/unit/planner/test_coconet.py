@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.papers.schedule_figures import figures_of
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.passes.coconet import Rewriting, candidates_of, coconet, fused, in_rings, overlapped, sliced
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
 from dyorc.planner.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.kernels import parts_of
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.baselines.megatron import megatron
 from dyorc.planner.program import capture, evaluate

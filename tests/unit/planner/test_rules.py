@@ -24,8 +24,8 @@ from dyorc.planner.program import (
 from dyorc.planner.program.evaluate import compute
 from dyorc.planner.program.graph import OutputShape
 from dyorc.planner.verify.cases import CasesOf
+from dyorc.planner.verify.plan_index import Reading
 from dyorc.planner.verify.proof import ProofTier
-from dyorc.planner.verify.reading import Reading
 from tests.unit.planner.pieces import check_pieces
 
 _RATIOS = [(3.0, 1.0), (1.0, 0.0, 2.0)]

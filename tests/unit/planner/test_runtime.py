@@ -15,9 +15,9 @@ from dyorc.planner.program import REPLICATE, Shard
 from dyorc.planner.runtime import Checkpoint, LinkShape, run
 from dyorc.planner.runtime.checkpoint import check_checkpoint, commit, is_lasting, write_pieces
 from dyorc.planner.runtime.communication_channels import InlineChannel, RankChannels
-from dyorc.planner.runtime.failures import RankExited, RankPosition, error_of
 from dyorc.planner.runtime.links import Links
 from dyorc.planner.runtime.rank_messages import FailedMessage
+from dyorc.planner.runtime.rank_progress import RankExited, RankPosition, error_of
 from dyorc.planner.runtime.rank_schedule import Compute, schedule_of
 from dyorc.planner.runtime.region_moves import Key, moves_between, pieces_at
 from dyorc.planner.runtime.schedule_executor import Emulated, ScheduleExecutor

@@ -12,7 +12,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.models import gpt
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, MeshAxis, Plan, PlanBuilder
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import (
     PARTIAL,
@@ -32,9 +32,9 @@ from dyorc.planner.verify import Tier, verify
 from dyorc.planner.verify.algebra import NumbersAlgebra
 from dyorc.planner.verify.cases import CasesOf
 from dyorc.planner.verify.field import PRIME, Field
+from dyorc.planner.verify.plan_index import Reading
 from dyorc.planner.verify.proof import ProofTier
 from dyorc.planner.verify.randomized import FieldTier
-from dyorc.planner.verify.reading import Reading
 from dyorc.planner.verify.report import Finding, FindingKind
 from tests.unit.planner.examples import Example, example
 from tests.unit.planner.plans import greedy

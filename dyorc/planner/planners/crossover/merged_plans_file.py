@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from dyorc.errors import PlanError
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.document import Header
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners.crossover.merge import JobPhase, MergedJob, MergedJobs, Resource
 from dyorc.planner.whole_file import write_whole
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from dyorc.planner.program.graph import Argument, Node, Value, ValueRef
-from dyorc.planner.program.schema import bound
+from dyorc.planner.program.operations import bound
 
 Letters: TypeAlias = tuple[str | None, ...]
 Values: TypeAlias = Mapping[str, Value]
@@ -137,6 +137,12 @@ def without(letters: Letters, *dims: int) -> Letters:
     """Returns the letters without those of dimensions that must stay whole; they may be counted from the end."""
     gone = {dim % len(letters) for dim in dims if letters}
     return tuple(None if dim in gone else letter for dim, letter in enumerate(letters))
+
+
+def along(node: BoundNode, *dims: int, linear: Sequence[Sequence[str]] = ()) -> Rule:
+    """Returns the rule of an operation on `self` that works along some dimensions; its outputs have the dimensions of `self`."""
+    letters = without(names(len(node.shape("self"))), *dims)
+    return node.rule({"self": letters}, *(letters for _ in node.outputs), linear=linear)
 
 
 def broadcast(shape: Shape, wide: Shape, letters: Letters) -> Letters:

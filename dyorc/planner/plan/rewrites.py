@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dyorc.planner.plan.plan import Plan
+from dyorc.errors import PlanError
+from dyorc.planner.plan.layout import Layout
+from dyorc.planner.plan.plan import Inference, Plan
 from dyorc.planner.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
+from dyorc.planner.program import Placement, Shard
+from dyorc.planner.program.batch import resized
 
 
 def communicate_early(plan: Plan) -> Plan:
@@ -41,3 +45,40 @@ def _pieces(plan: Plan, tensor: str, part: int | None) -> Sequence[tuple[str, in
     if not plan.varies_in_time(tensor):
         return [(tensor, 0)]
     return [(tensor, index) for index in ([part] if part is not None else range(plan.mesh_of(tensor).num_parts))]
+
+
+def for_samples(plan: Plan, num_samples: int) -> Plan:
+    """Returns a plan for another number of samples.
+
+    Raises:
+        PlanError: The plan trains, is not for so many samples, or divides samples among ranks or in time.
+    """
+    inference = plan.inference
+    if inference is None:
+        raise PlanError("the plan is of a training step, which is for one size of batch")
+    if not 1 <= num_samples <= inference.max_samples:
+        raise PlanError(f"the plan is for at most {inference.max_samples} samples at once, and {num_samples} came")
+    dims, before = inference.batch_dims, inference.max_samples
+    return replace(
+        plan,
+        values={name: resized(value, dims.get(name, ()), num_samples, before) for name, value in plan.values.items()},
+        tensors={
+            name: replace(placed, layout=_layout(name, placed.layout, dims.get(placed.value, ()), num_samples, inference))
+            for name, placed in plan.tensors.items()
+        },
+    )
+
+
+def _layout(name: str, layout: Layout, dims: tuple[int, ...], num_samples: int, inference: Inference) -> Layout:
+    def scaled(placement: Placement) -> Placement:
+        if not isinstance(placement, Shard) or placement.dim not in dims:
+            return placement
+        sizes = placement.sizes or ()
+        if any(size % inference.max_samples for size in sizes):
+            raise PlanError(
+                f"the plan cuts {name} between its samples, so it is for exactly {inference.max_samples} of them: leave the "
+                "batch whole, and have more replicas instead"
+            )
+        return Shard(placement.dim, tuple(size // inference.max_samples * num_samples for size in sizes))
+
+    return tuple(map(scaled, layout)) if dims else layout

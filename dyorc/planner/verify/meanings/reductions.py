@@ -1,4 +1,4 @@
-"""Operations on rows: only which output depends on which input is known."""
+"""Sums and products, which are exact, and other operations on rows, of which only the dependences are known."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -85,10 +85,38 @@ def _group_norm(numbers: Numbers, call: OperationCall) -> Result:
 
 
 _REDUCTIONS = "amax amin any all argmax argmin prod var var_mean logsumexp max min"
+
+
+def _sum(numbers: Numbers, call: OperationCall) -> Array:
+    array = call.array("self")
+    dims = dims_of(call, array.ndim)
+    return reduced(numbers.total(array, dims), dims, bool(call.plain("keepdim", False)))
+
+
+def _matmul(numbers: Numbers, call: OperationCall) -> Array:
+    return numbers.matmul(call.array("self"), call.array("mat2"))
+
+
+def _cumsum(numbers: Numbers, call: OperationCall) -> Array:
+    array = np.atleast_1d(call.array("self"))
+    dim = call.integer("dim") % array.ndim
+    lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T
+    wide = np.moveaxis(array, dim, -1)[..., None, :]
+    return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim).reshape(call.array("self").shape)
+
+
+def _counted(numbers: Numbers, array: Array) -> Array:
+    """Small integers as numbers of the algebra."""
+    return numbers.add(array, numbers.scalar(0)) if array.size else array
+
+
 MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("_softmax", "_log_softmax", "cumprod", "logcumsumexp"), _row),
     **dict.fromkeys(("sort", "topk", "cummax", "cummin"), _extremes),
     **dict.fromkeys(_REDUCTIONS.split(), _reduction),
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
+    "sum": _sum,
+    **dict.fromkeys(("mm", "bmm"), _matmul),
+    "cumsum": _cumsum,
 }

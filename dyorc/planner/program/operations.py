@@ -1,11 +1,48 @@
 """What torch calls the arguments of its operations, so that one given by position and one given by name are the same."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from dyorc.planner.program.evaluate import operation
+import torch
+
 from dyorc.planner.program.graph import Argument
+
+_PLANES_NAMES = """
+    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward
+    adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward
+    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
+    avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_bicubic2d
+    upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward upsample_bilinear2d_backward
+    upsample_bicubic2d_backward
+"""
+PLANES = frozenset(_PLANES_NAMES.split())
+WITH_POSITIONS = frozenset({"max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"})
+"""Operations that also return where in the plane each element comes from."""
+
+
+def num_space_of(name: str) -> int:
+    """Returns how many dimensions a plane has, which the operation's name says: 2 of `avg_pool2d`."""
+    digit = re.search(r"(\d)d", name)
+    assert digit, name
+    return int(digit[1])
+
+
+@cache
+def operation(op: str) -> Any:
+    """Returns torch's operation of that name.
+
+    Raises:
+        KeyError: torch has no operation of that name.
+    """
+    library, name, overload = op.split(".")
+    packet = getattr(getattr(torch.ops, library), name, None)
+    if packet is None or not hasattr(packet, overload):
+        raise KeyError(op)
+    return getattr(packet, overload)
 
 
 def bound(op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, Argument]]) -> dict[str, Argument]:

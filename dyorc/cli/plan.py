@@ -329,7 +329,7 @@ def run_plan(
         raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
     from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.program import sources_of
-    from dyorc.planner.reference import LOSS, example_with_elements, judge_run, labelled, with_elements
+    from dyorc.planner.reference import LOSS, example_with_elements, judge_run, label_results, with_elements
     from dyorc.planner.runtime import run
     from dyorc.planner.simulate import check_memory
 
@@ -342,7 +342,7 @@ def run_plan(
     sources = sources_of(program, module, example.tensors)
     ran = run(loaded, sources, program=program, allow_unverified=unverified)
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
-    loss = "" if program.outputs else f"loss {float(labelled(program, ran.results)[LOSS]):.9g}; "
+    loss = "" if program.outputs else f"loss {float(label_results(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
         raise PlanRunError(f"{loaded.num_ranks} ranks computed something else than one device: {loss}{judgement}")
     _console.print(f"{loaded.num_ranks} ranks computed what one device does: {loss}{judgement}")

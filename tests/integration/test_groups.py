@@ -26,7 +26,7 @@ from dyorc.planner.plan import Plan
 from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
-from dyorc.planner.verify import proved
+from dyorc.planner.verify import prove
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.executor import BatchError, BatchResult
 from dyorc.replica.fork_client import ForkClient
@@ -61,7 +61,7 @@ def folder() -> Iterator[Path]:
     save_file(Net().state_dict(), found / "net.safetensors")
     program = capture_inference(Net(), (torch.zeros(NUM_SAMPLES, 6, dtype=torch.int64),))
     for planner, name in (("megatron", "net.plan"), ("pipeline", "pipeline.plan")):
-        write_plan(proved(program, PLANNERS[planner](program, even_cluster(2))), found / name)
+        write_plan(prove(program, PLANNERS[planner](program, even_cluster(2))), found / name)
     yield found
     wait_until(lambda: not _processes(found), "all processes have ended")
     assert not (found / "forks").exists()

@@ -22,7 +22,7 @@ from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan.plan_file import write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
-from dyorc.planner.verify import proved
+from dyorc.planner.verify import prove
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from tests.asking import submission
@@ -38,7 +38,7 @@ def folder() -> Iterator[Path]:
     torch.manual_seed(0)
     save_file(split.Net().state_dict(), found / "net.safetensors")
     program = capture_inference(split.Net(), (torch.zeros(4, 6, dtype=torch.int64),))
-    write_plan(proved(program, PLANNERS["megatron"](program, even_cluster(2))), found / "net.plan")
+    write_plan(prove(program, PLANNERS["megatron"](program, even_cluster(2))), found / "net.plan")
     yield found
     shutil.rmtree(found)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from dyorc.planner.program.evaluate import compute_node
-from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, renamed
-from dyorc.planner.program.simplify import simplified
+from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, rename_values
+from dyorc.planner.program.simplify import simplify
 from tests.operators.closeness import difference
 from tests.operators.recording import Recording
 
@@ -61,7 +61,7 @@ def operations_of(recording: Recording) -> Iterator[OperationSample]:
     Raises:
         SimplifierError: The normal form computes something else than torch did.
     """
-    program = simplified(recording.program)
+    program = simplify(recording.program)
     tensors = dict(recording.sources)
     for node in program.nodes:
         first = next(output for output in node.outputs if output)
@@ -84,8 +84,8 @@ def _sample(
     alone = replace(
         node,
         name="alone",
-        arguments=tuple(renamed(argument, names) for argument in node.arguments),
-        keywords=tuple((key, renamed(value, names)) for key, value in node.keywords),
+        arguments=tuple(rename_values(argument, names) for argument in node.arguments),
+        keywords=tuple((key, rename_values(value, names)) for key, value in node.keywords),
         outputs=tuple(results.get(name, "") for name in node.outputs),
     )
     values = {new: replace(program.values[old], name=new, kind=ValueKind.INPUT) for old, new in names.items()}

@@ -18,7 +18,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.models import llama
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.program import TensorProgram, repeated
+from dyorc.planner.program import TensorProgram, repeat_layers
 from dyorc.planner.verify import verify
 
 _SMALL = {"hidden": 1024, "heads": 8, "kv_heads": 8, "inner": 2816, "vocabulary": 8192, "sequence": 128}
@@ -69,7 +69,7 @@ def model_rows(model: Model) -> Iterator[Row]:
         yield not_here_row("times", model.name, f"{model.total_s:,.0f} s", "DeepSeek is not among the models")
         return
     start_s = time.process_time()
-    program = repeated(program_of(_built, **model.sizes, batch=model.ways["dp"] * model.ways["microbatches"]), model.layers)
+    program = repeat_layers(program_of(_built, **model.sizes, batch=model.ways["dp"] * model.ways["microbatches"]), model.layers)
     capture_s = time.process_time() - start_s
     found = _measured(program, model.ways)
     total_s = capture_s + found.plan_s + found.verify_s
@@ -121,4 +121,4 @@ def _at(what: str, point: int, *, repeats: int) -> _Measured:
     elif what in ways:
         ways[what] = point
         layers = max(CONSTANT["pp"]) if what == "pp" else layers
-    return _measured(repeated(program_of(_built, **sizes, batch=batch), layers), ways, repeats=repeats)
+    return _measured(repeat_layers(program_of(_built, **sizes, batch=batch), layers), ways, repeats=repeats)

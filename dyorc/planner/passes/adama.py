@@ -1,4 +1,5 @@
-"""A step over several microbatches as one program, with gradients that are added up, or taken into Adam's averages at once.
+"""A step over several microbatches, with gradients that are added up, or taken into Adam's averages at once: as one program, and
+as an optimizer for a training loop in torch.
 
 AdamA (arXiv 2305.19982, ECAI 2023) is not Adam. With g_i the gradient of microbatch i, divided by their number N:
 
@@ -122,9 +123,9 @@ class AdamA(torch.optim.Optimizer):
     """Adam accumulation (arXiv 2305.19982): call `backward` for each microbatch, then `step`. There is no `zero_grad` to call.
 
     The loss of each microbatch must be divided by their number, as for gradients that are added up. Not Adam: see
-    `dyorc.planner.passes.adama`. What needs the whole gradient, like clipping its norm, is impossible.
+    above. What needs the whole gradient, like clipping its norm, is impossible.
 
-    With a process group, each rank has microbatches of its own, and the averages are reduced once for each step: twice the bytes
+    With a process group, each rank has its own microbatches, and the averages are reduced once for each step: twice the bytes
     of the parameters, however many microbatches there are. The result is that of one process with all microbatches.
 
     Args:

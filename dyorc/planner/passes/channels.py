@@ -1,4 +1,11 @@
-"""Gives each edge of a plan the channel that costs least."""
+"""Chooses how each message of a plan gets from one rank to another: by shared memory, gloo or gRPC.
+
+Each edge gets the channel that costs least on the cluster. Two static messages from one rank to another may lie in the same
+memory, a slot, if the first is no longer needed when the second comes.
+
+Source: RPC Considered Harmful (arXiv 1805.08430; EuroSys'19): static placement where shapes are known, dynamic allocation where
+they are not.
+"""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -47,7 +54,7 @@ def with_channels(plan: Plan, cluster: Cluster, kinds: Collection[ChannelKind] =
     Args:
         plan: Any plan; collectives stay as they are.
         cluster: Says which ranks share a machine, and what a message costs.
-        kinds: Those to choose from. Where none of them leads, the plan's messages go by gloo.
+        kinds: The channels to choose from. Messages that none of them can carry go by gloo.
     """
     steps = tuple(
         replace(step, edges=_edges(plan, cluster, step, kinds)) if isinstance(step, Transfer) else step for step in plan.steps

@@ -3,6 +3,10 @@
 The algebra says what numbers are: torch's tensors (to test plans and planners without processes), elements of a finite field,
 or formulas (to prove plans). The runtime, which has one process for each rank, moves bytes by real collectives instead, and is
 tested against this.
+
+A kernel may make the terms of its sum slice by slice while the ring runs. Each rank makes its slices in the kernel's order, adds
+each to what has come from the rank before it, and hands that on. If the ring needs the slices in another order, what is added up
+is not the sum, and is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +14,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dyorc.errors import PlanError
-from dyorc.planner.plan.layout import Coordinate, Region, extents, narrowed, overlap, starts, within
+from dyorc.planner.plan.layout import Coordinate, Region, extents, narrow, overlap, starts, within
 from dyorc.planner.plan.plan import Kernel, Plan
 from dyorc.planner.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
 from dyorc.planner.program import Argument, Partial, Replicate, Shard
-from dyorc.planner.program.graph import located
+from dyorc.planner.program.graph import locate
 
 Array = TypeVar("Array")
 
@@ -121,8 +125,8 @@ class _Terms(Generic[Array]):
             assert isinstance(step, Apply)
             inputs = {name: made[name] if name in made else self._part(name, coordinate, cut) for name in step.inputs}
             first = next(name for name in step.outputs if name)
-            region = narrowed(self._plan.region(first, coordinate), self._cuts[first], cut.start, cut.stop)
-            arguments = located(step.arguments, starts(region))
+            region = narrow(self._plan.region(first, coordinate), self._cuts[first], cut.start, cut.stop)
+            arguments = locate(step.arguments, starts(region))
             results = self._algebra.compute(step.op, arguments, step.keywords, inputs, extents(region))
             made |= {name: result for name, result in zip(step.outputs, results, strict=True) if name}
         return next(reversed(made.values()))
@@ -220,7 +224,7 @@ def _apply(plan: Plan, step: Apply, pieces: Mapping[Piece, Array], algebra: Alge
         coordinate = mesh.coordinate_of(rank, step.part)
         first = next(output for output in step.outputs if output)
         region = plan.region(first, coordinate)
-        arguments = located(step.arguments, starts(region))
+        arguments = locate(step.arguments, starts(region))
         results = algebra.compute(step.op, arguments, step.keywords, inputs, extents(region))
         for output, result in zip(step.outputs, results, strict=True):
             if output:

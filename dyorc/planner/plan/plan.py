@@ -261,7 +261,7 @@ class Plan:
         return prod(self.piece_shape(tensor, coordinate)) * type_sizes[value.dtype]
 
     def varies_in_time(self, tensor: str) -> bool:
-        """Whether each part of the work has a piece of its own."""
+        """Whether each part of the work has its own piece."""
         axis = self.mesh_of(tensor).time_axis
         return axis is not None and not isinstance(self.tensors[tensor].layout[axis], Replicate)
 

@@ -1,4 +1,10 @@
-"""Other orders of a plan's steps that compute the same."""
+"""Plans made from plans: the same steps in another order, and the same plan for fewer samples.
+
+A plan for inference is made for the largest batch, and runs for any smaller one. No step names an extent: operations take the
+shape of what they make from the layout. So only extents change, in proportion to the number of samples, and with them the sizes
+of shards of a dimension that grows with it, such as heads x samples. A plan that cuts between samples is refused: its shards
+would not be in proportion, and replicas divide batches among them already.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +14,7 @@ from dyorc.planner.plan.layout import Layout
 from dyorc.planner.plan.plan import Inference, Plan
 from dyorc.planner.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
 from dyorc.planner.program import Placement, Shard
-from dyorc.planner.program.batch import resized
+from dyorc.planner.program.batch import resize
 
 
 def communicate_early(plan: Plan) -> Plan:
@@ -16,7 +22,7 @@ def communicate_early(plan: Plan) -> Plan:
     reads.
 
     Plans are built with communication directly before what needs it, or at their end. Channels keep the plan's order, so a
-    gradient that is reduced at the end would otherwise wait for those that were computed after it. Plans with kernels stay as
+    gradient that is reduced at the end would otherwise wait for gradients that were computed after it. Plans with kernels stay as
     they are: a kernel fixes the order of its steps. So do plans with edges: slots are numbered for one order.
     """
     if plan.kernels or any(isinstance(step, Transfer) and step.edges for step in plan.steps):
@@ -61,7 +67,7 @@ def for_samples(plan: Plan, num_samples: int) -> Plan:
     dims, before = inference.batch_dims, inference.max_samples
     return replace(
         plan,
-        values={name: resized(value, dims.get(name, ()), num_samples, before) for name, value in plan.values.items()},
+        values={name: resize(value, dims.get(name, ()), num_samples, before) for name, value in plan.values.items()},
         tensors={
             name: replace(placed, layout=_layout(name, placed.layout, dims.get(placed.value, ()), num_samples, inference))
             for name, placed in plan.tensors.items()

@@ -1,4 +1,4 @@
-"""What people want to know of a plan: its meshes, what it communicates, and what each rank computes and holds.
+"""A plan in figures for people: its meshes, what it communicates, and what each rank computes and holds.
 
 All of it is in the plan itself: neither the program nor a cluster is needed.
 """

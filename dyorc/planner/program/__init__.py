@@ -6,7 +6,7 @@ from dyorc.planner.program.evaluate import evaluate, sources_of, state_of
 from dyorc.planner.program.example import Example
 from dyorc.planner.program.flat_module import eager
 from dyorc.planner.program.graph import Argument, Node, TensorProgram, Value, ValueKind, ValueRef
-from dyorc.planner.program.layers import layered, repeated
+from dyorc.planner.program.layers import number_layers, repeat_layers
 from dyorc.planner.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
 from dyorc.planner.program.update import with_update
 
@@ -31,9 +31,9 @@ __all__ = [
     "capture_inference",
     "eager",
     "evaluate",
-    "layered",
+    "number_layers",
     "recapture_inference",
-    "repeated",
+    "repeat_layers",
     "sources_of",
     "state_of",
     "strategies_of",

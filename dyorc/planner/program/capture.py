@@ -12,8 +12,8 @@ from dyorc.planner.program.batch import batch_dims_of
 from dyorc.planner.program.example import loss_in
 from dyorc.planner.program.exporting import ExportedCall, Keywords
 from dyorc.planner.program.graph import TensorProgram
-from dyorc.planner.program.layers import layered
-from dyorc.planner.program.simplify import simplified
+from dyorc.planner.program.layers import number_layers
+from dyorc.planner.program.simplify import simplify
 
 
 def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None = None, *, name: str = "") -> TensorProgram:
@@ -42,7 +42,7 @@ def capture(module: nn.Module, inputs: Sequence[Any], keywords: Keywords | None 
     _check_memory(call, trained)
     program = call.exported(lambda answer: (loss_in(answer),), is_trained=True).training_step()
     _check_memory(call, program.updates)
-    return layered(simplified(program))
+    return number_layers(simplify(program))
 
 
 def capture_inference(
@@ -53,8 +53,8 @@ def capture_inference(
     It is captured twice, the second time for one sample more: what differs is what grows with the batch.
 
     Args:
-        module: Called with the inputs, it returns a tensor, or several in a tuple, a dictionary or whatever torch's pytree knows;
-            it is taken as if `eval` had been called.
+        module: Called with the inputs, it returns a tensor, or several in a tuple, a dictionary or any other pytree; it
+            is taken as if `eval` had been called.
         inputs: Examples, each tensor with the samples along its first dimension.
         keywords: The same, by name.
         name: For people; the class of the module if empty.
@@ -92,14 +92,14 @@ def _check_hooks(call: ExportedCall, parameters: Mapping[str, nn.Parameter]) -> 
 
 
 def _check_memory(call: ExportedCall, changed: Iterable[str]) -> None:
-    if pair := overlapping(call.module, call.example.tensors, changed):
+    if pair := overlapping_pair(call.module, call.example.tensors, changed):
         raise ProgramCaptureError(
             f"{call.name}: {pair[0]}, which training changes, lies in the same memory as {pair[1]}, and ranks hold them apart; "
             "make them one parameter, make one a copy, or compute it from the other"
         )
 
 
-def overlapping(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iterable[str]) -> tuple[str, str] | None:
+def overlapping_pair(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iterable[str]) -> tuple[str, str] | None:
     """Returns a tensor that a step changes and another that lies in the same memory, by name; None if no two do.
 
     One tensor with two names is one value, and no such pair. What lies on `meta` lies nowhere.
@@ -113,9 +113,9 @@ def overlapping(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iter
     for prefix, part in module.named_modules():
         attributes = {key: value for key, value in vars(part).items() if isinstance(value, torch.Tensor)}
         tensors |= {".".join(filter(None, (prefix, key))): value for key, value in attributes.items()}
-    given = {f"input {number}": tensor.detach() for number, tensor in enumerate(inputs)}
+    inputs_by_name = {f"input {number}": tensor.detach() for number, tensor in enumerate(inputs)}
     for name in changed:
-        for other, tensor in {**tensors, **given}.items():
+        for other, tensor in {**tensors, **inputs_by_name}.items():
             if name in tensors and tensor is not tensors[name] and _meet(tensors[name], tensor):
                 return name, other
     return None

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from dyorc.errors import ProgramCaptureError, text_of
 
 _NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
-_NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
+_NO_VALUE = "needs the data of a tensor, which has none while a graph is captured; use torch.where instead of a Python branch"
 _NO_CHANGE = "changes an input of the module in place; work on a copy of it"
 _FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), contextlib.__file__, "<")
 
@@ -59,7 +59,7 @@ def _tensors(result: object) -> Iterator[torch.Tensor]:
             yield from _tensors(part)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def refused(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
+def capture_error_of(name: str, error: BaseException, module: nn.Module) -> ProgramCaptureError:
     """Returns what a capture that failed raises: the reason, and the line of the module where it failed."""
     text = text_of(error)
     match type(error).__name__:

@@ -1,4 +1,10 @@
-"""How composite operations come apart when a program is captured: into few kinds, whose dimensions can be split."""
+"""Decomposes composite operations when a program is captured: into few kinds, whose dimensions can be split.
+
+Statistics and norms become sums, which ranks that hold different samples can each do a part of. So batch normalization over split
+samples computes the statistics of all of them, as `torch.nn.SyncBatchNorm` does.
+
+Source: the formulas are those of torch's documentation; tests compare each with torch.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,7 +67,7 @@ def _baddbmm(bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor, beta: 
 
 
 def _plus(product: torch.Tensor, bias: torch.Tensor, beta: float, alpha: float) -> torch.Tensor:
-    """Without a bias whose factor is zero: torch does not read it then, whatever it holds."""
+    """Without a bias whose factor is zero: torch does not read it then, even if it holds NaN."""
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
@@ -69,7 +75,7 @@ def _plus(product: torch.Tensor, bias: torch.Tensor, beta: float, alpha: float) 
 
 
 def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """Along a dimension of its own; torch joins along the first dimension and makes two of it, so that it cannot be split."""
+    """Along a new dimension; torch joins along the first dimension and makes two of it, so that it cannot be split."""
     return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
 
 

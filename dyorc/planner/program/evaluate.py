@@ -1,4 +1,4 @@
-"""Computes one operation, or a whole program, with torch. Plans compute their pieces by the same function."""
+"""Computes one operation, or a whole program, with torch, on the tensors of a module. Plans compute their pieces the same way."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -17,7 +17,7 @@ from dyorc.planner.program.graph import (
     ValueKind,
     ValueRef,
     inputs_of,
-    located,
+    locate,
 )
 from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, operation
 
@@ -44,10 +44,10 @@ def compute(
         tensors: Pieces or whole tensors.
         output_shape: The value of an `OutputShape` among the arguments.
     """
-    return prepared(op, arguments, keywords, output_shape)(tensors)
+    return prepare_operation(op, arguments, keywords, output_shape)(tensors)
 
 
-def prepared(
+def prepare_operation(
     op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, Argument]], output_shape: tuple[int, ...]
 ) -> Callable[[Mapping[str, torch.Tensor]], tuple[torch.Tensor, ...]]:
     """Returns what computes an operation on any tensors of one shape; what does not depend on the tensors is found out now.
@@ -97,7 +97,7 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
         case Dtype(name):
             return getattr(torch, name)
         case OutputStart():
-            raise TypeError("expected arguments for a piece, as `located` returns them, and found OutputStart()")
+            raise TypeError("expected arguments for a piece, as `locate` returns them, and found OutputStart()")
         case tuple():
             return [_actual(part, tensors, output_shape) for part in argument]
         case _:
@@ -123,7 +123,7 @@ def _of_nothing(op: str, arguments: Sequence[Any], output_shape: tuple[int, ...]
 
 def compute_node(node: Node, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
     """Computes a node, whole, and returns its outputs by name."""
-    results = compute(node.op, located(node.arguments, (0,) * len(output_shape)), node.keywords, tensors, output_shape)
+    results = compute(node.op, locate(node.arguments, (0,) * len(output_shape)), node.keywords, tensors, output_shape)
     return {name: result for name, result in zip(node.outputs, results, strict=True) if name}
 
 
@@ -154,7 +154,7 @@ def evaluate_with(program: TensorProgram, sources: Mapping[str, Array], apply: O
     for index, node in enumerate(program.nodes):
         first = next(output for output in node.outputs if output)
         shape = program.values[first].shape
-        results = apply(node.op, located(node.arguments, (0,) * len(shape)), node.keywords, tensors, shape)
+        results = apply(node.op, locate(node.arguments, (0,) * len(shape)), node.keywords, tensors, shape)
         tensors |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
         for name in dict.fromkeys(node.inputs):
             if last_use[name] == index and name not in kept and name not in sources:

@@ -1,4 +1,4 @@
-"""The example call with which a module is captured: its tensors, flat, and how they are put together."""
+"""The example call with which a module is captured, and the tensors in what it returns: flat, and how they are put together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
@@ -34,7 +34,7 @@ class Example:
         Raises:
             ProgramCaptureError: Something in them is no tensor.
         """
-        by_name = dict(sorted((keywords or {}).items()))  # one call, in whatever order its keywords stand
+        by_name = dict(sorted((keywords or {}).items()))  # the order of keywords makes no difference
         leaves, structure = tree_flatten((tuple(inputs), by_name))
         for number, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor):
@@ -60,7 +60,7 @@ def loss_in(answer: Any) -> torch.Tensor:
     """Returns the loss that a training step returns.
 
     Raises:
-        TypeError: There is none, or it is not a scalar.
+        TypeError: It returns no loss, or one that is not a scalar.
     """
     match answer:
         case torch.Tensor():
@@ -84,7 +84,7 @@ def tensors_in(answer: Any) -> tuple[tuple[torch.Tensor, ...], TreeSpec]:
     """Returns the tensors of an answer, in order, and how they are put together.
 
     Raises:
-        TypeError: There is none, or there is something else beside them.
+        TypeError: It holds no tensor, or something else besides.
     """
     leaves, structure = tree_flatten(answer)
     strange = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]

@@ -1,4 +1,7 @@
-"""What torch calls the arguments of its operations, so that one given by position and one given by name are the same."""
+"""Torch's operations by name: the names of their arguments, and which of them work on planes.
+
+A plane is the last dimensions of a tensor, for each sample and channel by itself.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -45,7 +48,7 @@ def operation(op: str) -> Any:
     return getattr(packet, overload)
 
 
-def bound(op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, Argument]]) -> dict[str, Argument]:
+def bind_arguments(op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, Argument]]) -> dict[str, Argument]:
     """Gives each argument of an operation its name, as `inspect.Signature.bind` does.
 
     Args:
@@ -60,12 +63,12 @@ def bound(op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, 
         TypeError: There are more arguments than the operation has, or one that it does not have.
     """
     parameters = parameters_of(op)
-    given = dict(zip(parameters, arguments, strict=False)) | dict(keywords)
-    if len(arguments) > len(parameters) or not given.keys() <= parameters.keys():
+    named = dict(zip(parameters, arguments, strict=False)) | dict(keywords)
+    if len(arguments) > len(parameters) or not named.keys() <= parameters.keys():
         raise TypeError(
             f"{op} takes {', '.join(parameters)}; it is given {len(arguments)} arguments and {sorted(dict(keywords))}"
         )
-    return {name: given.get(name, default) for name, default in parameters.items()}
+    return {name: named.get(name, default) for name, default in parameters.items()}
 
 
 @cache

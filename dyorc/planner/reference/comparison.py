@@ -2,6 +2,9 @@
 
 Both compute a whole step in float64, on the example and on other weights and inputs. Where a module cannot run in float64, or
 depends on its type, both compute in their own types, and rounding is allowed for.
+
+A model for inference must treat each sample by itself, and batches of any size alike: servers fill batches with samples of other
+requests.
 """
 
 from contextlib import nullcontext
@@ -17,12 +20,12 @@ from dyorc.planner.plan import ModuleCheck
 from dyorc.planner.program.batch import with_samples
 from dyorc.planner.program.evaluate import evaluate, sources_of
 from dyorc.planner.program.example import Example
-from dyorc.planner.program.flat_module import copied
+from dyorc.planner.program.flat_module import copy_module
 from dyorc.planner.program.graph import TensorProgram, ValueKind
 from dyorc.planner.reference.first_difference import first_difference
-from dyorc.planner.reference.float64 import InFloat64, module_in_float64, program_in_float64, widened
-from dyorc.planner.reference.module_step import Step, answers_of, labelled, training_step_of
-from dyorc.planner.reference.repeatability import check_repeatable, recaptured
+from dyorc.planner.reference.float64 import InFloat64, module_in_float64, program_in_float64, widen
+from dyorc.planner.reference.module_step import Step, answers_of, label_results, training_step_of
+from dyorc.planner.reference.repeatability import check_repeatable, recapture
 from dyorc.planner.reference.samples import example_with_elements, other_example, randomize, with_elements
 from dyorc.planner.reference.tolerance import Judgement, coarsest_types, judge
 
@@ -50,7 +53,7 @@ def compare_with_module(program: TensorProgram, module: nn.Module, example: Exam
         try:
             check = _compared(own)
         except ProgramCaptureError:
-            check_repeatable(recaptured(program, own.module, own.example), own.module, own.example)  # the reason, if it is that
+            check_repeatable(recapture(program, own.module, own.example), own.module, own.example)  # this may be the reason
             raise
         check_repeatable(program, own.module, own.example)
         if program.outputs:
@@ -66,7 +69,7 @@ def _compared(own: "_Pair") -> ModuleCheck:
         return own.compared()
     except ProgramCaptureError:
         # what depends on the type, such as its smallest number, is another constant in float64
-        own.in_float64(recaptured(own.program, in_float64.module, in_float64.example)).compared()
+        own.in_float64(recapture(own.program, in_float64.module, in_float64.example)).compared()
         return own.compared()
 
 
@@ -86,7 +89,7 @@ class _Pair:
     def in_float64(self, program: TensorProgram | None = None) -> "_Pair":
         module = module_in_float64(self.module)
         program = program or program_in_float64(self.program)
-        wide = self.example.with_tensors(tuple(map(widened, self.example.tensors)))
+        wide = self.example.with_tensors(tuple(map(widen, self.example.tensors)))
         return _Pair(program, module, wide, is_wide=True)
 
     def compared(self) -> ModuleCheck:
@@ -107,7 +110,7 @@ class _Pair:
         return ModuleCheck(num_seeds=NUM_SEEDS, dtype=dtype, largest_difference=largest, num_results=num_results)
 
     def _sample(self, seed: int) -> tuple[nn.Module, Example]:
-        module = copied(self.module)
+        module = copy_module(self.module)
         if seed == 0:
             return module, self.example
         generator = torch.Generator().manual_seed(seed)
@@ -116,7 +119,7 @@ class _Pair:
 
     def _accepts(self, module: nn.Module, example: Example) -> bool:
         try:
-            self._run(copied(module), example)
+            self._run(copy_module(module), example)
         except (Exception, SystemExit):
             return False
         return True
@@ -129,20 +132,20 @@ class _Pair:
     def _judgement(self, module: nn.Module, example: Example) -> Judgement:
         sources = self._sources(module, example)
         try:
-            step = self._run(copied(module), example)
+            step = self._run(copy_module(module), example)
         except (Exception, SystemExit) as error:
             if self.is_wide:
                 raise _CannotRun from error
             raise ProgramCaptureError(f"{self.program.name} cannot be run: {type(error).__name__}: {text_of(error)}") from error
         try:
-            results = labelled(self.program, evaluate(self.program, sources))
+            results = label_results(self.program, evaluate(self.program, sources))
         except Exception as error:
             raise ProgramCaptureError(f"{self.program.name}: an operation cannot be computed alone: {text_of(error)}") from error
-        return judge(step.results(self.program), results, labelled(self.program, coarsest_types(self.program)))
+        return judge(step.results(self.program), results, label_results(self.program, coarsest_types(self.program)))
 
     def _sources(self, module: nn.Module, example: Example) -> dict[str, torch.Tensor]:
         sources = sources_of(self.program, module, example.tensors)
-        return {name: widened(tensor) if self.is_wide else tensor.clone() for name, tensor in sources.items()}
+        return {name: widen(tensor) if self.is_wide else tensor.clone() for name, tensor in sources.items()}
 
     def _error(self, judgement: Judgement, seed: int) -> ProgramCaptureError:
         module, example = self._sample(seed)
@@ -183,13 +186,13 @@ def check_samples_apart(program: TensorProgram, module: nn.Module, example: Exam
         fewer = example.with_tensors([tensor[:size] for tensor in example.tensors])
         smaller = with_samples(program, size)
         results = evaluate(smaller, sources_of(smaller, module, fewer.tensors))
-        judgement = judge(_answers(program, module, fewer), labelled(smaller, results))
+        judgement = judge(_answers(program, module, fewer), label_results(smaller, results))
         if not judgement.is_equal:
             raise ProgramCaptureError(f"{program.name} is another program for batches of {size} samples; {judgement}")
 
 
 def _answers(program: TensorProgram, module: nn.Module, example: Example) -> dict[str, torch.Tensor]:
-    return answers_of(copied(module), example).results(program)
+    return answers_of(copy_module(module), example).results(program)
 
 
 def _with_other_neighbours(tensor: torch.Tensor, kept: int) -> torch.Tensor:
@@ -210,14 +213,14 @@ def check_memory(program: TensorProgram) -> None:
     """Refuses what would need more memory than is free.
 
     Raises:
-        ProgramCaptureError: So it is.
+        ProgramCaptureError: It would need more.
     """
     weights = sum(prod(value.shape) for value in program.values.values() if value.kind is not ValueKind.ACTIVATION)
     activations = sum(prod(value.shape) for value in program.values.values() if value.kind is ValueKind.ACTIVATION)
     needed, free = _BYTES * (_COPIES_OF_WEIGHTS * weights + activations), _free_bytes()
     if free is not None and needed > free:
         raise ProgramCaptureError(
-            f"{program.name} needs about {needed / 1e9:,.1f} GB to run beside its captured program on one device, and "
+            f"{program.name} needs about {needed / 1e9:,.1f} GB to run next to its captured program on one device, and "
             f"{free / 1e9:,.1f} GB are free: compare a smaller one of its kind, and plan this one without (--no-compare)"
         )
 

@@ -1,4 +1,4 @@
-"""What a step of an optimizer makes of gradients, by torch.optim: the ruler for programs that hold the optimizer's step, too."""
+"""One or several steps of torch.optim on one device: the reference for programs with an optimizer's step, and for training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dyorc.planner.program.example import Example, loss_in
-from dyorc.planner.program.flat_module import copied
+from dyorc.planner.program.flat_module import copy_module
 
 TorchOptimizer: TypeAlias = Literal["sgd", "momentum", "adam"]
 Optimizer: TypeAlias = Literal["sgd", "momentum", "adam", "adama"]
@@ -86,7 +86,7 @@ def losses_of(
         optimizer: Which, and over how many microbatches; plain gradient descent if None.
         learning_rate: Of plain gradient descent.
     """
-    module = copied(module)
+    module = copy_module(module)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     name, num_parts = optimizer or (None, 1)
     by = torch.optim.SGD(trained, lr=learning_rate) if name is None else optimizer_of(name, trained)

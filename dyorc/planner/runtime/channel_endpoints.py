@@ -1,4 +1,4 @@
-"""One rank's endpoints of a plan's lanes: its memory, its server, and the peers' memory that it has opened.
+"""One rank's endpoints of a plan's lanes: its memory, its server with the messages that wait there, and the peers' memory.
 
 Ranks open each other's arenas when a plan is loaded, and these have no names from then on, so nothing is left of ranks that are
 killed; the parent removes what ranks leave that are killed before that.

@@ -1,10 +1,11 @@
 """Carries out a kernel: while one chunk of the slices is computed, others are on their way round the ring.
 
 All ranks communicate in this order: scatter 0, scatter 1, gather 0, scatter 2, gather 1, ... Where the kernel makes what it
-reduces, that goes on while the ring runs (`overlapped_scatter.py`). Each element is added in the order in which it is without the
+reduces, that goes on while the ring runs (`OverlappedScatter`). Each element is added in the order in which it is without the
 kernel, so that with our own rings the results are the same to the bit.
 
-Source: the fused all-reduce of CoCoNeT (arXiv 2105.05720, section 5); here, chunks are a loop of Python's, not one launch.
+Source: the fused all-reduce of CoCoNeT (arXiv 2105.05720, section 5); here, chunks are a loop of Python's, not one launch. There
+flags in memory tell the ring that a slice is there; here each hop is submitted when it is.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Protocol, TypeAlias
 
 import torch
 
-from dyorc.planner.plan import Region, extents, narrowed, within
+from dyorc.planner.plan import Region, extents, narrow, within
 from dyorc.planner.plan.kernels import NUM_TERMS
 from dyorc.planner.runtime.communication_channels import CommunicationChannel, Made, ThreadChannel
 from dyorc.planner.runtime.links import Links
@@ -44,9 +45,9 @@ class Chunks:
         return self.part(region, self.dim, number)
 
     def part(self, region: Region, dim: int, number: int) -> Region:
-        """A chunk of a tensor that is cut along another dimension of its own."""
+        """A chunk of a tensor that is cut along another dimension."""
         low, high = region[dim]
-        return narrowed(region, dim, *self.bounds(high - low, number))
+        return narrow(region, dim, *self.bounds(high - low, number))
 
     def bounds(self, extent: int, number: int) -> tuple[int, int]:
         """Where a chunk begins and ends in a slice."""
@@ -54,7 +55,10 @@ class Chunks:
 
 
 class OverlappedScatter:
-    """One kernel's terms and sums on one rank.
+    """One kernel's terms and sums on one rank. It makes slices in the order in which the ring needs them.
+
+    What is made is never there whole: a rank holds the terms that it has made and the ring has not taken, and waits before it
+    makes more.
 
     Attributes:
         temporary_bytes: Of the terms that are there at most at a time.
@@ -77,7 +81,7 @@ class OverlappedScatter:
         self.temporary_bytes = 0
 
     def begin(self, number: int) -> "Future[Made]":
-        """Makes the terms of a chunk one after another, and has the ring take each."""
+        """Makes the terms of a chunk one after another, and hands each to the ring."""
         scatter, num = self._kernel.scatter, len(self._kernel.order)
         regions = [self._chunks.region(region, number) for region in scatter.after]
         in_order = [regions[(scatter.index + offset) % num] for offset in self._kernel.order]
@@ -107,7 +111,7 @@ class OverlappedScatter:
                     whole = self._pieces[key]
                     tensors[name] = whole.narrow(cuts[key], cut.start, cut.stop - cut.start) if key in cuts else whole
             made |= self._compute(
-                instruction, tensors, narrowed(instruction.region, cuts[instruction.makes[0]], cut.start, cut.stop)
+                instruction, tensors, narrow(instruction.region, cuts[instruction.makes[0]], cut.start, cut.stop)
             )
         return made[scatter.source]
 
@@ -116,7 +120,7 @@ class Scatter(Protocol):
     """Reduces what a kernel begins with, chunk by chunk.
 
     Attributes:
-        temporary_bytes: What it made at most at a time, beside the sums.
+        temporary_bytes: What it made at most at a time, besides the sums.
     """
 
     temporary_bytes: int
@@ -130,7 +134,7 @@ class FusedRun:
     """One run of a kernel on one rank.
 
     Attributes:
-        temporary_bytes: What one chunk needed at most beside what the kernel makes.
+        temporary_bytes: What one chunk needed at most, besides what the kernel makes.
     """
 
     def __init__(self, kernel: Fused, pieces: Mapping[Key, torch.Tensor], links: Links, compute: Computing) -> None:

@@ -2,8 +2,8 @@
 
     static     the target has a slot in its arena; the source writes the message there, and the target computes with it where it
                lies
-    dynamic    the source puts the message into a block of its own arena, and where that is, and of which shapes, into a small
-               slot of the target; the target computes with it where it lies
+    dynamic    the source puts the message into a block of its arena, and that block's place and shapes into a small slot of the
+               target; the target computes with it where it lies
     grpc       the target asks the source's server for the message, which answers when there is one
 
 A message in shared memory is let go when the last tensor that lies in it is gone: only then its place is written again. Each lane
@@ -35,7 +35,7 @@ Kind: TypeAlias = tuple[tuple[int, ...], torch.dtype]
 
 
 class Media:
-    """Sends and receives over one rank's ends. Several threads may, each over lanes of its own.
+    """Sends and receives over one rank's ends. Several threads may, each over its own lanes.
 
     Args:
         ends: Have been opened.

@@ -2,8 +2,8 @@
 
     python -m dyorc.planner.runtime.rank FILE_DESCRIPTOR
 
-Computes with one thread, unless its fork server sets another number. Ends when the parent says so or goes away, whatever
-it is doing then.
+Computes with one thread, unless its fork server sets another number. Ends when the parent says so or goes away, even
+during a computation.
 """
 
 import contextlib

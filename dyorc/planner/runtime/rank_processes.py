@@ -1,4 +1,11 @@
-"""The process of a rank, as its parent sees it, and how one is started from scratch."""
+"""Starts the processes of ranks: from scratch in seconds, or by a fork server in milliseconds.
+
+    with RankForkServer() as server, Ranks(options, server.fork) as ranks:
+        ...
+
+A fork server is one process that imports what ranks need, which takes seconds, and forks them. `Ranks` starts its own by default.
+Share one to run many groups.
+"""
 
 import contextlib
 import os
@@ -52,7 +59,7 @@ class StartRank(Protocol):
 
 
 class SpawnedRankProcess:
-    """A process of its own, which imports everything first: that takes seconds."""
+    """A new process, which imports everything first: that takes seconds."""
 
     def __init__(self, process: subprocess.Popen[bytes], wire: Wire) -> None:
         self._process = process
@@ -166,7 +173,7 @@ class RankForkServer:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None while there is none."""
+        """The number of its process; None while it has no process."""
         return self._running[0].pid if self._running else None
 
     def start(self) -> None:
@@ -186,7 +193,7 @@ class RankForkServer:
         """Ends its process, and with it the ranks that still run."""
         with self._lock:
             if self._running and not self._has_forked:
-                self._running[0].kill()  # it may still be importing, and has nobody to end
+                self._running[0].kill()  # it may still be importing, and has no ranks to end
             self._end()
 
     def fork(self, send_timeout_s: float) -> RankProcess:

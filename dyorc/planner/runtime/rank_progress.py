@@ -1,4 +1,12 @@
-"""Finds out which rank ended a run, from what the parent sees of all of them."""
+"""How far each rank is, and which one ended a run.
+
+All ranks of a group and their parent map one file, so that the progress even of a rank that was killed is known:
+
+    bytes 16 r .. 16 r + 8     the number of the run, from 1
+    bytes 16 r + 8 .. 16 r + 16     the number of the plan's step in it
+
+Each rank writes only its own place, and the parent only reads, for people.
+"""
 
 import mmap
 import signal
@@ -15,7 +23,7 @@ _PLACE = struct.Struct("<qq")
 
 
 class RankProgress:
-    """The file."""
+    """The file of a group's progress."""
 
     def __init__(self, path: Path, num_ranks: int) -> None:
         if not path.exists():

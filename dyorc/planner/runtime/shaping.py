@@ -1,4 +1,4 @@
-"""Links that are slower than the machine's own, for tests and experiments: when a message of a rank to another may leave.
+"""Emulates the devices and links of a cluster on one machine: how long steps take, and when a message may leave.
 
 A bucket is pure: the caller says what time it is, and waits. The same messages at the same times always leave at the same times.
 """
@@ -56,7 +56,7 @@ class TokenBucket:
 
 
 class Buckets:
-    """One rank's links, each with a bucket of its own.
+    """One rank's links, each with its own bucket.
 
     Args:
         rank: Which one.

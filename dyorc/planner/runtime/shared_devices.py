@@ -1,6 +1,7 @@
 """Emulated devices and links that several jobs use at once: each goes forward with its part of the speed.
 
-A process takes a file for as long as it uses a device, so that a killed process no longer uses it (`presence.py`).
+A process locks a file for as long as it uses a device. The kernel frees the lock however the process ends, and a reused process
+id cannot be mistaken for a live process.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ from typing import TypeAlias
 
 
 class PresenceLock:
-    """The lock file of one process, for itself and for observers. Not thread-safe."""
+    """Marks a process as alive, or as using something, by a lock on a file: for itself and for observers. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -84,7 +85,7 @@ class SharedDevice:
         self._others = files
 
     def pause(self, work_s: float) -> float:
-        """Waits until so much work is done beside that of others, and returns how much is."""
+        """Waits until so much work is done, next to that of others, and returns how much is."""
         done_s, now_s = 0.0, time.monotonic()
         self._mine.enter()
         try:

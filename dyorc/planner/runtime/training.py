@@ -1,4 +1,4 @@
-"""Trains by a plan: step after step on real ranks, with checkpoints that any other plan of the model can go on from."""
+"""Runs and trains by a plan on real ranks, once it is proved. Any other plan of the model can go on from a checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Training:
     Attributes:
         steps: How many steps are in the parameters in the end, those of a checkpoint that it goes on from included.
         learning_rate: Of plain gradient descent, for programs without an update of their own.
-        overlap: Whether communication runs beside computation.
+        overlap: Whether communication runs during computation.
         paces: How long emulated devices take, as `paces_of` has it from a cluster; empty for real ones.
         resume: A checkpoint to go on from.
         checkpoint: Where to write checkpoints; None for nowhere.
@@ -171,14 +171,14 @@ def run(
     overlap: bool = False,
     options: RankOptions | None = None,
 ) -> RunResult:
-    """Runs a plan once, on ranks of its own, and returns the whole results.
+    """Runs a plan once, on new ranks, and returns the whole results.
 
     Args:
         plan: What to run.
         sources: For each source of the program, the whole tensor.
         program: What the plan is proved against first.
         allow_unverified: Run it without a proof.
-        overlap: Whether communication runs beside computation.
+        overlap: Whether communication runs during computation.
         options: How ranks run; as many as the plan needs, by default.
 
     Raises:
@@ -200,7 +200,7 @@ def train(
     allow_unverified: bool = False,
     options: RankOptions | None = None,
 ) -> Trained:
-    """Trains on ranks of its own: `train_on` says what the arguments are.
+    """Trains on new ranks: `train_on` says what the arguments are.
 
     Raises:
         PlanError: The plan is not proved, or is for another program.

@@ -3,8 +3,8 @@
 The argument. A plan is right if its structure is (structure.py) and each step takes valid pieces to valid pieces. An `Apply` on
 a mesh with several axes is right if it is right along each axis by itself: the pieces along the outermost axis are whole values
 of smaller shapes for the axes inside, and the operation on them is the same, so the claim follows by induction over the axes. A
-division into n pieces is one into two, of which the second is divided again; so two pieces prove any number, by induction over n
-(three are used where a share may be nothing, so that nothing stands at a place of its own). So no step needs all its ranks, and
+division into n pieces is one into two whose second part is divided again; so two pieces prove any number, by induction over n
+(three are used where a share may be nothing, so that an empty share has its own place). So no step needs all its ranks, and
 a mesh of thousands costs what a mesh of two does. A collective combines pieces that differ along its axis alone; its proof keeps
 all axes, with two steps each, because axes that cut one dimension inside each other meet in it.
 
@@ -33,7 +33,7 @@ from dyorc.planner.verify.numbers import Array
 from dyorc.planner.verify.randomized import finding_of
 from dyorc.planner.verify.report import Finding, FindingKind
 from dyorc.planner.verify.running import Difference, differences, num_elements
-from dyorc.planner.verify.smaller import smaller
+from dyorc.planner.verify.smaller import shrink
 
 _UNCUT = 2
 _MAX_ELEMENTS = 4_000
@@ -78,7 +78,7 @@ class ProofTier:
         if isinstance(case, ApplyCase) and is_plain(case):
             return _Verdict()
         try:
-            small = smaller(case, _UNCUT) or case
+            small = shrink(case, _UNCUT) or case
         except FAULTS:
             small = case
         if small not in self._verdicts:
@@ -109,9 +109,9 @@ class ProofTier:
         if difference.is_shape:
             return _Verdict(difference)
         assert isinstance(difference.expected, Formula)
-        assert isinstance(difference.found, Formula)
+        assert isinstance(difference.actual, Formula)
         self.num_solver += 1
-        answer, example = decide(formulas, difference.expected, difference.found)
+        answer, example = decide(formulas, difference.expected, difference.actual)
         if answer is SolverAnswer.EQUAL:
             return None
         if answer is SolverAnswer.UNKNOWN:
@@ -121,7 +121,7 @@ class ProofTier:
             position=difference.position,
             index=difference.index,
             expected=formulas.text(difference.expected),
-            found=formulas.text(difference.found),
+            actual=formulas.text(difference.actual),
         )
         return _Verdict(named, tuple(example.items()))
 
@@ -144,7 +144,7 @@ class SolverAnswer(Enum):
     UNKNOWN = auto()
 
 
-def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[SolverAnswer, dict[str, str]]:
+def decide(formulas: Formulas, first: Formula, second: Formula) -> tuple[SolverAnswer, dict[str, str]]:
     """Decides whether two formulas are equal.
 
     Returns:
@@ -155,7 +155,7 @@ def decide(formulas: Formulas, one: Formula, other: Formula) -> tuple[SolverAnsw
     writer = _Writer(formulas, z3)
     solver = z3.Solver()
     solver.set("timeout", _TIMEOUT_MS)
-    solver.add(writer.formula(one) != writer.formula(other), *writer.facts)
+    solver.add(writer.formula(first) != writer.formula(second), *writer.facts)
     result = solver.check()
     if result == z3.unsat:
         return SolverAnswer.EQUAL, {}

@@ -21,7 +21,7 @@ Spot: TypeAlias = tuple[int, int]
 """A tensor, by its number (inputs first), and a dimension."""
 
 
-def smaller(case: Case, uncut: int) -> Case | None:
+def shrink(case: Case, uncut: int) -> Case | None:
     """Returns a case of the same structure on small shapes, or None if there is no way to make it smaller.
 
     Args:

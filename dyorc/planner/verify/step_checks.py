@@ -1,4 +1,4 @@
-"""In which order the steps of a plan make and read pieces: each before it is read, and once."""
+"""What the steps of a plan say (names, layouts, kinds, arguments), and that each piece is made once, before it is read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from dyorc.errors import PlanError
 from dyorc.planner.plan import Apply, Collective, Step, Transfer
 from dyorc.planner.plan.build import kind_between
 from dyorc.planner.program import Node, Partial, Replicate, Shard
-from dyorc.planner.program.graph import renamed
-from dyorc.planner.verify.plan_index import Form, Reading
+from dyorc.planner.program.graph import rename_values
+from dyorc.planner.verify.plan_index import PlanIndex, StepForm
 from dyorc.planner.verify.report import Finding, FindingKind, pieces_text
 
 
-class Distinct:
+class FormChecks:
     """Checks the forms of a plan's steps."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PlanIndex) -> None:
         self._program = reading.program
         self._plan = reading.plan
         self._spots = reading.spots
         self._fitting: set[tuple[object, ...]] = set()  # where operations ran whose tensors fit each other
 
-    def unknown_names(self, form: Form) -> Iterator[Finding]:
+    def unknown_names(self, form: StepForm) -> Iterator[Finding]:
         """Yields the names in a form that are not there: then it cannot be checked."""
         step, number, tensors = form.step, form.number, self._plan.tensors
         for name in (*form.inputs, *form.outputs):
@@ -34,7 +34,7 @@ class Distinct:
             if step.node not in self._program.node_named:
                 yield Finding(kind=FindingKind.UNKNOWN_NAME, step=number, subject=step.node, detail="node")
 
-    def check(self, form: Form) -> Iterator[Finding]:
+    def check(self, form: StepForm) -> Iterator[Finding]:
         """Yields what is wrong with a form whose names are there."""
         match form.step:
             case Apply() as step:
@@ -44,7 +44,7 @@ class Distinct:
             case Transfer() as step:
                 return self._check_transfer(form.number, step)
 
-    def _check_apply(self, form: Form, step: Apply) -> Iterator[Finding]:
+    def _check_apply(self, form: StepForm, step: Apply) -> Iterator[Finding]:
         number, node, tensors = form.number, self._program.node_named[step.node], self._plan.tensors
         if not form.is_node:
             yield from self._check_operation(number, node, step)
@@ -59,7 +59,7 @@ class Distinct:
             if not findings:
                 self._fitting.add(key)
 
-    def _check_meshes(self, form: Form, step: Apply) -> Iterator[Finding]:
+    def _check_meshes(self, form: StepForm, step: Apply) -> Iterator[Finding]:
         for tensor in (*form.inputs, *form.outputs):
             if (mesh := self._plan.tensors[tensor].mesh) != step.mesh:
                 detail = f"{step.mesh}, and {tensor} lies on {mesh}"
@@ -68,12 +68,12 @@ class Distinct:
     def _check_operation(self, number: int, node: Node, step: Apply) -> Iterator[Finding]:
         values = {tensor: self._plan.tensors[tensor].value for tensor in step.inputs}
         yield from _compare(number, node, "operation", node.op, step.op)
-        arguments = tuple(renamed(argument, values) for argument in step.arguments)
+        arguments = tuple(rename_values(argument, values) for argument in step.arguments)
         yield from _compare(number, node, "arguments", node.arguments, arguments)
-        keywords = tuple((key, renamed(value, values)) for key, value in step.keywords)
+        keywords = tuple((key, rename_values(value, values)) for key, value in step.keywords)
         yield from _compare(number, node, "keywords", node.keywords, keywords)
 
-    def _check_shares(self, form: Form, step: Apply) -> Iterator[Finding]:
+    def _check_shares(self, form: StepForm, step: Apply) -> Iterator[Finding]:
         """Along each axis of the mesh, all tensors that it cuts are cut in the same proportion."""
         for index, axis in enumerate(self._plan.meshes[step.mesh].axes):
             first: tuple[str, tuple[int, ...]] | None = None
@@ -176,24 +176,24 @@ class _Use:
     sums: tuple[str, ...]
 
 
-class Walk:
+class StepWalk:
     """Goes through the steps in order, and notes what has been made."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PlanIndex) -> None:
         self._reading = reading
         self._plan = reading.plan
-        self._distinct = Distinct(reading)
+        self._distinct = FormChecks(reading)
         self._num_parts = _num_parts(reading)
         self._sums = _sums(reading)
         self._made: dict[tuple[str, int], int] = {}  # piece -> step, -1 for sources
         self._missing: list[tuple[int, _Pieces]] = []
-        self._terms: dict[str, Form] = {}  # a sum along time -> what makes its terms
+        self._terms: dict[str, StepForm] = {}  # a sum along time -> what makes its terms
         self._findings: list[Finding] = []
 
     def run(self) -> list[Finding]:
         """Returns what is wrong with the order of the steps, and with what each says."""
         self._findings += self._begin()
-        uses: dict[Form, _Use | None] = {}
+        uses: dict[StepForm, _Use | None] = {}
         for number, form in enumerate(self._reading.forms):
             if form.number == number:
                 uses[form] = self._use(form)
@@ -203,7 +203,7 @@ class Walk:
         self._findings += self._end()
         return self._findings
 
-    def _use(self, form: Form) -> _Use | None:
+    def _use(self, form: StepForm) -> _Use | None:
         """Checks what steps of a form say; returns None if they name what is not there."""
         findings = list(self._distinct.unknown_names(form))
         if findings:
@@ -217,7 +217,7 @@ class Walk:
         sums = tuple([name for name in form.outputs if spots[name] in self._sums]) if isinstance(step, Apply) else ()
         return _Use(reads, makes, num_parts, max(num_parts, mesh.num_parts), sums)
 
-    def _take(self, number: int, step: Step, form: Form, use: _Use) -> None:
+    def _take(self, number: int, step: Step, form: StepForm, use: _Use) -> None:
         part, made = step.part, self._made
         for tensor in use.sums:
             self._check_term(number, tensor, form)
@@ -244,7 +244,7 @@ class Walk:
             detail = "ranks begin with" if first < 0 else f"step {first} makes"
             self._findings.append(Finding(kind=FindingKind.MADE_TWICE, step=number, subject=piece[0], detail=detail))
 
-    def _check_term(self, number: int, tensor: str, form: Form) -> None:
+    def _check_term(self, number: int, tensor: str, form: StepForm) -> None:
         """The terms of a sum along time must come from the same tensors."""
         first = self._terms.setdefault(tensor, form)
         if first is not form:
@@ -284,7 +284,7 @@ class Walk:
                 yield Finding(kind=kind, step=number, subject=pieces_text(tensor, parts), detail=detail)
 
 
-def _num_parts(reading: Reading) -> dict[str, int]:
+def _num_parts(reading: PlanIndex) -> dict[str, int]:
     """How many parts each tensor has: one if it does not vary in time."""
     plan, known = reading.plan, dict[int, int]()
     for name, spot in reading.spots.items():
@@ -293,7 +293,7 @@ def _num_parts(reading: Reading) -> dict[str, int]:
     return {name: known[spot] for name, spot in reading.spots.items()}
 
 
-def _sums(reading: Reading) -> set[int]:
+def _sums(reading: PlanIndex) -> set[int]:
     """The spots of tensors that are sums along time."""
     plan, spots = reading.plan, set[int]()
     for name, spot in reading.spots.items() if any(mesh.time_axis is not None for mesh in plan.meshes.values()) else ():

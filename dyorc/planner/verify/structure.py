@@ -10,8 +10,13 @@ Deadlock. All ranks walk one list of steps in one order and each waits only for 
 of waiting can arise; two uses of one group cannot overtake each other. What could break this is a mesh that lists a rank twice
 or one that is none, and a step whose tensors lie on other ranks than it runs on: these are findings.
 
-Cost: each step is read once, whatever the sizes of meshes and tensors. What more there is to check is checked of distinct steps
-(reading.py), and of distinct layouts: repeated layers and microbatches share them.
+Messages. A static slot holds one message from when its transfer begins until the last step that needs what lies there. All ranks
+walk the steps in one order, and the sender waits until the slot is empty. So if the next transfer into a slot comes after that
+last step, nothing is lost and no rank waits for ever; if it comes before, the receiver waits for a message that the sender may
+not write.
+
+Cost: each step is read once, for any sizes of meshes and tensors. Everything else is checked for distinct steps (plan_index.py)
+and for distinct layouts, which repeated layers and microbatches share.
 """
 
 from collections.abc import Iterator
@@ -22,21 +27,21 @@ from dyorc.planner.plan import Apply, Plan, Transfer
 from dyorc.planner.plan.kernels import check_kernels
 from dyorc.planner.plan.lifetimes import slot_uses
 from dyorc.planner.program import Partial, Shard, TensorProgram
-from dyorc.planner.verify.plan_index import Reading
+from dyorc.planner.verify.plan_index import PlanIndex
 from dyorc.planner.verify.report import Finding, FindingKind
-from dyorc.planner.verify.step_checks import Walk
+from dyorc.planner.verify.step_checks import StepWalk
 
 STOPPING = frozenset({FindingKind.BAD_MESH, FindingKind.BAD_TENSOR, FindingKind.NO_OUTPUT})
 """Kinds of findings after which steps can be neither run nor checked."""
 
 
-def check_structure(reading: Reading) -> list[Finding]:
+def check_structure(reading: PlanIndex) -> list[Finding]:
     """Returns what is wrong with the structure of a plan."""
     program, plan = reading.program, reading.plan
     findings = [*_check_program(program, plan), *_check_meshes(plan), *_check_tensors(reading), *_check_outputs(plan)]
     if any(finding.kind in STOPPING for finding in findings):
         return findings
-    findings += Walk(reading).run()
+    findings += StepWalk(reading).run()
     findings += (
         Finding(kind=FindingKind.BAD_KERNEL, step=kernel.first, detail=reason) for kernel, reason in check_kernels(program, plan)
     )
@@ -64,7 +69,7 @@ def _check_meshes(plan: Plan) -> Iterator[Finding]:
             yield Finding(kind=FindingKind.BAD_MESH, subject=name, detail="two of its axes have one name")
 
 
-def _check_tensors(reading: Reading) -> Iterator[Finding]:
+def _check_tensors(reading: PlanIndex) -> Iterator[Finding]:
     program, plan = reading.program, reading.plan
     faults: dict[tuple[object, ...], str] = {}
     for name, placed in plan.tensors.items():

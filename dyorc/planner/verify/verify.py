@@ -1,4 +1,7 @@
-"""Verifies plans: a plan that is proved computes, on any inputs, what its program computes on one device."""
+"""Verifies plans: a plan that is proved computes, on any inputs, what its program computes on one device.
+
+Plans for inference are proved for the largest batch and for a single sample: in between, only extents differ.
+"""
 
 import time
 from collections.abc import Collection
@@ -9,7 +12,7 @@ from dyorc.planner.plan import Plan, for_samples
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.program.batch import with_samples
 from dyorc.planner.verify.cases import CasesOf
-from dyorc.planner.verify.plan_index import Reading
+from dyorc.planner.verify.plan_index import PlanIndex
 from dyorc.planner.verify.proof import ProofTier
 from dyorc.planner.verify.randomized import FieldTier, can_run_whole
 from dyorc.planner.verify.report import Finding, Report, Tier, TierRun
@@ -32,7 +35,7 @@ def verify(program: TensorProgram, plan: Plan, *, tiers: Collection[Tier] = ALL_
     findings: list[Finding] = []
     runs: list[TierRun] = []
     start = time.perf_counter()
-    reading = Reading(program, plan)
+    reading = PlanIndex(program, plan)
     if Tier.STRUCTURE in tiers:
         findings += check_structure(reading)
         runs.append(_run(Tier.STRUCTURE, start, plan, len(plan.steps)))
@@ -64,7 +67,7 @@ def _run(tier: Tier, start: float, plan: Plan, num_distinct: int, num_solver: in
 
 
 def verify_inference(program: TensorProgram, plan: Plan) -> list[Report]:
-    """Checks a plan of a model that answers, and returns a report for each size of batch that was looked at."""
+    """Checks a plan for inference, and returns a report for each size of batch that was checked."""
     reports = [verify(program, plan)]
     if plan.inference is not None and plan.inference.max_samples > 1 and not reports[0].findings:
         single = with_samples(program, 1)
@@ -72,7 +75,7 @@ def verify_inference(program: TensorProgram, plan: Plan) -> list[Report]:
     return reports
 
 
-def proved(program: TensorProgram, plan: Plan) -> Plan:
+def prove(program: TensorProgram, plan: Plan) -> Plan:
     """Returns the plan, marked as proved, so that it may be served.
 
     Raises:

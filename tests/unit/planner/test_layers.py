@@ -9,8 +9,8 @@ from torch import nn
 from dyorc.errors import PlanError
 from dyorc.planner.models import bert_moe, gpt, llama, vgg19
 from dyorc.planner.program import TensorProgram, capture, evaluate
-from dyorc.planner.program.graph import renamed
-from dyorc.planner.program.layers import layered, repeated
+from dyorc.planner.program.graph import rename_values
+from dyorc.planner.program.layers import number_layers, repeat_layers
 
 
 def _captured(builder: object, **sizes: object) -> tuple[nn.Module, tuple[torch.Tensor, ...], TensorProgram]:
@@ -24,7 +24,7 @@ def _anonymous(program: TensorProgram) -> list[object]:
     names = {name: name for name in program.sources}
     rows: list[object] = []
     for node in program.nodes:
-        arguments = tuple(renamed(argument, names) for argument in node.arguments)
+        arguments = tuple(rename_values(argument, names) for argument in node.arguments)
         for output in node.outputs:
             names[output] = f"value {len(names)}"
         rows.append((node.op, arguments, node.keywords, tuple(names[o] for o in node.outputs), node.phase, node.layer))
@@ -45,8 +45,8 @@ def test_a_repeated_program_is_the_one_captured_with_so_many_layers(builder: obj
     _, _, short = _captured(builder, layers=few, **size)
     module, inputs, long = _captured(builder, layers=many, **size)
     each = 2 if builder is bert_moe else 1  # a layer of BERT-MoE that repeats is two: one with experts, one without
-    found = repeated(short, many // each)
-    assert _anonymous(found) == _anonymous(layered(long))
+    found = repeat_layers(short, many // each)
+    assert _anonymous(found) == _anonymous(number_layers(long))
     sources = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
     results = evaluate(found, sources | dict(zip(found.inputs, inputs, strict=True)))
     loss = module(*inputs)
@@ -63,7 +63,7 @@ def test_a_llama_of_405b_parameters_is_written_from_two_layers() -> None:
         )
     program = capture(module, inputs)
     start_s = time.process_time()
-    found = repeated(program, 126)
+    found = repeat_layers(program, 126)
     assert time.process_time() - start_s < 60
     num_elements = sum(found.values[name].num_bytes // 4 for name in found.parameters)
     assert 405e9 < num_elements < 406.5e9
@@ -75,10 +75,10 @@ def test_what_repeats_nothing_is_refused() -> None:
     module, inputs = vgg19(batch=1, convolutions=(1, 1, 1, 1, 1), width=1)
     program = capture(module, inputs)
     with pytest.raises(PlanError, match="does not repeat any layer"):
-        repeated(program, 4)
+        repeat_layers(program, 4)
 
 
 def test_fewer_layers_than_there_are_is_refused() -> None:
     _, _, program = _captured(gpt, layers=2, hidden=8, batch=2, sequence=4)
     with pytest.raises(PlanError, match="has 2 layers already, more than 1"):
-        repeated(program, 1)
+        repeat_layers(program, 1)

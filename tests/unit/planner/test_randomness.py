@@ -16,7 +16,7 @@ from dyorc.planner.cluster import uneven_cluster
 from dyorc.planner.passes.adama import accumulate_microbatches
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.program import TensorProgram, capture, capture_inference, evaluate, repeated
+from dyorc.planner.program import TensorProgram, capture, capture_inference, evaluate, repeat_layers
 from dyorc.planner.program.randomness import CounterBased, UncountableError
 from dyorc.planner.program.randomness.philox import STEP, draw_of, philox, with_draw
 from dyorc.planner.verify import verify
@@ -248,7 +248,7 @@ class _Deep(nn.Module):
 def test_layers_that_are_repeated_draw_what_a_module_with_so_many_layers_draws() -> None:
     torch.manual_seed(0)
     found = example_of(_Deep(5), (torch.randn(4, 8, dtype=torch.float64),))
-    program = repeated(capture(_Deep(2).double(), found.inputs), 5)
+    program = repeat_layers(capture(_Deep(2).double(), found.inputs), 5)
     assert _draws(program) == _draws(found.program) == list(range(7))
     assert {node.layer for node in program.nodes if draw_of(node) is not None} == {None, *range(5)}
     results = evaluate(program, {name: found.sources[name] for name in program.sources})

@@ -81,9 +81,9 @@ def _bmm(node: BoundNode) -> Rule:
 def _reduced(node: BoundNode) -> tuple[Letters, Letters]:
     """The letters of what is reduced along `dim`, and those of the result; without `dim`, everything is reduced."""
     letters = names(len(node.shape("self")))
-    gone = {dim % len(letters) for dim in node.integers("dim") if letters} or set(range(len(letters)))
+    reduced = {dim % len(letters) for dim in node.integers("dim") if letters} or set(range(len(letters)))
     keeps = bool(node.named.get("keepdim"))
-    return letters, tuple(None if dim in gone else letter for dim, letter in enumerate(letters) if keeps or dim not in gone)
+    return letters, tuple(None if dim in reduced else letter for dim, letter in enumerate(letters) if keeps or dim not in reduced)
 
 
 def _sum(node: BoundNode) -> Rule:

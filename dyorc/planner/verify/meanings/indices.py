@@ -7,8 +7,8 @@ import numpy as np
 
 from dyorc.planner.program import ValueRef
 from dyorc.planner.verify.meanings.call import Meaning, OperationCall, UnknownOperationError
-from dyorc.planner.verify.meanings.elementwise import negated
-from dyorc.planner.verify.meanings.planes import swapped
+from dyorc.planner.verify.meanings.elementwise import negate
+from dyorc.planner.verify.meanings.planes import transpose
 from dyorc.planner.verify.numbers import Array, Numbers
 
 
@@ -74,9 +74,9 @@ def _index_put(numbers: Numbers, call: OperationCall) -> Array:
     if call.plain("accumulate") and table.dtype == np.bool_:
         raise UnknownOperationError(f"{call.op} that adds truth values")
     if call.plain("accumulate"):
-        return parts.apart(numbers.add(rows, numbers.matmul(swapped(parts.hot)[None], new[None])[0]), table.shape)
+        return parts.apart(numbers.add(rows, numbers.matmul(transpose(parts.hot)[None], new[None])[0]), table.shape)
     for here, row in zip(parts.hot[:, :, None], new[:, None, :], strict=True):  # of equal indices, the last one stays
-        stays = numbers.multiply(rows, numbers.add(numbers.scalar(1), negated(numbers, here)))
+        stays = numbers.multiply(rows, numbers.add(numbers.scalar(1), negate(numbers, here)))
         rows = numbers.add(stays, numbers.multiply(here, row))
     return parts.apart(rows, table.shape)
 
@@ -97,7 +97,7 @@ def _embedding_backward(numbers: Numbers, call: OperationCall) -> Array:
             gradient, numbers.function(("is no padding", call.plain("padding_idx")), [indices])[..., None]
         )
     hot = numbers.one_hot(indices.reshape([-1]), call.integer("num_weights"))
-    return numbers.matmul(swapped(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
+    return numbers.matmul(transpose(hot)[None], gradient.reshape([1, indices.size, gradient.shape[-1]]))[0]
 
 
 def _gather(numbers: Numbers, call: OperationCall) -> Array:
@@ -144,7 +144,7 @@ def _scattered(numbers: Numbers, call: OperationCall, rows: Array, indices: Arra
 
 
 def _written(numbers: Numbers, rows: Array, here: Array, element: Array, is_sum: bool) -> Array:
-    stays = rows if is_sum else numbers.multiply(rows, numbers.add(numbers.scalar(1), negated(numbers, here)))
+    stays = rows if is_sum else numbers.multiply(rows, numbers.add(numbers.scalar(1), negate(numbers, here)))
     return numbers.add(stays, numbers.multiply(here, element))
 
 
@@ -152,7 +152,7 @@ def _index_select(numbers: Numbers, call: OperationCall) -> Array:
     table, indices = np.atleast_1d(call.array("self")), call.array("index")
     dim = call.integer("dim") % table.ndim
     rows = np.moveaxis(table, dim, -1)
-    hot = swapped(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))
+    hot = transpose(numbers.one_hot(indices.reshape([-1]), table.shape[dim]))
     selected = numbers.matmul(rows.reshape([-1, rows.shape[-1]]), hot).reshape([*rows.shape[:-1], indices.size])
     return np.moveaxis(selected, -1, dim).reshape(call.shape)
 

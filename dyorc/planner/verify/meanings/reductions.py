@@ -1,4 +1,4 @@
-"""Sums and products, which are exact, and other operations on rows, of which only the dependences are known."""
+"""Sums and products, which are exact, and other operations on rows, where only the dependences are known."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -10,7 +10,7 @@ from dyorc.planner.verify.numbers import Array, Numbers
 
 
 def dims_of(call: OperationCall, num_dims: int) -> list[int]:
-    """Returns the dimensions that an argument names; all if it names none. A scalar has none, whatever is named."""
+    """Returns the dimensions that an argument names; all if it names none. A scalar has none, even if the argument names some."""
     return sorted({dim % num_dims for dim in call.integers("dim") if num_dims} or range(num_dims))
 
 
@@ -40,7 +40,7 @@ def _extremes(numbers: Numbers, call: OperationCall) -> Result:
     dim = call.integer("dim", -1) % array.ndim
     row, num = _apart(array, [dim]), call.integer("k", array.shape[dim])
     both = [np.moveaxis(numbers.rows((call.tag, which), [row], num), -1, dim) for which in range(2)]
-    return tuple(one if call.arrays[0].ndim else one.reshape([]) for one in both)
+    return tuple(part if call.arrays[0].ndim else part.reshape([]) for part in both)
 
 
 def _reduction(numbers: Numbers, call: OperationCall) -> Result:
@@ -56,7 +56,7 @@ def _reduction(numbers: Numbers, call: OperationCall) -> Result:
         for which in range(num)
     ]
     shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
-    results = tuple(one.reshape(shape) if keeps else one for one in arrays)
+    results = tuple(part.reshape(shape) if keeps else part for part in arrays)
     return results if num > 1 else results[0]
 
 

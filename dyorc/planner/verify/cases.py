@@ -107,7 +107,7 @@ class CasesOf:
         self._numbers: dict[tuple[object, ...], int] = {}  # what decides a kind -> its index
         self._number_of: dict[str, int] = {}
         self._axes: dict[str, tuple[Line, ...]] = {}
-        self._found: dict[tuple[object, ...], Case] = {}
+        self._cases: dict[tuple[object, ...], Case] = {}
         self._same: dict[Case, Case] = {}
 
     @cached_property
@@ -127,10 +127,10 @@ class CasesOf:
     def _case(self, form: StepForm) -> Case:
         """Making a case costs more than seeing that there is one already: in another layer, for the most part."""
         key = self._key(form)
-        case = self._found.get(key)
+        case = self._cases.get(key)
         if case is None:
             made = self._made(form)
-            case = self._found[key] = self._same.setdefault(made, made)
+            case = self._cases[key] = self._same.setdefault(made, made)
         return case
 
     def _key(self, form: StepForm) -> tuple[object, ...]:

@@ -28,8 +28,8 @@ class Difference:
         output: Which output.
         position: The coordinate on the mesh.
         index: The element, or () if the shapes differ.
-        expected: The element or shape.
-        found: The element or shape.
+        expected: The element or shape of the whole value.
+        actual: The element or shape that was computed.
     """
 
     output: int

@@ -20,7 +20,7 @@ Origin: TypeAlias = Annotated[str, Field(pattern=r"^(\*|https?://[a-z0-9.\-\[\]:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.settings.descriptions` knows the docstrings
+    model_config = ConfigDict(frozen=True, extra="forbid")  # `dyorc.settings.settings_text` knows the docstrings
 
 
 class SpeculationConfig(_Section):

@@ -19,8 +19,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, as_array, as_value, inline
+from dyorc.core.request import Terms
 from dyorc.core.tensor import TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, EffectFailed, FailRequest, SetTimer
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (

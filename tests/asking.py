@@ -16,4 +16,4 @@ def submission(model: Workflow | Program, *values: Any, **others: Any) -> Submis
 
 def serve_also(orchestrator: Orchestrator, workflow: Workflow) -> None:
     """Has requests for the model of this name run a workflow, whatever they ran before."""
-    orchestrator._repertoire.workflows[ModelKey(workflow.name)] = workflow  # pyright: ignore[reportPrivateUsage]
+    orchestrator._registry.workflows[ModelKey(workflow.name)] = workflow  # pyright: ignore[reportPrivateUsage]

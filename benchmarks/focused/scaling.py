@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from dyorc.cli.simulate_scaling import table
+from dyorc.simulation.pictures import draw_scaling
 from dyorc.simulation.scaling.policy_comparison import ORACLE, PREDICTIVE, PolicyComparison, compare
 from dyorc.simulation.scaling.replay import Scene
-from dyorc.simulation.scaling.scaling_picture import draw_picture
 from dyorc.simulation.scaling.scaling_results import ScalingResult
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 
@@ -74,7 +74,7 @@ def main() -> None:
             comparisons[kind] = comparison
             print(f"{kind}\n{table(list(comparison.results.values()))}\n", file=sys.stderr, flush=True)
     if arguments.picture is not None:
-        draw_picture(comparisons, arguments.picture)
+        draw_scaling(comparisons, arguments.picture)
     traces = {kind: judged(comparison) for kind, comparison in comparisons.items()}
     met = {
         weight: [trace["beside"][name]["is_met"][weight] for trace in traces.values() for name in _REACTIVE]

@@ -22,7 +22,7 @@ from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.plain_evaluation import tensor_of
 from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers
 from dyorc.simulation.world import Machines, World

@@ -49,7 +49,7 @@ def reproduce(
             continue
         _print(table)
         systems[each] = {"took_s": round(table.took_s, 1)} | _counts(table)
-    failed = [each for each, found in systems.items() if "error" in found or "failed" in found]
+    failed = [each for each, outcome in systems.items() if "error" in outcome or "failed" in outcome]
     print(json.dumps({"took_s": round(time.perf_counter() - begun_s, 1), "failed": failed, "systems": systems}))
     if failed:
         raise typer.Exit(1)

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.papers.bands import AT_LEAST, EXACT, ROUNDED_64, SPREAD, WITHIN
 from benchmarks.papers.characters import NUM_CHARACTERS, draw, manual
+from benchmarks.papers.measured import seconds_in_turns
 from benchmarks.papers.rows import fact_row, not_here_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from benchmarks.papers.timed import seconds_in_turns
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.memory import peak_of
 from dyorc.planner.models import gpt
@@ -75,13 +75,13 @@ def algebra() -> Iterator[Row]:
     for name, value in ours.values.items():
         if value.kind is ValueKind.STATE:
             sources[name] = torch.zeros(value.shape, dtype=torch.float64)
-    found, expected = _after(ours, sources), _after(adams, sources)
+    accumulated, expected = _after(ours, sources), _after(adams, sources)
     each = [evaluate(program, sources | {program.inputs[0]: batch}) for batch in batches]
     error = {"mean": 0.0, "square": 0.0}
     for parameter, gradient in program.gradients.items():
         closed = 1e-3 * sum((results[gradient] / num_parts) ** 2 for results in each)
-        error["mean"] = max(error["mean"], float((found[f"{parameter}.mean"] - expected[f"{parameter}.mean"]).abs().max()))
-        error["square"] = max(error["square"], float((found[f"{parameter}.square"] - closed).abs().max()))
+        error["mean"] = max(error["mean"], float((accumulated[f"{parameter}.mean"] - expected[f"{parameter}.mean"]).abs().max()))
+        error["square"] = max(error["square"], float((accumulated[f"{parameter}.square"] - closed).abs().max()))
     for name, what in (("mean", "first moment beside Adam's"), ("square", "second moment beside its closed form")):
         yield fact_row(
             "3.2",
@@ -120,7 +120,7 @@ def _plans(progress: Progress) -> Iterator[Row]:
     program, cluster, num_parts = capture(*gpt(layers=4, hidden=256, batch=2)), even_cluster(2), 4
     ours, adams = with_adama(program, num_parts), with_update(accumulate_microbatches(program, num_parts), "adam")
     for planner, what in (("dp_even", "data parallel"), ("zero", "parameters, gradients and averages in shards")):
-        peaks = [max(simulate(PLANNERS[planner](one, cluster), one, cluster).peak_bytes) for one in (ours, adams)]
+        peaks = [max(simulate(PLANNERS[planner](step, cluster), step, cluster).peak_bytes) for step in (ours, adams)]
         ratio = peaks[1] / peaks[0]
         yield sign_row(
             "models",

@@ -85,25 +85,25 @@ Times = Mapping[int, Mapping[ChannelKind, Sequence[float]]]
 
 def message_times(ranks: Ranks, sizes: Sequence[int], quick: bool, progress: Progress) -> Times:
     """Times messages of each size over each channel, in turns."""
-    found: dict[int, dict[ChannelKind, list[float]]] = {}
+    seconds_by_kind: dict[int, dict[ChannelKind, list[float]]] = {}
     for size in sizes:
         progress(f"messages of {size:,} bytes")
         spent: dict[ChannelKind, list[float]] = {kind: [] for kind in _KINDS}
         for _ in range(2 if quick else 5):
             for kind, seconds in spent.items():
                 seconds += _times_of(ranks, transfers(0, 1, size, _CHAIN, kind), 4)
-        found[size] = spent
-    return found
+        seconds_by_kind[size] = spent
+    return seconds_by_kind
 
 
 def _times_of(ranks: Ranks, plan: Plan, num: int) -> list[float]:
     sources = {name: torch.zeros(plan.values[name].shape) for name in plan.sources}
     ranks.load(plan, sources)
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(num + 1):
         ranks.begin_step({}, answer=())
-        found.append(ranks.end_step().seconds[1] / _CHAIN)
-    return found[1:]
+        seconds.append(ranks.end_step().seconds[1] / _CHAIN)
+    return seconds[1:]
 
 
 def _timed(times: Times) -> Iterator[Row]:
@@ -217,7 +217,7 @@ def training_rows(ranks: Ranks, name: str, build: Callable[[], Model], num_turns
     for _ in range(num_turns):
         for kind, each in plans.items():
             ran = _stepped(ranks, each, sources)
-            step_s[kind] += [max(one.seconds) for one in ran[1:]]
+            step_s[kind] += [max(result.seconds) for result in ran[1:]]
             results[kind] = ran[-1].results
     gloo, static, dynamic, grpc = (median(step_s[kind]) for kind in _KINDS)
     num_bytes = sum(program.values[parameter].num_bytes for parameter in program.parameters)
@@ -229,7 +229,7 @@ def training_rows(ranks: Ranks, name: str, build: Callable[[], Model], num_turns
         note=f"ms: static {static * 1e3:.1f}, dynamic {dynamic * 1e3:.1f}, gloo {gloo * 1e3:.1f}, gRPC {grpc * 1e3:.1f}",
     )
     expected = results[ChannelKind.GLOO]
-    is_same = all(torch.equal(found[value], expected[value]) for found in results.values() for value in expected)
+    is_same = all(torch.equal(tensors[value], expected[value]) for tensors in results.values() for value in expected)
     yield fact_row(
         "training",
         f"{name}: loss and gradients over all channels",
@@ -259,18 +259,18 @@ def slot_row() -> Row:
 
 def _sources_of(program: TensorProgram, module: nn.Module, inputs: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    found = dict(zip(program.inputs, inputs, strict=True))
-    return found | {name: held[name].detach() for name in program.sources if name in held}
+    sources = dict(zip(program.inputs, inputs, strict=True))
+    return sources | {name: held[name].detach() for name in program.sources if name in held}
 
 
 def _stepped(ranks: Ranks, plan: Plan, sources: Mapping[str, torch.Tensor]) -> list[RunResult]:
     batch = {name: sources[name] for name in plan.sources if plan.values[name].kind is ValueKind.INPUT}
     ranks.load(plan, sources)
-    found: list[RunResult] = []
+    results: list[RunResult] = []
     for number in range(3):
         ranks.begin_step(batch, None if number == 2 else ())
-        found.append(ranks.end_step())
-    return found
+        results.append(ranks.end_step())
+    return results
 
 
 def _elsewhere() -> Iterator[Row]:

@@ -109,10 +109,10 @@ def counts(num_ranks: int) -> Iterator[Row]:
     program = _program(12)
     plan = PLANNERS["dp_even"](program, even_cluster(num_ranks))
     schedules = (plan, slice_updates(plan, program), fuse_updates(plan, program, _CHUNKS))
-    _, slices, chunks = found = [figures_of(each, program) for each in schedules]
+    _, slices, chunks = schedule_figures = [figures_of(each, program) for each in schedules]
     num_bytes = program.values["w"].num_bytes
     loss = 2 * (num_ranks - 1) * program.values[program.loss].num_bytes
-    sent, expected = [figures.wire_bytes - loss for figures in found], 2 * (num_ranks - 1) * num_bytes
+    sent, expected = [figures.wire_bytes - loss for figures in schedule_figures], 2 * (num_ranks - 1) * num_bytes
     yield _fact(
         f"AR-C, RS-C-AG, fused; {num_bytes:,} bytes on {num_ranks} ranks: bytes that all send",
         f"{expected:,} each",
@@ -120,7 +120,7 @@ def counts(num_ranks: int) -> Iterator[Row]:
         is_so=sent == [expected] * 3,
         note="2 (n - 1) N",
     )
-    states, slice_bytes = [figures.state_bytes for figures in found], 2 * num_bytes // num_ranks
+    states, slice_bytes = [figures.state_bytes for figures in schedule_figures], 2 * num_bytes // num_ranks
     yield _fact(
         "the same: bytes of Adam's states on each rank",
         _listed([2 * num_bytes, slice_bytes, slice_bytes]),
@@ -131,7 +131,7 @@ def counts(num_ranks: int) -> Iterator[Row]:
     yield _fact(
         "the same: temporaries of the optimizer on each rank",
         "whole, 1 / n, none but of a chunk",
-        "; ".join(f"{figures.num_temporaries} tensors, {figures.temporary_bytes:,} bytes" for figures in found),
+        "; ".join(f"{figures.num_temporaries} tensors, {figures.temporary_bytes:,} bytes" for figures in schedule_figures),
         is_so=not chunks.num_temporaries and slices.temporary_bytes * num_ranks == slices.num_temporaries * num_bytes,
         note=f"{_CHUNKS} chunks; one more in slices: the new parameter, until it is gathered",
     )
@@ -224,8 +224,7 @@ def _on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
 
 def _sources(power: int) -> dict[str, torch.Tensor]:
     program, draw = _program(power), torch.Generator().manual_seed(0)
-    found = {name: torch.rand(program.values[name].shape, generator=draw, dtype=_type(program, name)) for name in program.sources}
-    return found
+    return {name: torch.rand(program.values[name].shape, generator=draw, dtype=_type(program, name)) for name in program.sources}
 
 
 def _type(program: TensorProgram, name: str) -> torch.dtype:
@@ -247,16 +246,16 @@ def _measured(power: int, num: int, times: int) -> tuple[float, float, float]:
             spent.append(sum(seconds for step, seconds in ranks.end_step().timings[0] if step > first))
     optimizer_s, moved = median(spent), 2 * (num - 1) / num * program.values["w"].num_bytes
     shape = LinkShape(bytes_per_s=moved / (optimizer_s / _SHARE))
-    plans, found = (
+    plans, measured_s = (
         (plan, slice_updates(plan, program), fuse_updates(plan, program, _REAL_CHUNKS)),
         list[list[float]]([[], [], []]),
     )
     links = {(0, 1): shape, (1, 0): shape}
     with Ranks(RankOptions(num_ranks=num, device="cpu", links=links, slowness=slowness)) as ranks:
         for _ in range(times):
-            for each, seconds in zip(plans, found, strict=True):
+            for each, seconds in zip(plans, measured_s, strict=True):
                 seconds.append(max(_seconds(ranks, each, sources, others)))
-    whole_s, slices_s, kernel_s = map(median, found)
+    whole_s, slices_s, kernel_s = map(median, measured_s)
     return whole_s, slices_s, kernel_s
 
 

@@ -100,15 +100,15 @@ def as_published() -> Iterator[Row]:
     for batch in (8, 16):
         program = _program(batch * sequence, 4 * hidden, hidden)
         plan = _plan(program, num)
-        found = candidates_of(plan, program, cluster)
-        whole_s = next(one.simulated_s for one in found if one.plan is plan)
+        tuned = candidates_of(plan, program, cluster)
+        whole_s = next(each.simulated_s for each in tuned if each.plan is plan)
         yield ratio_row(
             "model parallel",
             f"product, all-reduce, bias and residual; batch {batch}, sequence {sequence}, hidden {hidden}, {num} ranks",
             1.51,
-            whole_s / found[0].simulated_s,
+            whole_s / tuned[0].simulated_s,
             band=SIMULATED,
-            note=f"simulated, 80 % of a V100's peak and rings of 120 GB/s assumed; no dropout; {found[0].name}; published: up to",
+            note=f"simulated, 80 % of a V100's peak and rings of 120 GB/s assumed; no dropout; {tuned[0].name}; published: up to",
         )
 
 
@@ -121,10 +121,10 @@ def on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
     progress("real ranks: a product while its sum goes round")
     with Ranks(RankOptions(num_ranks=num, device="cpu")) as ranks:
         whole = ranks.run(plan, sources)
-        found = [ranks.run(each, sources) for each in kernels.values()]
+        results = [ranks.run(each, sources) for each in kernels.values()]
         product_s = min(_product_s(ranks, plan, sources) for _ in range(5))
-    errors = [max(float((ran.results[name] - tensor).abs().max()) for name, tensor in whole.results.items()) for ran in found]
-    bytes_sent = {sum(ran.sent_bytes) for ran in (whole, *found)}
+    errors = [max(float((ran.results[name] - tensor).abs().max()) for name, tensor in whole.results.items()) for ran in results]
+    bytes_sent = {sum(ran.sent_bytes) for ran in (whole, *results)}
     yield fact_row(
         "section 3",
         f"{sizes[0]} x {sizes[1] // num} x {sizes[2]} on {num} gloo ranks, overlapped: largest difference, bytes sent",

@@ -81,11 +81,11 @@ def formulas() -> Iterator[Row]:
 
 
 def _scheduled(figure: str, what: str, jobs: Sequence[tuple[int, int]], expected: Fraction) -> Row:
-    found = schedule_jobs([[(Resource.DEVICES, compute), (Resource.NETWORK, network)] for compute, network in jobs])
-    ours = Fraction(sum(map(sum, jobs)), found.repetend.period)
-    is_same = ours == expected and not found.repetend.unroll(5).faults()
-    note = f"a period of {found.repetend.period} for work of {sum(map(sum, jobs))}; "
-    note += "no period is shorter" if found.is_optimal else "not proved to be the shortest"
+    schedule = schedule_jobs([[(Resource.DEVICES, compute), (Resource.NETWORK, network)] for compute, network in jobs])
+    ours = Fraction(sum(map(sum, jobs)), schedule.repetend.period)
+    is_same = ours == expected and not schedule.repetend.unroll(5).faults()
+    note = f"a period of {schedule.repetend.period} for work of {sum(map(sum, jobs))}; "
+    note += "no period is shorter" if schedule.is_optimal else "not proved to be the shortest"
     return fact_row(figure, what, f"{expected!s}", f"{ours!s}", is_so=is_same, band=EXACT, kind=Kind.OWN, note=note)
 
 
@@ -146,8 +146,8 @@ class _Work:
     @property
     def sharing(self) -> Sharing:
         """The turns of both."""
-        one = MergeCandidate(name="job", plan=self.plan, program=self.program)
-        return merge_jobs([one, one], self.cluster).sharing
+        candidate = MergeCandidate(name="job", plan=self.plan, program=self.program)
+        return merge_jobs([candidate, candidate], self.cluster).sharing
 
 
 def _cluster(flops_per_s: float, bytes_per_s: float) -> Cluster:
@@ -204,7 +204,7 @@ def _compared(work: _Work, groups: Sequence[Ranks], ratio: Fraction, rounds: int
         for way, run in ways.items():
             progress(f"{label}: {way}, {number + 1} of {rounds}")
             runs[way].append(run())
-    step_s = {way: [_step_s([run[job] for run in found]) for job in (0, 1)] for way, found in runs.items()}
+    step_s = {way: [_step_s([run[job] for run in results]) for job in (0, 1)] for way, results in runs.items()}
     alone_s, turns_s = sum(step_s["one after the other"]), max(step_s["in turns"])
     note = f"{alone_s * 1e3:.0f} ms one after the other, {turns_s * 1e3:.0f} ms in turns"
     formula = float(min(1 + ratio, 1 + 1 / ratio))
@@ -223,9 +223,9 @@ def _compared(work: _Work, groups: Sequence[Ranks], ratio: Fraction, rounds: int
     yield number_row(
         "real ranks", f"{label}: one job's step / the other's", 1.0, fair, band=CLOSE, kind=Kind.OWN, note="fairness"
     )
-    losses = [[run.losses for run in found] for found in (*runs["one after the other"], *runs["in turns"])]
+    losses = [[run.losses for run in results] for results in (*runs["one after the other"], *runs["in turns"])]
     what = f"{label}: losses in turns are those of each job alone, to the bit"
-    yield _fact(what, all(found == losses[0] for found in losses), f"{steps} steps of each job, run {rounds} times")
+    yield _fact(what, all(results == losses[0] for results in losses), f"{steps} steps of each job, run {rounds} times")
     if ratio < _LEAST_COMPARED:
         return
     both_s = max(step_s["at once"])

@@ -89,13 +89,13 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     """
     torch.set_num_threads(1)
     num_seeds, num_steps = (1, 60) if quick else (3, 1000)
-    found: dict[str, list[Curve]] = {}
+    curves_of: dict[str, list[Curve]] = {}
     parts: dict[str, Iterable[Row | Line]] = {
-        **{f"training {name}": _trained(found, name, num_seeds, num_steps, progress) for name in recipes(num_steps)},
-        "curves": curves(found, num_steps),
-        "by steps": _by(found, num_steps, by_flops=False),
-        "by flops": _by(found, num_steps, by_flops=True),
-        "the gate": _of_gate(found),
+        **{f"training {name}": _trained(curves_of, name, num_seeds, num_steps, progress) for name in recipes(num_steps)},
+        "curves": curves(curves_of, num_steps),
+        "by steps": _by(curves_of, num_steps, by_flops=False),
+        "by flops": _by(curves_of, num_steps, by_flops=True),
+        "the gate": _of_gate(curves_of),
         "costs": costs(),
         "not here": _not_here(),
     }
@@ -104,21 +104,21 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     return Study(name="evomoe", title="EvoMoE (arXiv 2112.14397)", about=_ABOUT, parts=parts, is_quick=quick)
 
 
-def _trained(found: dict[str, list[Curve]], name: str, num_seeds: int, num_steps: int, progress: Progress) -> Iterator[Row]:
+def _trained(curves_of: dict[str, list[Curve]], name: str, num_seeds: int, num_steps: int, progress: Progress) -> Iterator[Row]:
     """Trains one model with each seed, for the comparisons."""
     each: list[Curve] = []
     for seed in range(num_seeds):
         progress(f"{name}, seed {seed}")
         each.append(train(recipes(num_steps)[name], seed, num_steps))
-    found[name] = each
+    curves_of[name] = each
     yield from ()
 
 
-def curves(found: Mapping[str, list[Curve]], num_steps: int) -> Iterator[Line]:
+def curves(curves_of: Mapping[str, list[Curve]], num_steps: int) -> Iterator[Line]:
     """Yields each model's losses over steps, then over flops: the seeds' mean, least and most."""
     steps = [float(step) for step in range(1, num_steps + 1) if _is_check(step, num_steps)]
     for panel in ("steps", "flops"):
-        for name, each in found.items():
+        for name, each in curves_of.items():
             losses = list(zip(*(curve.losses for curve in each), strict=True))
             spent = [mean(at) for at in zip(*(curve.flops for curve in each), strict=True)]
             yield Line(
@@ -210,7 +210,7 @@ def costs() -> Iterator[Row]:
     with torch.no_grad():
         routing, logits = gate(x), gate.logits(x)
         best = torch.softmax(logits, -1).max(-1)
-        each = torch.stack([experts[int(e)](one) * w for one, w, e in zip(x, best.values, best.indices, strict=True)])
+        each = torch.stack([experts[int(e)](token) * w for token, w, e in zip(x, best.values, best.indices, strict=True)])
         error = float((experts(x, routing.weights) - each).abs().max())
     yield fact_row(
         "3.3",

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from benchmarks.papers.bands import EXACT, MOST, SEVERAL
+from benchmarks.papers.measured import seconds_in_turns
 from benchmarks.papers.models.gnn import (
     Advice,
     Gat,
@@ -32,7 +33,6 @@ from benchmarks.papers.models.gnn.profile import roofline
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from benchmarks.papers.timed import seconds_in_turns
 
 _ABOUT = """The paper read a GPU's counters, in two frameworks. Here each stage is timed on one core, and bytes and flops
 follow from shapes. Graphs are drawn at random: with a power law (R-MAT), and with even degrees."""
@@ -52,14 +52,14 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
     """
     torch.set_num_threads(1)
     scale, degrees, widths = (9, (2, 32), (16, 256)) if quick else (11, (2, 8, 32, 128), (16, 64, 256))
-    found: _Profiles = {}
+    profiles: _Profiles = {}
     parts: dict[str, Iterable[Row | Line]] = {
-        **{f"graphs of degree {degree}": _profiled(found, scale, degree, widths, progress) for degree in degrees},
-        "finding 1": _dominants(found),
-        "finding 2": _scatters(found),
-        "finding 3": _fusions(found),
-        "finding 4": _products(found),
-        "finding 5": _attention(found),
+        **{f"graphs of degree {degree}": _profiled(profiles, scale, degree, widths, progress) for degree in degrees},
+        "finding 1": _dominants(profiles),
+        "finding 2": _scatters(profiles),
+        "finding 3": _fusions(profiles),
+        "finding 4": _products(profiles),
+        "finding 5": _attention(profiles),
         "finding 6": _locality(2**scale),
         "advice": _advice(scale, degrees, 3 if quick else 9, progress),
         "not here": _not_here(),
@@ -76,7 +76,7 @@ def reproduce(*, quick: bool, progress: Progress) -> Study:
 _OF_ANY_SIZE = ("finding 2", "not here", "roofline")
 
 
-def _profiled(found: _Profiles, scale: int, degree: int, widths: Sequence[int], progress: Progress) -> Iterator[Row]:
+def _profiled(profiles: _Profiles, scale: int, degree: int, widths: Sequence[int], progress: Progress) -> Iterator[Row]:
     """Profiles all layers on graphs of one degree, for the findings."""
     graphs: dict[str, Graph] = {
         "power law": rmat(scale, degree * 2**scale),
@@ -84,12 +84,12 @@ def _profiled(found: _Profiles, scale: int, degree: int, widths: Sequence[int], 
     }
     for (name, make), (kind, graph), width in product(_LAYERS.items(), graphs.items(), widths):
         progress(f"{name}, {kind} graph of degree {degree}, width {width}")
-        found[name, kind, degree, width] = profile(make(width, width), graph, torch.randn(graph.num_vertices, width))
+        profiles[name, kind, degree, width] = profile(make(width, width), graph, torch.randn(graph.num_vertices, width))
     yield from ()
 
 
-def _dominants(found: _Profiles) -> Iterator[Row]:
-    counts = Counter(each.dominant for each in found.values())
+def _dominants(profiles: _Profiles) -> Iterator[Row]:
+    counts = Counter(each.dominant for each in profiles.values())
     yield fact_row(
         "finding 1",
         f"stages that take longest somewhere, of {len(_STAGES)}",
@@ -97,24 +97,24 @@ def _dominants(found: _Profiles) -> Iterator[Row]:
         str(len(counts)),
         is_so=len(counts) >= 3,
         band=MOST,
-        note=", ".join(f"{stage} {counts[stage]}" for stage in _STAGES) + f" of {len(found)} cases",
+        note=", ".join(f"{stage} {counts[stage]}" for stage in _STAGES) + f" of {len(profiles)} cases",
     )
     for name in _LAYERS:
-        of_layer = Counter(each.dominant for key, each in found.items() if key[0] == name)
+        of_layer = Counter(each.dominant for key, each in profiles.items() if key[0] == name)
         ours = ", ".join(f"{stage} {of_layer[stage]}" for stage in _STAGES if of_layer[stage])
         is_so, what = len(of_layer) >= 2, f"{name}: what takes longest"
         yield fact_row("finding 1", what, "depends on graph and width", ours, is_so=is_so, band=SEVERAL)
 
 
-def _scatters(found: _Profiles) -> Iterator[Row]:
-    flops = max(stage.flops for each in found.values() for stage in each.stages if stage.name == "scatter")
+def _scatters(profiles: _Profiles) -> Iterator[Row]:
+    flops = max(stage.flops for each in profiles.values() for stage in each.stages if stage.name == "scatter")
     ours, note = f"{flops:g}", "counted while it runs"
     yield fact_row("finding 2", "flops of the scatter", "0: pure movement", ours, is_so=flops == 0, band=EXACT, note=note)
 
 
-def _fusions(found: _Profiles) -> Iterator[Row]:
+def _fusions(profiles: _Profiles) -> Iterator[Row]:
     for name in ("GCN", "SAGE", "GG-NN"):
-        ratios = sorted(each.fused_ratio for key, each in found.items() if key[0] == name and each.fused_ratio is not None)
+        ratios = sorted(each.fused_ratio for key, each in profiles.items() if key[0] == name and each.fused_ratio is not None)
         wins = sum(ratio > 1.0 for ratio in ratios)
         yield sign_row(
             "finding 3",
@@ -126,10 +126,10 @@ def _fusions(found: _Profiles) -> Iterator[Row]:
         )
 
 
-def _products(found: _Profiles) -> Iterator[Row]:
+def _products(profiles: _Profiles) -> Iterator[Row]:
     share = [
         sum(stage.time_s for stage in each.stages if stage.name == "vertices") / sum(stage.time_s for stage in each.stages)
-        for each in found.values()
+        for each in profiles.values()
     ]
     below = sum(part < 0.5 for part in share)
     what, ours = "cases in which products of matrices take less than half of the time", f"{below} of {len(share)}"
@@ -137,9 +137,9 @@ def _products(found: _Profiles) -> Iterator[Row]:
     yield sign_row("finding 4", what, "often not the hot spot", ours, is_so=below > len(share) / 4, note=note)
 
 
-def _attention(found: _Profiles) -> Iterator[Row]:
+def _attention(profiles: _Profiles) -> Iterator[Row]:
     """Attention's weights are summed up beside the messages, so that its gather takes more."""
-    shares = {name: _shares(found, name, ("edges", "gather")) for name in ("GCN", "GAT")}
+    shares = {name: _shares(profiles, name, ("edges", "gather")) for name in ("GCN", "GAT")}
     yield sign_row(
         "finding 5",
         "part of the time in edges and gather: GAT's, beside GCN's",
@@ -148,7 +148,7 @@ def _attention(found: _Profiles) -> Iterator[Row]:
         is_so=shares["GAT"] > shares["GCN"],
         note="medians of all graphs and widths",
     )
-    sparse = median([_shares(found, name, ("scatter", "edges", "gather")) for name in _LAYERS])
+    sparse = median([_shares(profiles, name, ("scatter", "edges", "gather")) for name in _LAYERS])
     yield sign_row(
         "finding 5",
         "part of the time in scatter, edges and gather: what sets these networks apart",
@@ -159,10 +159,10 @@ def _attention(found: _Profiles) -> Iterator[Row]:
     )
 
 
-def _shares(found: _Profiles, name: str, stages: Sequence[str]) -> float:
+def _shares(profiles: _Profiles, name: str, stages: Sequence[str]) -> float:
     return median(
         sum(stage.time_s for stage in each.stages if stage.name in stages) / sum(stage.time_s for stage in each.stages)
-        for key, each in found.items()
+        for key, each in profiles.items()
         if key[0] == name
     )
 
@@ -201,17 +201,17 @@ def _advice(scale: int, degrees: Sequence[int], num_rounds: int, progress: Progr
 
 
 def _advised_row(what: str, layer: SagaLayer, graph: Graph, x: torch.Tensor, limit_bytes: int, num_rounds: int) -> Row:
-    found = tuned(layer, graph, x, limit_bytes=limit_bytes, num_runs=num_rounds).profile.advice
-    ways = {_way(each): each for each in [*_other_ways(layer, max(found.num_chunks, 4)), found]}
+    tuned_advice = tuned(layer, graph, x, limit_bytes=limit_bytes, num_runs=num_rounds).profile.advice
+    ways = {_way(each): each for each in [*_other_ways(layer, max(tuned_advice.num_chunks, 4)), tuned_advice]}
     fitting = [name for name, advice in ways.items() if fits(layer, graph, x, advice, limit_bytes)]
     steps = [_step(advised(layer, graph, ways[name]), x) for name in fitting]
     seconds = dict(zip(fitting, seconds_in_turns(steps, num_rounds, num_warm_ups=1), strict=True))
-    chosen, others = _way(found), [seconds[name] for name in fitting if name != _way(found)]
+    chosen, others = _way(tuned_advice), [seconds[name] for name in fitting if name != _way(tuned_advice)]
     is_good = chosen in seconds
     listed = ", ".join(f"{name} {each_s * 1e3:.1f} ms" for name, each_s in seconds.items())
     too_large = [name for name in ways if name not in seconds]
     what = f"{what}: seconds of a step as advised / in the quickest other way that fits"
-    note = f"advised: {chosen}, as {'; '.join(found.reasons[: 1 if found.num_chunks > 1 else 3])}. {listed}"
+    note = f"advised: {chosen}, as {'; '.join(tuned_advice.reasons[: 1 if tuned_advice.num_chunks > 1 else 3])}. {listed}"
     note += f"; more than the memory: {', '.join(too_large)}" if too_large else ""
     if not is_good:
         return fact_row("advice", what, "fits", "does not fit", is_so=False, band=EXACT, kind=Kind.OWN, note=note)

@@ -32,7 +32,7 @@ from dyorc.planner.planners.joint.interface_limits import network_of
 from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement
-from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.schedule_plan import build_plan
 from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
@@ -101,9 +101,9 @@ def _largest(rows: Sequence[Row]) -> Iterator[Row]:
         ("latency lower by dividing bandwidth, by per cent", "11", "dividing bandwidth, strict"),
         ("ICC 2025: latency lower than others', by per cent", "32", "best baseline's"),
     ):
-        found = [float(row.ours.removeprefix("more than ").removesuffix("%")) for row in rows if row.what.endswith(ends)]
+        percentages = [float(row.ours.removeprefix("more than ").removesuffix("%")) for row in rows if row.what.endswith(ends)]
         neutral = 0.0 if what.endswith("per cent") else 1.0
-        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(found), neutral=neutral)
+        yield ratio_row("abstract", f"all models: {what}, the largest", float(published), max(percentages), neutral=neutral)
 
 
 def cluster_of(num_ranks: int = _NUM_RANKS) -> Cluster:
@@ -146,8 +146,8 @@ class _Searches:
     def _search_reduced(self) -> tuple[Reduction, ProvedPlacement, float]:
         begun_s = time.perf_counter()
         reduction = reduce_work(self._program, self._cluster, before=self._before)
-        placing = PlacementProblem(reduction.work, LinkModel(self._cluster))
-        solved = solve(placing, anneal(placing, best_of_simple(placing), self._effort.moves, 0), self._effort.reduced)
+        problem = PlacementProblem(reduction.work, LinkModel(self._cluster))
+        solved = solve(problem, anneal(problem, best_of_simple(problem), self._effort.moves, 0), self._effort.reduced)
         return reduction, solved, time.perf_counter() - begun_s
 
     def _sizes(self, reduction: Reduction, solved: ProvedPlacement) -> Row:
@@ -186,21 +186,21 @@ class _Searches:
         begun_s, num_moves = time.perf_counter(), 2 * self._effort.moves
         annealed = anneal(self._whole, best_of_simple(self._whole), num_moves, 0)
         annealed_s = time.perf_counter() - begun_s
-        found = {
+        times = {
             "one device": self._whole.evaluate(on_one_device(self._whole)).total_s,
             "HEFT": self._whole.evaluate(heft(self._whole)).total_s,
             "METIS": self._whole.evaluate(metis(self._whole)).total_s,
             "best of 100 random": best_of_random(self._whole, 100, 0).total_s,
             "annealing": annealed.total_s,
         }
-        closest = min(found.values())
+        closest = min(times.values())
         yield sign_row(
             "abstract",
             f"{self._name}: latency lower than the best baseline's",
             "up to 22 %",
             f"{1 - best.total_s / closest:.1%}",
             is_so=_is_gain(1 - best.total_s / closest),
-            note=", ".join(f"{name} {_ms(seconds)}" for name, seconds in found.items()) + f"; joint {_ms(best.total_s)}",
+            note=", ".join(f"{name} {_ms(seconds)}" for name, seconds in times.items()) + f"; joint {_ms(best.total_s)}",
         )
         yield _own(
             f"{self._name}: latency lower than that of simulated annealing",
@@ -211,23 +211,23 @@ class _Searches:
 
     def _shares_alone(self) -> Row:
         """Bandwidth is divided for placements that were made without it, in their order."""
-        capacities, found = Capacities(self._cluster), dict[str, tuple[float, float]]()
+        capacities, gaps = Capacities(self._cluster), dict[str, tuple[float, float]]()
         for name, place in (("HEFT", heft), ("METIS", metis)):
             timeline = CriticalPathGraph(
                 self._before, self._whole.evaluate(place(self._whole)).schedule, LinkModel(self._cluster)
             )
-            found[name] = timeline.total_s(capacities.even()), by_tangents(timeline, capacities).total_s
+            gaps[name] = timeline.total_s(capacities.even_rates()), by_tangents(timeline, capacities).total_s
         return _own(
             f"{self._name}: bandwidth only: latency lower by dividing it for HEFT's and METIS' placements, strict",
-            ", ".join(f"{1 - divided_s / even_s:.1%}" for even_s, divided_s in found.values()),
-            ", ".join(f"{name} {_ms(even_s)} to {_ms(divided_s)}" for name, (even_s, divided_s) in found.items()),
+            ", ".join(f"{1 - divided_s / even_s:.1%}" for even_s, divided_s in gaps.values()),
+            ", ".join(f"{name} {_ms(even_s)} to {_ms(divided_s)}" for name, (even_s, divided_s) in gaps.items()),
         )
 
     def _divided(self, best: PlacedSchedule) -> Iterator[Row]:
         """Strict shares, and shares that lend: even ones against divided ones, by the simulator."""
         capacities, timeline = Capacities(self._cluster), CriticalPathGraph(self._before, best.schedule, LinkModel(self._cluster))
         near, division = fixed_point(timeline, capacities), by_tangents(timeline, capacities)
-        plan = realise(self._program, self._cluster, self._before, best)
+        plan = build_plan(self._program, self._cluster, self._before, best)
 
         def simulated_s(rates: Mapping[tuple[int, int], float], is_strict: bool) -> float:
             limited = replace(plan, network=network_of(rates, self._cluster, is_strict=is_strict))
@@ -235,7 +235,7 @@ class _Searches:
 
         without_s = simulate(plan, self._program, self._cluster).total_s
         for is_strict in (True, False):
-            even_s, divided_s = simulated_s(capacities.even(), is_strict), simulated_s(division.rates, is_strict)
+            even_s, divided_s = simulated_s(capacities.even_rates(), is_strict), simulated_s(division.rates, is_strict)
             chosen_s = min(even_s, divided_s)
             yield sign_row(
                 "abstract",
@@ -250,7 +250,7 @@ class _Searches:
 
 
 def _pass_row(name: str, timeline: CriticalPathGraph, capacities: Capacities, near: Division, division: Division) -> Row:
-    even_s = timeline.total_s(capacities.even())
+    even_s = timeline.total_s(capacities.even_rates())
     return _own(
         f"{name}: shares for a fixed order: fixed point and linear program, against even shares",
         f"{near.total_s / even_s:.3f}, {division.total_s / even_s:.3f}",
@@ -272,17 +272,17 @@ def at_once() -> Iterator[Row]:
     )
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
     capacities = Capacities(cluster)
-    placing = PlacementProblem(work, LinkModel(cluster, capacities.even()))
-    placed = solve(placing, best_of_simple(placing), 20.0).placed
+    problem = PlacementProblem(work, LinkModel(cluster, capacities.even_rates()))
+    placed = solve(problem, best_of_simple(problem), 20.0).placed
     alone_s = placed.total_s
-    shares_s = by_tangents(CriticalPathGraph(work, best_of_simple(placing).schedule, LinkModel(cluster)), capacities).total_s
+    shares_s = by_tangents(CriticalPathGraph(work, best_of_simple(problem).schedule, LinkModel(cluster)), capacities).total_s
     turns_s = alone_s
     for _ in range(4):
         division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), capacities)
         again = PlacementProblem(work, LinkModel(cluster, division.rates))
         placed = solve(again, again.evaluate(placed.placement), 20.0).placed
         turns_s = min(turns_s, division.total_s, placed.total_s)
-    best = solve(placing, placing.evaluate(placed.placement), 60.0, num_shares=8)
+    best = solve(problem, problem.evaluate(placed.placement), 60.0, num_shares=8)
     division = by_tangents(CriticalPathGraph(work, best.placed.schedule, LinkModel(cluster)), capacities)
     yield _own(
         "7 items on 3 machines: shares alone, placement alone, in turns, both at once",
@@ -294,7 +294,7 @@ def at_once() -> Iterator[Row]:
 def commands() -> Iterator[Row]:
     """Rules of a division become commands, and these the same rules again."""
     cluster = cluster_of()
-    network = network_of(Capacities(cluster).fitted({(0, 1): 5.0, (0, 2): 2.0, (1, 3): 1.0}), cluster, is_strict=False)
+    network = network_of(Capacities(cluster).best_rates({(0, 1): 5.0, (0, 2): 2.0, (1, 3): 1.0}), cluster, is_strict=False)
     rules = rules_of(network, cluster)
     same = [parse(emit(each)) == each for each in rules.values() for emit, parse in ((to_ovs, ovs_rules), (to_tc, tc_rules))]
     yield fact_row(
@@ -321,9 +321,9 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
     program = program_of(inception)
     cluster = even_cluster(_NUM_RANKS, flops_per_s=2e7, bytes_per_s=2e6, latency_s=2e-3)
     work = work_of(program, cluster)
-    placing = PlacementProblem(work, LinkModel(cluster))
-    best = anneal(placing, best_of_simple(placing), 300, 0)
-    plan = realise(program, cluster, work, best)
+    problem = PlacementProblem(work, LinkModel(cluster))
+    best = anneal(problem, best_of_simple(problem), 300, 0)
+    plan = build_plan(program, cluster, work, best)
     capacities, num_steps = Capacities(cluster), 2 if quick else 4
     division = by_tangents(CriticalPathGraph(work, best.schedule, LinkModel(cluster)), capacities)
     sources = {
@@ -332,7 +332,7 @@ def measured(progress: Progress, *, quick: bool = False) -> Iterator[Row]:
         for value in [program.values[name]]
     }
     inputs = {name: sources[name] for name in program.sources if program.values[name].kind is ValueKind.INPUT}
-    for what, rates in (("even", capacities.even()), ("divided", division.rates)):
+    for what, rates in (("even", capacities.even_rates()), ("divided", division.rates)):
         for is_strict in (what == "even",) if quick else (True, False):
             progress(f"real ranks, {what} shares, {'strict' if is_strict else 'lending'}")
             network = network_of(rates, cluster, is_strict=is_strict)

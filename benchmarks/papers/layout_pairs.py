@@ -114,7 +114,7 @@ def is_exact(tensor: Tensor, before: Spot, after: Spot, path: Path) -> bool:
 
 def _pieces(plan: Plan, before: Spot, whole: Array) -> dict[Piece, Array]:
     """The pieces of the source; each term of a partial sum is another."""
-    found: dict[Piece, Array] = {}
+    pieces: dict[Piece, Array] = {}
     num_terms = prod(a.size for a, p in zip(before.mesh.axes, before.layout, strict=True) if isinstance(p, Partial))
     for coordinate in before.mesh.coordinates:
         cut = whole[tuple(slice(a, b) for a, b in region_of(whole.shape, before.layout, coordinate))]
@@ -124,8 +124,8 @@ def _pieces(plan: Plan, before: Spot, whole: Array) -> dict[Piece, Array]:
         term = cut * 7**index if index < num_terms - 1 else cut * (1 - sum(7**i for i in range(num_terms - 1)))
         time = before.mesh.time_axis
         part = plan.part_of("t0", None if time is None else coordinate[time])
-        found.setdefault(Piece("t0", before.mesh.rank_at(coordinate), part), term)
-    return found
+        pieces.setdefault(Piece("t0", before.mesh.rank_at(coordinate), part), term)
+    return pieces
 
 
 def by_hand(tensor: Tensor, before: Spot, after: Spot) -> Iterator[list[Hop]]:
@@ -186,12 +186,12 @@ def tally(
         max_dims: Tensors have so many dims at most.
         progress: Is told which pair is tried.
     """
-    found = Tally()
+    counts = Tally()
     for number, (tensor, adapters, before, after) in enumerate(pairs(num_devices, max_dims), start=1):
         if number % every == 0:
             progress(number)
-            found.take(tensor, adapters, before, after)
-    return found
+            counts.take(tensor, adapters, before, after)
+    return counts
 
 
 def pairs(num_devices: Sequence[int], max_dims: int = 3) -> Iterator[tuple[Tensor, Adapters, Spot, Spot]]:

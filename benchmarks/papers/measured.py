@@ -1,7 +1,9 @@
 """Programs and simulated times for the tables: captured once for each size, without weights."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
+from statistics import median
 
 import torch
 from torch import nn
@@ -31,3 +33,21 @@ def simulated(program: TensorProgram, cluster: Cluster, planner: str, *, overlap
         overlap: Whether communication runs beside computation.
     """
     return simulate(PLANNERS[planner](program, cluster), program, cluster, overlap=overlap).total_s
+
+
+def seconds_in_turns(runs: Sequence[Callable[[], object]], num_rounds: int, num_warm_ups: int = 0) -> list[float]:
+    """Returns each function's median of seconds.
+
+    Args:
+        runs: Called one after another, in each round.
+        num_rounds: How often.
+        num_warm_ups: Rounds before these, which do not count.
+    """
+    times: list[list[float]] = [[] for _ in runs]
+    for number in range(num_warm_ups + num_rounds):
+        for run, seconds in zip(runs, times, strict=True):
+            begun_s = time.perf_counter()
+            run()
+            if number >= num_warm_ups:
+                seconds.append(time.perf_counter() - begun_s)
+    return [median(seconds) for seconds in times]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from benchmarks.papers.bands import AT_MOST, EXACT, SUMMED_64
+from benchmarks.papers.measured import seconds_in_turns
 from benchmarks.papers.models.gnn import (
     Gat,
     GatedGcn,
@@ -27,7 +28,6 @@ from benchmarks.papers.models.gnn import (
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
-from benchmarks.papers.timed import seconds_in_turns
 from dyorc.planner.memory import TensorCounter, peak_of
 
 _ABOUT = """Graphs are drawn at random (R-MAT): the published ones have up to 232 million edges, and need GPUs. The device is
@@ -73,8 +73,8 @@ def equality() -> Iterator[Row]:
         expected, error = _results(layer, lambda x, layer=layer: whole(layer, graph, x), x), 0.0
         for num_chunks in (1, 2, 4, 8):
             streaming = Streaming(Grid(graph, num_chunks))
-            found = _results(layer, lambda x, s=streaming, layer=layer: streamed(layer, x, s), x)
-            error = max(error, *(float((one - other).abs().max()) for one, other in zip(found, expected, strict=True)))
+            results = _results(layer, lambda x, s=streaming, layer=layer: streamed(layer, x, s), x)
+            error = max(error, *(float((result - other).abs().max()) for result, other in zip(results, expected, strict=True)))
         yield fact_row(
             "correct",
             f"{name}: 1, 2, 4 and 8 chunks beside the whole graph",

@@ -209,18 +209,18 @@ def _equality(path: Path) -> str:
     """What `make equality` has found."""
     if not path.exists():
         return ""
-    found = json.loads(path.read_text())
+    table = json.loads(path.read_text())
     lines = [
         "## Plans that compute what one device computes",
         "",
-        f"`make equality` has proved {found['plans']} plans and run them on real ranks, in float64: {found['equal']} compute the",
-        f"loss and all gradients of one device, with differences of {found['largest_error']:.1e} at most. {found['uneven']} have",
-        f"uneven shares, in {found['with_empty']} some rank's share of something is empty. By model, equal / tried:",
+        f"`make equality` has proved {table['plans']} plans and run them on real ranks, in float64: {table['equal']} compute the",
+        f"loss and all gradients of one device, with differences of {table['largest_error']:.1e} at most. {table['uneven']} have",
+        f"uneven shares, in {table['with_empty']} some rank's share of something is empty. By model, equal / tried:",
         "",
     ]
-    models = list(next(iter(found["planners"].values()))["models"])
+    models = list(next(iter(table["planners"].values()))["models"])
     lines += ["| |" + "|".join(models) + "|largest error|", "|---|" + "--:|" * (len(models) + 1)]
-    for name, row in found["planners"].items():
+    for name, row in table["planners"].items():
         lines.append(f"| {name} |" + "|".join(row["models"].values()) + f"|{row['largest_error']:.1e}|")
     return "\n".join([*lines, "", ""])
 

@@ -41,16 +41,16 @@ def peers_section(path: Path) -> str:
     """Returns the section, or nothing if there is no result."""
     if not path.exists():
         return ""
-    found = json.loads(path.read_text())
-    commits = {name: f" at {commit[:7]}" for name, commit in found["commits"].items()}
+    document = json.loads(path.read_text())
+    commits = {name: f" at {commit[:7]}" for name, commit in document["commits"].items()}
     about = _ABOUT.format(
-        torch=found["torch"],
+        torch=document["torch"],
         autoparallel=commits.get("autoparallel", ""),
         sailor=commits.get("sailor", ""),
-        alike=_alike(found["cases"]),
-        proved=" All plans are proved." if all(row.get("is_proved", True) for row in _rows(found["cases"])) else "",
+        alike=_alike(document["cases"]),
+        proved=" All plans are proved." if all(row.get("is_proved", True) for row in _rows(document["cases"])) else "",
     )
-    return about + _table(found["cases"]) + _NOT_RUN
+    return about + _table(document["cases"]) + _NOT_RUN
 
 
 def _rows(cases: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -78,8 +78,8 @@ def _numbers(row: Row) -> tuple[float, float] | None:
     published, ours = (_NUMBER.fullmatch(text.strip()) for text in (row.published, row.ours))
     if not published or not ours or published[2] != ours[2]:
         return None
-    found = tuple(float(each[1].replace(",", "")) for each in (published, ours))
-    return (found[0], found[1]) if min(found) > 0 else None
+    numbers = tuple(float(each[1].replace(",", "")) for each in (published, ours))
+    return (numbers[0], numbers[1]) if min(numbers) > 0 else None
 
 
 def _draw(axes: Any, name: str, bars: Sequence[tuple[str, float, float]]) -> None:

@@ -37,30 +37,30 @@ class Study:
         A part that fails ends with a row that says so. What interrupts the program interrupts this, too.
         """
         begun_s = time.perf_counter()
-        found: list[Row | Line] = []
+        rows: list[Row | Line] = []
         part_s: dict[str, float] = {}
-        yield self._table(found, part_s, 0.0)
+        yield self._table(rows, part_s, 0.0)
         for name, part in self.parts.items():
             part_begun_s = time.perf_counter()
             for each in _until_failure(name, part):
-                found.append(each)
-                yield self._table(found, part_s, time.perf_counter() - begun_s)
+                rows.append(each)
+                yield self._table(rows, part_s, time.perf_counter() - begun_s)
             part_s[name] = time.perf_counter() - part_begun_s
-            yield self._table(found, part_s, time.perf_counter() - begun_s)
-        found += list(trends([each for each in found if isinstance(each, Row)]))
-        yield self._table(found, part_s, time.perf_counter() - begun_s)
+            yield self._table(rows, part_s, time.perf_counter() - begun_s)
+        rows += list(trends([each for each in rows if isinstance(each, Row)]))
+        yield self._table(rows, part_s, time.perf_counter() - begun_s)
 
     def table(self) -> Table:
         """Computes all parts."""
         return list(self.tables())[-1]
 
-    def _table(self, found: Sequence[Row | Line], part_s: Mapping[str, float], took_s: float) -> Table:
+    def _table(self, rows: Sequence[Row | Line], part_s: Mapping[str, float], took_s: float) -> Table:
         return Table(
             name=self.name,
             title=self.title,
             about=self.about,
-            rows=tuple(each for each in found if isinstance(each, Row)),
-            lines=tuple(each for each in found if isinstance(each, Line)),
+            rows=tuple(each for each in rows if isinstance(each, Row)),
+            lines=tuple(each for each in rows if isinstance(each, Line)),
             took_s=took_s,
             is_quick=self.is_quick,
             left_out=self.left_out,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from benchmarks.papers.bands import EXACT
+from benchmarks.papers.exhaustive_duplex import exhaustive_duplex_s
 from benchmarks.papers.layout_pairs import mesh_of, pairs, plan_of, tally
 from benchmarks.papers.models import recycled, swin
 from benchmarks.papers.rows import fact_row, not_here_row, own_row, ratio_row, sign_row
@@ -22,7 +23,6 @@ from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, bytes_moved
 from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.exhaustive import exhaustive_duplex_s
 from dyorc.planner.planners.hidup.pareto_search import ParetoSearch
 from dyorc.planner.planners.hidup.plan import Duplex
 from dyorc.planner.program import PARTIAL, REPLICATE, TensorProgram, capture
@@ -78,16 +78,16 @@ def conversions(devices: Sequence[int], *, on_ranks: bool = False, progress: Pro
         progress: Is told what is being done.
     """
     num_pairs = sum(1 for _ in pairs(devices))
-    found = tally(num_devices=devices, progress=lambda number: progress(f"conversion {number:,} of {num_pairs:,}"))
+    counts = tally(num_devices=devices, progress=lambda number: progress(f"conversion {number:,} of {num_pairs:,}"))
     on = f"all pairs of layouts of tensors of 1 to 3 dimensions on {', '.join(map(str, devices))} devices"
-    num_exact = found.num_pairs - len(found.wrong)
-    yield _fact("section 4", f"{on}: exact", "all", f"{num_exact:,} of {found.num_pairs:,}", is_so=not found.wrong)
+    num_exact = counts.num_pairs - len(counts.wrong)
+    yield _fact("section 4", f"{on}: exact", "all", f"{num_exact:,} of {counts.num_pairs:,}", is_so=not counts.wrong)
     yield _fact(
         "section 4",
         f"{on}: dearer than a path written by hand",
         "none",
-        f"{len(found.dearer)} dearer, {found.num_cheaper:,} cheaper",
-        is_so=not found.dearer,
+        f"{len(counts.dearer)} dearer, {counts.num_cheaper:,} cheaper",
+        is_so=not counts.dearer,
         note="by hand: through copies everywhere, or straight along each axis; cost is bytes received",
     )
     if on_ranks:
@@ -223,7 +223,7 @@ def _as_ordered(plan: Plan, program: TensorProgram, cluster: Cluster) -> Simulat
 
 def _sent(plan: Plan) -> int:
     free = (CollectiveKind.SLICE, CollectiveKind.MASK)
-    return sum(one.num_bytes for one in summary_of(plan).communications if one.kind not in free and "time" not in one.kind)
+    return sum(each.num_bytes for each in summary_of(plan).communications if each.kind not in free and "time" not in each.kind)
 
 
 # -- searches ------------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,12 @@ from benchmarks.papers.bands import EXACT, ROUNDED_32, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, number_row, own_row, points_of, sign_row
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Point, Row
+from benchmarks.papers.tessel_search import candidates, enumerate_schedules, least_makespan
+from benchmarks.papers.tessel_shapes import SHAPES
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, shortest_period
 from dyorc.planner.planners.modulo.warm_up import with_ends
-from dyorc.planner.planners.tessel.enumeration import candidates, enumerate_schedules
-from dyorc.planner.planners.tessel.least_makespan import least_makespan
-from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 from dyorc.planner.planners.tessel.plan import tessel
 from dyorc.planner.program import TensorProgram, capture, evaluate
 from dyorc.planner.runtime import RankOptions, Ranks
@@ -126,25 +125,25 @@ def _searches(progress: Progress) -> Iterator[Row]:
     for shape, (depth, units) in _SETTINGS.items():
         progress(f"search, {shape}")
         problem = SHAPES[shape]().with_capacity(units)
-        found, other = shortest_period(problem, PeriodSearchLimits(depth=12, shorten=False)), enumerate_schedules(problem, depth)
-        periods = (found.repetend.period, other.repetend.period)
+        result, other = shortest_period(problem, PeriodSearchLimits(depth=12, shorten=False)), enumerate_schedules(problem, depth)
+        periods = (result.repetend.period, other.repetend.period)
         note = f"by enumeration {periods[1]}; bubbles 0, memory {units}"
         yield _exact("search", f"{shape}: period", _PERIODS[shape], periods[0] if len(set(periods)) == 1 else periods, note)
         times = f"Z3 there, CP-SAT here; our enumeration {other.took_s:.2g} s for {other.num_tried} candidates"
-        yield _faster("search", f"{shape}: seconds of search, training", _SEARCH_S[shape], found.took_s, times)
+        yield _faster("search", f"{shape}: seconds of search, training", _SEARCH_S[shape], result.took_s, times)
         if shape in _FAST_S:
             what = f"{shape}: seconds of search, against the fast variant"
             yield _faster(
-                "TPDS'24", what, _FAST_S[shape], found.took_s, "both without bubbles; ours is exact, theirs a heuristic"
+                "TPDS'24", what, _FAST_S[shape], result.took_s, "both without bubbles; ours is exact, theirs a heuristic"
             )
     for shape, published in _CANDIDATES.items():
         depth = _SETTINGS[shape][0]
         ours = sum(len(set(indices)) == depth for indices in candidates(SHAPES[shape](), depth))
         yield _exact("search", f"{shape}: candidates that use all of {depth} microbatches", published, ours, "C(K - 1, N_R - 1)")
     for shape, (depth, published_s) in _INFERENCE.items():
-        found = shortest_period(SHAPES[shape](is_training=False), PeriodSearchLimits(depth=depth, shorten=False))
+        result = shortest_period(SHAPES[shape](is_training=False), PeriodSearchLimits(depth=depth, shorten=False))
         yield _faster(
-            "search", f"{shape}: seconds of search, inference", published_s, found.took_s, f"bubbles {found.repetend.bubbles}"
+            "search", f"{shape}: seconds of search, inference", published_s, result.took_s, f"bubbles {result.repetend.bubbles}"
         )
 
 
@@ -152,9 +151,9 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape, published in _BY_DEPTH.items():
         progress(f"bubbles by N_R, {shape}")
         problem, depths = SHAPES[shape]().with_capacity(16), range(1, 1 + len(published))
-        found = [shortest_period(problem, PeriodSearchLimits(depth=depth, shorten=False)) for depth in depths]
-        bubbles = tuple(one.repetend.bubbles for one in found)
-        proof = "proved least" if all(one.is_optimal for one in found) else "not proved"
+        results = [shortest_period(problem, PeriodSearchLimits(depth=depth, shorten=False)) for depth in depths]
+        bubbles = tuple(result.repetend.bubbles for result in results)
+        proof = "proved least" if all(result.is_optimal for result in results) else "not proved"
         ended = _ENDED_DEPTHS.get(shape, depths[1:])
         what = f"{shape}: bubbles for N_R = {ended[0]} to {ended[-1]}"
         yield _exact("ablation", what, _at(published, ended), _at(bubbles, ended), proof)
@@ -170,13 +169,13 @@ def _by_depth(quick: bool, progress: Progress) -> Iterator[Row]:
         points = points_of(f"{shape}: seconds of search by N_R", timed)
         for depth in timed:
             what = f"{shape}: seconds of search, N_R {depth}"
-            yield _faster("ablation", what, _ABLATION_S[shape, depth], found[depth - 1].took_s, point=points[depth])
+            yield _faster("ablation", what, _ABLATION_S[shape, depth], results[depth - 1].took_s, point=points[depth])
         if published_s := _SLOWEST_S.get(shape):
-            slowest_s = max(one.took_s for one in found)
+            slowest_s = max(result.took_s for result in results)
             yield _faster("ablation", f"{shape}: seconds of search, the slowest N_R", published_s, slowest_s)
         if shape == "NN":
             note = "published: stopped after 120 s, with 1 bubble"
-            yield _faster("ablation", "NN: seconds of search, N_R 6", 120.0, found[5].took_s, note)
+            yield _faster("ablation", "NN: seconds of search, N_R 6", 120.0, results[5].took_s, note)
 
 
 def _at(bubbles: Sequence[int], depths: Sequence[int]) -> tuple[int, ...]:
@@ -188,11 +187,11 @@ def _by_memory(quick: bool, progress: Progress) -> Iterator[Row]:
         if quick and shape == "NN":
             continue
         progress(f"bubbles by memory, {shape}")
-        found = {
+        results = {
             units: shortest_period(SHAPES[shape]().with_capacity(units), PeriodSearchLimits(shorten=False)) for units in published
         }
-        bubbles = {units: one.repetend.bubbles for units, one in found.items()}
-        note = "proved least" if all(one.is_optimal for one in found.values()) else "not proved"
+        bubbles = {units: result.repetend.bubbles for units, result in results.items()}
+        note = "proved least" if all(result.is_optimal for result in results.values()) else "not proved"
         what = f"{shape}: bubbles by memory, N_R up to 12"
         yield _exact("ablation", what, published, bubbles, f"{note}; beside a constraint model of ours", Kind.OWN)
 
@@ -200,22 +199,22 @@ def _by_memory(quick: bool, progress: Progress) -> Iterator[Row]:
 def _whole_problems(progress: Progress) -> Iterator[Row]:
     for shape, (spans, seconds) in _WHOLE.items():
         progress(f"whole problems, {shape}")
-        found = [least_makespan(SHAPES[shape]().with_capacity(16), num_parts) for num_parts in (1, 2, 3)]
-        ours = tuple(one.timeline.makespan for one in found)
+        schedules = [least_makespan(SHAPES[shape]().with_capacity(16), num_parts) for num_parts in (1, 2, 3)]
+        ours = tuple(schedule.timeline.makespan for schedule in schedules)
         yield _exact("time-optimal", f"{shape}: spans of 1, 2 and 3 microbatches", spans, ours)
         what, note = f"{shape}: what each further microbatch adds", "the period of the search"
         yield _exact("time-optimal", what, _PERIODS[shape], ours[2] - ours[1], note, Kind.OWN)
-        times = " / ".join(f"{one.took_s:.2g}" for one in found)
+        times = " / ".join(f"{schedule.took_s:.2g}" for schedule in schedules)
         note = f"1, 2 and 3 microbatches: {times} s here, {' / '.join(map(str, seconds))} s there"
-        yield _faster("time-optimal", f"{shape}: seconds for 3 microbatches", seconds[2], found[2].took_s, note)
+        yield _faster("time-optimal", f"{shape}: seconds for 3 microbatches", seconds[2], schedules[2].took_s, note)
 
 
 def _many(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape in ("V", "K") if quick else SHAPES:
         progress(f"32 microbatches, {shape}")
-        found = shortest_period(SHAPES[shape]().with_capacity(16)).repetend
-        timeline = with_ends(found).unroll(32)
-        ideal = found.problem.load * 32
+        repetend = shortest_period(SHAPES[shape]().with_capacity(16)).repetend
+        timeline = with_ends(repetend).unroll(32)
+        ideal = repetend.problem.load * 32
         if shape == "V":  # 1F1B is the best that V allows: (n - 1)(f + b) of idle time for each device
             note = f"our own formula; faults: {len(timeline.faults())}"
             yield _exact("1F1B", "V: span of 32 microbatches", ideal + 3 * 4, timeline.makespan, note, Kind.OWN)
@@ -249,10 +248,10 @@ def _larger(quick: bool, progress: Progress) -> Iterator[Row]:
     for shape, num_devices in (("V", 8), *more):
         progress(f"{num_devices} devices, {shape}")
         problem = SHAPES[shape](num_devices).with_capacity(2 * num_devices)
-        found = shortest_period(problem, PeriodSearchLimits(depth=2 * num_devices, shorten=False))
+        result = shortest_period(problem, PeriodSearchLimits(depth=2 * num_devices, shorten=False))
         what = f"{shape} on {num_devices} devices: bubbles"
-        note = f"{found.took_s:.2g} s; none is the least there can be; theirs were searched up to 8 devices"
-        yield _exact("scale", what, 0, found.repetend.bubbles, note, Kind.OWN)
+        note = f"{result.took_s:.2g} s; none is the least there can be; theirs were searched up to 8 devices"
+        yield _exact("scale", what, 0, result.repetend.bubbles, note, Kind.OWN)
 
 
 # -- on real ranks -------------------------------------------------------------------------------------------------------------

@@ -59,10 +59,10 @@ def trend_relation(published: Sequence[float], ours: Sequence[float], kind: Kind
     return equal_as(kind) if abs(growths[1] / growths[0] - 1.0) <= band.growth_ratio else Relation.SAME_SIGN
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+def rank_correlation(numbers: Sequence[float], other: Sequence[float]) -> float | None:
     """Spearman's coefficient, equal values at their mean rank; None if one of the series does not change at all."""
-    ranks = [_ranks(each) for each in (one, other)]
-    middle = (len(one) - 1) / 2
+    ranks = [_ranks(each) for each in (numbers, other)]
+    middle = (len(numbers) - 1) / 2
     spreads = [sum((rank - middle) ** 2 for rank in each) for each in ranks]
     if not all(spreads):
         return None

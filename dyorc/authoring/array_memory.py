@@ -10,7 +10,7 @@ import numpy as np
 from dyorc.core.arrays import Array, numpy_to_torch, torch_to_numpy
 
 Reserve = Callable[[int], memoryview | None]
-"""Returns memory of this many bytes; None if there is none better than the program's own."""
+"""Returns memory of this many bytes; None if the program's own is as good."""
 
 reserve_for_results: ContextVar[Reserve | None] = ContextVar("dyorc_reserve", default=None)
 """Where `empty` gets its memory while a batch runs."""
@@ -22,7 +22,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
     A program that writes its result there (``out=``) and returns it unchanged saves the copy into shared memory. Without a
     server, for small arrays, and where there is no room, it is ordinary memory: the result is the same.
 
-    Ask for a new one in each call, and do not write to it after it was returned: others read it.
+    Ask for a new array in each call, and do not write to it after you have returned it: others read it.
 
     Args:
         shape: With the batch's dimension.

@@ -1,7 +1,7 @@
 """Which calls of a program may share a batch, when their shapes differ.
 
-Without padding, only calls of equal shapes share one. With padding, a named dimension is always filled up to the next bucket,
-even for a single call: so the shape that a call is computed in never depends on what else was in the batch.
+Without padding, only calls of equal shapes share a batch. With padding, a named dimension is always filled up to the next bucket,
+even for a single call, so the shape in which a call is computed never depends on the other calls of its batch.
 """
 
 import bisect
@@ -69,13 +69,13 @@ class BatchKeys:
             DefinitionError: If one is not.
         """
         for name in padding.buckets if padding else ():
-            having = [
+            matching = [
                 spec for spec in (*signature.inputs, *signature.outputs.tensors) if any(dim.name == name for dim in spec.dims)
             ]
-            for spec in having:
+            for spec in matching:
                 if spec.variadic_at is not None:
                     raise DefinitionError(f"{owner}: pad names dimension {name!r} of {spec.name!r}, whose rank is not fixed")
-            if not any(spec in signature.inputs for spec in having):
+            if not any(spec in signature.inputs for spec in matching):
                 raise DefinitionError(f"{owner}: pad names dimension {name!r}, which no input has")
         return cls(owner, signature, padding)
 
@@ -101,7 +101,11 @@ class BatchKeys:
         for axis, name in self._padded[at]:
             bucket = self._padding.bucket(name, sizes[axis])
             if bucket is None:
-                what = f"{self._owner}: {self._names[at]!r} has size {sizes[axis]} in dimension {axis} ({name!r})"
-                raise SizeLimitError(f"{what}, expected at most {self._padding.buckets[name][-1]}, the largest bucket", at)
+                largest = self._padding.buckets[name][-1]
+                raise SizeLimitError(
+                    f"{self._owner}: {self._names[at]!r} has size {sizes[axis]} in dimension {axis} ({name!r}), "
+                    f"expected at most {largest}, the largest bucket",
+                    at,
+                )
             sizes[axis] = bucket
         return tuple(sizes)

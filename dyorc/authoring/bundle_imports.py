@@ -1,7 +1,7 @@
-"""Imports the code of a bundle in place of what lies on the disk.
+"""Imports the code of a bundle instead of the files on the disk.
 
 In a replica, which runs one version of one program, modules have their own names. A server has several versions of a module side
-by side: there, each version's modules lie below a package of its own, and their import statements find each other there.
+by side: it puts each version's modules below a separate package, where their import statements find each other.
 """
 
 import builtins
@@ -16,8 +16,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.import_errors import import_error
-from dyorc.authoring.loading import name_in, put_on_path
+from dyorc.authoring.loading import import_error, name_in, put_on_path
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
@@ -27,16 +26,16 @@ _numbers = itertools.count(1)
 
 
 HINT = (
-    "modules that are found by text need names that are the same everywhere: put them into a package of its own, "
-    "or serve each folder by a server of its own, or on Ray"
+    "modules that are found by text need names that are the same everywhere: put them into a separate package, "
+    "or serve each folder by a separate server, or on Ray"
 )
 
 
 class RefuseAmbiguous(MetaPathFinder):
-    """Refuses to find modules by plain names that mean different files in different folders: either would be wrong for somebody.
+    """Refuses plain module names that mean different files in different folders: either file would be wrong for some target.
 
     Args:
-        paths: The files, by the names.
+        paths: The files, by module name.
     """
 
     def __init__(self, paths: Mapping[str, Sequence[str]]) -> None:
@@ -46,7 +45,7 @@ class RefuseAmbiguous(MetaPathFinder):
         """Returns None.
 
         Raises:
-            ImportError: If the name is one of these.
+            ImportError: If the name is ambiguous.
         """
         if paths := self._paths.get(fullname):
             raise ImportError(f"{fullname!r} could be {' or '.join(paths)}, of several targets; {HINT}", name=fullname)
@@ -62,7 +61,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
     """Finds and runs the modules of a bundle.
 
     Args:
-        package: Below which they are; empty: they have their own names.
+        package: The package that holds them; empty: they have their own names.
     """
 
     def __init__(self, bundle: Bundle, package: str = "") -> None:
@@ -117,11 +116,11 @@ class BundleImporter(MetaPathFinder, InspectLoader):
             del sys.modules[name]
 
     def own_name(self, module: str) -> str:
-        """Returns the name of one of the modules in the bundle."""
+        """Returns the name that an imported module has in the bundle."""
         return module.removeprefix(self._start)
 
     def module(self, name: str) -> ModuleType | None:
-        """Returns one of the modules by its name in the bundle, if it is imported."""
+        """Returns a module by its name in the bundle, if it is imported."""
         return sys.modules.get(self._start + name)
 
     # Finder and loader
@@ -165,7 +164,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         """Runs a module's code."""
         code = self.get_code(module.__name__)
         if self._builtins is not None:
-            module.__dict__["__builtins__"] = self._builtins  # whatever the module defines takes its `import` from here
+            module.__dict__["__builtins__"] = self._builtins  # functions that the module defines take `import` from here
         exec(code, module.__dict__)
 
     # Import statements below a package
@@ -178,10 +177,10 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """Imports as `__import__` does; what the bundle has, from there."""
+        """Imports as `__import__` does, but modules of the bundle from the bundle."""
         if level or not self._has(name):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
-        if isinstance(fromlist, list):  # no statement has that: a pickle, or C code, which looks for the plain name afterwards
+        if isinstance(fromlist, list):  # statements pass tuples: this is a pickle or C code, which looks up the plain name later
             raise ImportError(f"{name!r} is imported by its text, as pickles do, and has another name here; {HINT}", name=name)
         if fromlist:
             return builtins.__import__(self._start + name, globals, locals, fromlist, 0)
@@ -194,7 +193,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
 
 def _folders_of(bundle: Bundle) -> dict[str, str]:
     """Returns the packages without a file, and their folders."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for name, source in bundle.modules.items():
         folder = Path(source.path).parent
         if source.is_package:
@@ -202,6 +201,6 @@ def _folders_of(bundle: Bundle) -> dict[str, str]:
         while "." in name:
             name = name.rpartition(".")[0]
             if name not in bundle.modules:
-                found[name] = str(folder)
+                folders[name] = str(folder)
             folder = folder.parent
-    return found
+    return folders

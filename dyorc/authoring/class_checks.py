@@ -1,4 +1,4 @@
-"""What is wrong with code that `@dyorc.program` decorates, said where it is declared and not by the first request."""
+"""Checks the code that `@dyorc.program` decorates, so that mistakes show when it is declared, not at the first request."""
 
 import dis
 import inspect
@@ -9,11 +9,11 @@ from typing import Any
 from dyorc.errors import DefinitionError
 
 
-def check_function(owner: str, function: Callable[..., Any], what: str) -> None:
+def check_function(owner: str, function: Callable[..., Any], label: str) -> None:
     """Checks that a function computes when it is called.
 
     Args:
-        what: What the function is, such as ``__call__``.
+        label: The function in the error's text, such as ``__call__``.
 
     Raises:
         DefinitionError: If it is a coroutine function, or a generator.
@@ -25,14 +25,14 @@ def check_function(owner: str, function: Callable[..., Any], what: str) -> None:
     ):
         if is_of_kind(function):
             place = _place(function)
-            raise DefinitionError(f"{owner}: {what} is {kind}, expected a plain function that returns its tensors ({place})")
+            raise DefinitionError(f"{owner}: {label} is {kind}, expected a plain function that returns its tensors ({place})")
 
 
 def check_class(cls: type) -> None:
     """Checks a program class.
 
     Raises:
-        DefinitionError: If it cannot be called, or its code cannot work where its name means a program class.
+        DefinitionError: If it cannot be called, or its code relies on its name meaning a plain class.
     """
     owner = f"program class {cls.__name__}"
     if not any("__call__" in base.__dict__ for base in cls.__mro__):
@@ -44,13 +44,13 @@ def check_class(cls: type) -> None:
     for function in _functions_of(cls):
         if line := _line_of_explicit_super(function.__code__, cls.__name__):
             raise DefinitionError(
-                f"{owner}: super({cls.__name__}, ...) is given the program class, which is no class of Python; "
+                f"{owner}: super({cls.__name__}, ...) is called with the program class, which is not a Python class; "
                 f"write super() without arguments ({function.__code__.co_filename}, line {line})"
             )
 
 
 def _check_annotations(owner: str, cls: type) -> None:
-    """A module of torch is called by its own `__call__`, whose annotations say nothing of tensors."""
+    """A torch module is called by its own `__call__`, whose annotations name no tensors."""
     definer = next(base for base in cls.__mro__ if "__call__" in base.__dict__)
     if "forward" in cls.__dict__ and definer.__module__.partition(".")[0] == "torch":
         raise DefinitionError(

@@ -3,30 +3,55 @@
 A call of a program inside a workflow has to reach the engine that steps it. The engine sets the recorder around each step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError, WorkflowError
 
-if TYPE_CHECKING:
-    from dyorc.authoring.program import Program
-    from dyorc.authoring.ref import Ref
-    from dyorc.authoring.workflow import Workflow
+
+class Callee(Protocol):
+    """A program or workflow, as far as recording a call needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def signature(self) -> Signature: ...
 
 
 class CallRecorder(Protocol):
-    """Records what a workflow asks for while it is being stepped."""
+    """Records the calls that a workflow makes while it is being stepped."""
 
-    def call(self, callee: "Program | Workflow", tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> "Ref":
-        """Records a call. `tensors` are Refs, or values to be turned into tensors."""
+    def call(self, callee: Any, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+        """Records a call of a program or workflow. `tensors` are Refs, or values to convert to tensors."""
         ...
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
-        """Returns the workflow's own error for a call that it makes with arguments that do not fit: that is no fault of the
-        request's, whose inputs were checked before."""
+        """Returns the workflow's own error for a call with arguments that do not fit. The request is not at fault: its inputs
+        were checked before."""
         ...
 
 
 current_recorder: ContextVar[CallRecorder | None] = ContextVar("dyorc_recorder", default=None)
+
+
+def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ref:
+    """Records a call made by the running workflow; does not wait for the result.
+
+    Args:
+        kind: "program" or "workflow", for the error's text.
+
+    Raises:
+        RuntimeError: If no workflow is running.
+        WorkflowError: If the arguments do not fit.
+    """
+    recorder = current_recorder.get()
+    if recorder is None:
+        raise RuntimeError(f"{kind} {callee.name!r} was called outside a workflow; run it with dyorc.run({callee.name}, ...)")
+    try:
+        tensors, statics = callee.signature.bind(args, kwargs)
+        return recorder.call(callee, tensors, statics)
+    except InvalidInputError as error:
+        raise recorder.mistake(error) from None

@@ -5,12 +5,10 @@ from collections.abc import Callable, Generator, Hashable
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import PurePath
-from types import CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dyorc.authoring.closures import freeze
-from dyorc.authoring.pending_values import refuses_use
-from dyorc.authoring.ref import Ref
+from dyorc.authoring.ref import Ref, refuse_use
 from dyorc.errors import WorkflowError
 
 
@@ -20,7 +18,7 @@ class DecisionKind(Enum):
 
 
 class DecisionSite:
-    """A place in a workflow's code where it decides; one object per place, for all requests."""
+    """A place in a workflow's code with a decision; one object per place, for all requests."""
 
     __slots__ = ("_text", "code", "line")
 
@@ -38,7 +36,7 @@ def _await_decision(decision: "Decision") -> tuple[str, str]:
     return f"{decision!r} was not awaited: it", f"write `await dyorc.{decision.kind.value}(...)`"
 
 
-@refuses_use(_await_decision)
+@refuse_use(_await_decision)
 class Decision:
     """A branch point: a pure function of one value.
 
@@ -71,7 +69,7 @@ class Decision:
         return f"dyorc.{self.kind.value} ({self.site})"
 
     def freeze(self) -> None:
-        """Keeps the function as it is now, for a run that may go on before the decision is taken."""
+        """Freezes the function's variables, for a run that may go on before the decision is taken."""
         self.function = freeze(self.function)
 
     def decide(self, value: Any) -> Hashable:
@@ -109,7 +107,7 @@ def when(ref: Ref, predicate: Callable[[Any], Any] = bool, *, likely: bool | Non
         predicate: A pure function from the value (NumPy) to a bool.
         likely: The usual outcome, used until DyOrc has seen enough requests.
     """
-    return _noted(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
+    return _record(Decision(DecisionKind.WHEN, ref, predicate, _site(), likely))
 
 
 def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely: Hashable = None) -> Decision:
@@ -125,17 +123,17 @@ def choose(ref: Ref, key: Callable[[Any], Any] = lambda value: value, *, likely:
     """
     likely = _as_python(likely)
     hash(likely)
-    return _noted(Decision(DecisionKind.CHOOSE, ref, key, _site(), likely))
+    return _record(Decision(DecisionKind.CHOOSE, ref, key, _site(), likely))
 
 
-def _noted(decision: Decision) -> Decision:
+def _record(decision: Decision) -> Decision:
     made = decisions_made.get()
     if made is not None:
         made.append(decision)
     return decision
 
 
-@refuses_use(lambda gathered: (f"{gathered!r} was not awaited: it", "write `a, b = await dyorc.gather(...)`"))
+@refuse_use(lambda gathered: (f"{gathered!r} was not awaited: it", "write `a, b = await dyorc.gather(...)`"))
 class Gather:
     """Several values at once."""
 
@@ -174,3 +172,41 @@ def _site() -> DecisionSite:
     if site is None:
         site = _sites[key] = DecisionSite(code, line)  # keeps the code alive, so the id stays its own
     return site
+
+
+def freeze(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function that does what this one would do now, even if the variables that it reads change later.
+
+    A predicate like ``lambda score: score > limits[turn]`` reads variables of the workflow. Its decision is taken when the value
+    is there; until then the workflow may go on under a guess and change these variables.
+
+    Variables keep their values; lists, dicts and sets are copied, and so are the variables that functions among the values read.
+    Other objects are not copied.
+
+    Cost: none for a function that reads no outer variables.
+    """
+    if type(function) is not FunctionType or not function.__closure__:
+        return function
+    return _freeze(function, {})
+
+
+def _freeze(function: FunctionType, copies: dict[int, FunctionType]) -> FunctionType:
+    if (copy := copies.get(id(function))) is not None:
+        return copy
+    closure = function.__closure__ or ()
+    cells = tuple([CellType() for _ in closure])
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copies[id(function)] = copy
+    for old, new in zip(closure, cells, strict=True):
+        try:
+            value = old.cell_contents
+        except ValueError:  # the variable has no value yet
+            continue
+        kind = type(value)
+        if kind is FunctionType and value.__closure__:
+            value = _freeze(value, copies)
+        elif kind is list or kind is dict or kind is set:
+            value = value.copy()
+        new.cell_contents = value
+    return copy

@@ -1,7 +1,7 @@
-"""Which small values are identical, where Python's `==` says yes too often: 1, 1.0 and True, 0.0 and -0.0; or no: NaN and NaN.
+"""Identity of small values, where Python's `==` says yes too often (1, 1.0 and True; 0.0 and -0.0) or no (NaN and NaN).
 
-The engine looks up what it knows by outcomes of decisions and by static parameters. Two values that a workflow or program can
-tell apart must never share an entry, or one gets the work of the other. Identical means: of the same type, equal bit by bit.
+The engine uses outcomes of decisions and static parameters as keys. Two values that a workflow or program can tell apart must
+never share an entry, or one would get the work of the other. Identical means of the same type and equal bit by bit.
 """
 
 import struct
@@ -36,7 +36,7 @@ class Exact:
         try:
             self._key: Hashable = exact_key(value)
             self.is_immutable = True
-        except Exception:  # of whatever users' classes do, too
+        except Exception:  # users' classes may raise anything
             self._key = (_OpaqueObject, id(value))  # `value` keeps it alive, so the id stays its own
             self.is_immutable = False
         self._hash = hash(self._key)
@@ -59,14 +59,14 @@ class _OpaqueObject:
 
 
 def exact(value: Any) -> Hashable:
-    """Returns what stands for a value wherever values are looked up: itself if its `==` is exact, else an `Exact`."""
+    """Returns a value as a key for look-ups: itself if its `==` is exact, else an `Exact`."""
     if value is True or value is False or value is None or type(value) is str or type(value) is Exact:
         return value
     return Exact(value)
 
 
 def plain(value: Any) -> Any:
-    """Returns the value that an `exact` one stands for."""
+    """Returns the value of which `exact` made a key."""
     return value.value if type(value) is Exact else value
 
 
@@ -76,10 +76,10 @@ def is_immutable(value: Any) -> bool:
 
 
 def exact_key(value: Any) -> Hashable:
-    """Returns a key that is equal for identical values, and only for these. Made of plain tuples, so it is quick to look up.
+    """Returns a key that is equal only for identical values. Made of plain tuples, so it is quick to look up.
 
     Raises:
-        TypeError: If nothing is known of values of this type: they may be mutable, or differ in what cannot be seen.
+        TypeError: If values of this type are of unknown kind: they may be mutable, or differ in hidden state.
     """
     kind = type(value)
     if kind in _SELF_EVIDENT:
@@ -102,7 +102,7 @@ def exact_key(value: Any) -> Hashable:
 def statics_key(statics: tuple[StaticValue, ...]) -> Hashable:
     """Returns a key that calls of one program share if their static parameters are identical.
 
-    Each has its parameter's own type, so `==` is wrong of zeros and NaN alone, which are rare.
+    Each value has its parameter's type, so `==` is wrong only for zeros and NaN, which are rare.
     """
     for value in statics:
         if value != value or (value == 0 and type(value) is float):
@@ -122,7 +122,7 @@ def _key_of_numpy(value: np.generic) -> Hashable:
 
 
 def _key_of_dataclass(value: Any) -> Hashable:
-    """Returns the key of a frozen dataclass whose fields are all that it holds. Fields that its `==` leaves out count as well."""
+    """Returns the key of a frozen dataclass that holds nothing but its fields. Fields that its `==` ignores count as well."""
     kind: type = type(value)
     parameters = vars(kind).get("__dataclass_params__")
     names = [field.name for field in fields(value)]
@@ -132,7 +132,7 @@ def _key_of_dataclass(value: Any) -> Hashable:
 
 
 def _key_of_subclass(value: Any) -> Hashable:
-    """Returns the key of a value of a subclass that adds no attributes, as a named tuple's. Its own methods are not asked."""
+    """Returns the key of a value of a subclass that adds no attributes, such as a named tuple. Calls none of its methods."""
     kind: type = type(value)
     if getattr(value, "__dict__", None) or any(vars(base).get("__slots__") for base in kind.__mro__):
         raise _unknown(value)

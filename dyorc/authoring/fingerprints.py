@@ -1,8 +1,7 @@
-"""When two programs are certainly the same, so that one can stand for the other.
+"""Decides when two programs are certainly the same, so that versions of a workflow can share one.
 
-Two versions of a workflow share a program if nothing on which it may depend differs: its code and all code of the user's that it
-imports, the arguments of its class, its options, plain values in its modules, and the files that its code names. Where that
-cannot be told, they are different.
+They are the same if nothing on which a program may depend differs: its code and all of the user's code that it imports, the
+arguments of its class, its options, plain values in its modules, and the files that its code names. In doubt, they are different.
 """
 
 import hashlib
@@ -13,18 +12,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dyorc.authoring.bundles import Bundle
-from dyorc.authoring.import_scan import Scan, scan
+from dyorc.authoring.bundles import Bundle, scan_code
 from dyorc.authoring.program import Program
 
 _PLAIN = (str, int, float, bool, bytes, complex, type(None), Path)
 _MAX_NAME = 400
 _MAX_FILES = 2000
-"""A folder with more files than these is not looked through: what it holds counts as different each time."""
+"""A folder with more files is not searched: its content counts as different each time."""
 
 
 class Fingerprints:
-    """Those of the programs of one bundle, which has been imported.
+    """The fingerprints of the programs of one bundle, which has been imported.
 
     Args:
         module_of: Returns a loaded module of the bundle by its name there.
@@ -35,13 +33,15 @@ class Fingerprints:
         self._bundle = bundle
         self._module_of = module_of
         self._own_name = own_name
-        self._scans = {name: scan(one.text, name, is_package=one.is_package) for name, one in bundle.modules.items()}
+        self._scans = {
+            name: scan_code(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()
+        }
 
     def of(self, program: Program, name: str) -> str | None:
-        """Returns what equal programs have in common; None if it cannot be told.
+        """Returns a digest that equal programs have in common; None if no digest covers all that the program may depend on.
 
         Args:
-            name: The program's name, as its code has it.
+            name: The program's name in its code.
         """
         definition = program.definition
         if definition is None:
@@ -50,34 +50,37 @@ class Fingerprints:
         is_plain = _is_plain(definition.args) and _is_plain(dict(definition.kwargs))
         if own not in self._bundle.modules or not is_plain or _is_made_by_a_function(definition.target):
             return None
-        options = {one.name: getattr(program.options, one.name) for one in fields(program.options)}
+        options = {option.name: getattr(program.options, option.name) for option in fields(program.options)}
+        sources = self._bundle.modules
         modules = sorted(self._closure(own))
-        texts = {text for one in modules for text in self._scans[one].texts} | set(_texts_in(definition.args, definition.kwargs))
-        folders = {Path.cwd(), *(Path(one.path).parent for one in self._bundle.modules.values())}
+        texts = {text for module in modules for text in self._scans[module].texts}
+        texts |= set(_texts_in(definition.args, definition.kwargs))
+        paths = {source.path for source in sources.values()}
+        folders = {Path.cwd(), *(Path(path).parent for path in paths)}
         parts: list[Any] = [name, own, qualified, definition.args, sorted(definition.kwargs.items()), sorted(options.items())]
-        parts += [(one, self._bundle.modules[one].text, self._values(one)) for one in modules]
+        parts += [(module, sources[module].text, self._values(module)) for module in modules]
         parts.append(_plain_values(definition.target) if isinstance(definition.target, type) else [])
-        parts.append(sorted(_stamps(texts, folders, {one.path for one in self._bundle.modules.values()})))
+        parts.append(sorted(_stamps(texts, folders, paths)))
         return hashlib.sha256(repr(parts).encode(errors="surrogatepass")).hexdigest()
 
     def _closure(self, module: str) -> frozenset[str]:
         """Returns the modules of the bundle that one of them may import, itself included."""
-        found: set[str] = set()
+        reached: set[str] = set()
         waiting = [module]
         while waiting:
             name = waiting.pop()
-            if name in found or name not in self._scans:
+            if name in reached or name not in self._scans:
                 continue
-            found.add(name)
-            one: Scan = self._scans[name]
-            if one.is_dynamic:
+            reached.add(name)
+            code = self._scans[name]
+            if code.is_dynamic:
                 return frozenset(self._scans)
-            waiting += one.imports
+            waiting += code.imports
             waiting += [name.rpartition(".")[0]] if "." in name else []
-        return frozenset(found)
+        return frozenset(reached)
 
     def _values(self, name: str) -> list[tuple[str, str]]:
-        """Returns the plain values of a module, which others may have set."""
+        """Returns the plain values of a module, which other code may have set."""
         module = self._module_of(name)
         if module is None:
             return []
@@ -100,7 +103,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return type(value) in (tuple, list) and all(map(_is_plain, value))  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, dict):
-        return type(value) is dict and all(_is_plain(one) for item in value.items() for one in item)  # pyright: ignore[reportUnknownVariableType]
+        return type(value) is dict and all(_is_plain(part) for item in value.items() for part in item)  # pyright: ignore[reportUnknownVariableType]
     return isinstance(value, _PLAIN)
 
 
@@ -115,7 +118,7 @@ def _texts_in(*values: Any) -> Iterator[str]:
 
 
 def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) -> Iterator[tuple[str, int, int]]:
-    """Yields size and time of each file that a text names, and of those in a folder that it names."""
+    """Yields size and time of each file that a text names, and of each file in a folder that it names."""
     known, holding = set(code), list(folders)
     for path in _named(texts, holding):
         try:
@@ -131,21 +134,21 @@ def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) 
 
 
 def _named(texts: Iterable[str], folders: Iterable[Path]) -> set[Path]:
-    """Returns what texts may name, from a root or from one of the folders; most of it is not there.
+    """Returns the paths that texts may name, from a root or from one of the folders; most do not exist.
 
     Programs that may import anything have thousands of texts and hundreds of folders, so each folder is read once.
     """
-    found: set[Path] = set()
+    paths: set[Path] = set()
     names = {folder: _names_in(folder) for folder in folders}
     for text in texts:
         if not 0 < len(text) <= _MAX_NAME or "\0" in text or "\n" in text or not text.strip("./ "):
             continue
         path = Path(os.path.expanduser(text))
         if path.is_absolute():
-            found.add(path)
+            paths.add(path)
         else:
-            found.update(folder / path for folder, inside in names.items() if path.parts[0] in inside)
-    return found
+            paths.update(folder / path for folder, inside in names.items() if path.parts[0] in inside)
+    return paths
 
 
 def _names_in(folder: Path) -> frozenset[str]:

@@ -4,22 +4,26 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 import zlib
 from pathlib import Path
 from types import ModuleType
 
-from dyorc.authoring.import_errors import import_error
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
-from dyorc.errors import DefinitionError, DyOrcError
+from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
+
+_OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
+
+_NO_PACKAGE = "attempted relative import with no known parent package"
 
 
 def load(target: str) -> Workflow | Program:
-    """Imports `target`. A file's folder is put on the path, so that it can import its neighbours.
+    """Imports `target`. Puts a file's folder on the path, so that the file can import its neighbours.
 
     Raises:
         DefinitionError: If there is no such file, module or name, or it is neither workflow nor program; lists what exists.
-        ModuleImportError: If the module raises; shows the user's lines that led there, and none of ours.
+        ModuleImportError: If the module raises; shows the user's lines that led there, without ours.
     """
     place, name = parts_of(target)
     return name_in(import_place(place), place, name)
@@ -46,27 +50,30 @@ def name_in(module: ModuleType, place: str, name: str) -> Workflow | Program:
     """Returns a workflow or program of a module, which was named as `place`.
 
     Raises:
-        DefinitionError: If there is none of this name; lists what exists.
+        DefinitionError: If the module has no such name; lists what exists.
     """
-    found = getattr(module, name, None)
-    if not isinstance(found, Workflow | Program):
+    target = getattr(module, name, None)
+    if not isinstance(target, Workflow | Program):
         known = sorted(key for key, value in vars(module).items() if isinstance(value, Workflow | Program))
         raise DefinitionError(f"{place} has no workflow or program {name!r}; it has {known}")
-    return found
+    return target
 
 
-def programs_of(found: Workflow | Program) -> tuple[Program, ...]:
+def programs_of(target: Workflow | Program) -> tuple[Program, ...]:
     """Returns the programs that are needed to serve a workflow or a program."""
-    return (found,) if isinstance(found, Program) else found.programs
+    return (target,) if isinstance(target, Program) else target.programs
 
 
-def program_in(found: Workflow | Program, target: str, name: str) -> Program:
-    """Returns the program called `name` among those that `target` needs, with the options that its code declares.
+def program_in(loaded: Workflow | Program, target: str, name: str) -> Program:
+    """Returns the program called `name` among the programs that `target` needs, with the options that its code declares.
+
+    Args:
+        loaded: The workflow or program that the target names.
 
     Raises:
-        DefinitionError: If there is none.
+        DefinitionError: If the target needs no such program.
     """
-    programs = programs_of(found)
+    programs = programs_of(loaded)
     for program in programs:
         if program.name == name:
             return program
@@ -111,7 +118,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _file_of(name: str) -> str | None:
-    """Returns the file of the loaded module with this name; None if there is none."""
+    """Returns the file of the module loaded under this name; None if the name is free."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__file__", None) or "built in"
     return "standard library" if name in sys.stdlib_module_names else None
@@ -133,3 +140,35 @@ def _import_module(name: str) -> ModuleType:
         raise
     except Exception as error:
         raise import_error(name, error) from error
+
+
+def import_error(module: str, error: Exception) -> ModuleImportError:
+    """Returns the error to raise in place of the one that a module raised. It shows the lines of the module's author, without our
+    frames and those of the import system.
+
+    Args:
+        module: The imported module, as a person would name it.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_of_users(frame)])
+    lines = shown.format() if shown.stack else shown.format_exception_only()
+    text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
+    if module.endswith(".py") and _NO_PACKAGE in str(error):
+        text += f"; a file named by its path is in no package: name its module, like pkg.{module.removesuffix('.py')}:flow"
+    return ModuleImportError(text, "".join(lines))
+
+
+def _is_of_users(frame: traceback.FrameSummary) -> bool:
+    name = frame.filename
+    return name not in _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
+
+
+def _text_of(error: Exception) -> str:
+    return error.msg if isinstance(error, SyntaxError) else text_of(error)
+
+
+def _place_of(error: Exception, stack: traceback.StackSummary) -> str:
+    """Returns the last line of the user's code, or of what it called."""
+    if isinstance(error, SyntaxError):
+        return f" ({Path(error.filename or '?').name}, line {error.lineno})"
+    return f" ({Path(stack[-1].filename).name}, line {stack[-1].lineno})" if stack else ""

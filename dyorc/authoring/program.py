@@ -9,11 +9,11 @@ from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
 from dyorc.authoring.class_checks import check_class, check_function
-from dyorc.authoring.context import current_recorder
-from dyorc.authoring.planned import head_of
+from dyorc.authoring.context import current_recorder, record_call
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
-from dyorc.errors import DefinitionError, InvalidInputError
+from dyorc.core.plan_head import read_plan_head
+from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
 from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, is_number, one_of
@@ -23,10 +23,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def check_name(owner: str, name: Any) -> None:
-    """Checks the name of a program or workflow, which stands in paths, metrics and file names.
+    """Checks the name of a program or workflow, which appears in paths, metrics and file names.
 
     Raises:
-        DefinitionError: If it cannot be one; names what does not fit.
+        DefinitionError: If it is not a text of the allowed characters; names the wrong one.
     """
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"{owner}: its name is {name!r}, expected a text")
@@ -46,27 +46,26 @@ class ProgramOptions:
         batched: Whether it takes a batch; its tensors then start with a dimension "batch". If not, one call at a time.
         max_batch_size: Most calls in a batch.
         pad: Buckets for dimensions whose size differs between calls. Without it, only equal shapes share a batch.
-        num_replicas: Copies that Ray Serve keeps; "auto" scales between 1 and 100 of them.
-        autoscaling_config: Options of Ray Serve's autoscaling, e.g. ``{"min_replicas": 0, "max_replicas": 4}``, in place of
+        num_replicas: Copies that Ray Serve keeps; "auto" scales between 1 and 100.
+        autoscaling_config: Options of Ray Serve's autoscaling, e.g. ``{"min_replicas": 0, "max_replicas": 4}``, instead of
             `num_replicas`; `dyorc.scaling.autoscaling` says what each means here.
         ray_actor_options: Passed on to Ray Serve: ``num_cpus``, ``num_gpus`` (fractions too), ``resources``, ...
-        in_process: Whether it runs in the server's own process although others run on Ray. There is one copy then, whatever
-            `num_replicas`, `autoscaling_config` and `ray_actor_options` say. With ``dyorc serve --in-process`` that holds for all
-            programs.
-        thread: Where its batches run in the server's own process. "auto": on a thread of its own, and on the event loop while
-            they are seen to be short and to do nothing but compute. "own": always on the thread that has loaded it, for libraries
-            that bind what they make to a thread; programs with effects that may not be repeated do so anyway. A replica has one
-            thread for all.
+        in_process: Whether it runs in the server's own process although other programs run on Ray. It then has one copy, and
+            `num_replicas`, `autoscaling_config` and `ray_actor_options` have no effect. ``dyorc serve --in-process`` does this
+            for all programs.
+        thread: Where its batches run in the server's own process. "auto": on a separate thread, or on the event loop while they
+            prove short and do nothing but compute. "own": always on the thread that loaded it, for libraries that bind objects
+            to a thread; programs with effects that must not be repeated run there anyway. A replica has one thread for all.
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
-        warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for what the
-            first batch of a library costs. If that fails, it is ignored.
+        warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for the slow
+            first batch of a library. A failure is ignored.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
-        batch_invariant: Whether the code is called for each call of a batch by itself, so that no bit of a result depends on the
-            others. It then computes no faster in batches; only messages are shared.
+        batch_invariant: Whether the code runs separately for each call of a batch, so that no bit of a result depends on the
+            other calls. Batches then compute no faster; only messages are shared.
         max_queued_calls: While more than these wait, requests that need the program are refused.
-        plan: A file that ``dyorc plan --inference`` wrote. A replica is a group of processes then, which split the first module
-            that the program loads by `dyorc.load_module`; `ray_actor_options` say what each of them takes.
+        plan: A file that ``dyorc plan --inference`` wrote. A replica is then a group of processes, which split the first module
+            that the program loads by `dyorc.load_module`; `ray_actor_options` apply to each of these processes.
     """
 
     batched: bool = True
@@ -94,7 +93,7 @@ class ProgramOptions:
         """
         if self.plan is None:
             return
-        max_samples = head_of(self.plan).max_samples
+        max_samples = read_plan_head(self.plan).max_samples
         if self.batched and self.max_batch_size > max_samples:
             raise DefinitionError(
                 f"{owner}: max_batch_size is {self.max_batch_size}, and its plan {self.plan} is for at most {max_samples} samples"
@@ -105,7 +104,7 @@ class ProgramOptions:
     @property
     def num_processes(self) -> int:
         """How many processes compute for a replica; raises PlanError if its plan cannot be served."""
-        return 1 if self.plan is None else head_of(self.plan).num_ranks
+        return 1 if self.plan is None else read_plan_head(self.plan).num_ranks
 
     @property
     def is_repeatable(self) -> bool:
@@ -114,17 +113,17 @@ class ProgramOptions:
 
     @property
     def bounds(self) -> Bounds:
-        """Within what the number of replicas is scaled."""
+        """The limits of the number of replicas."""
         return bounds_of("a program", self.num_replicas, self.autoscaling_config)
 
     @property
     def num_cpus(self) -> float:
-        """What Ray reserves of the processors for a replica: one by default."""
+        """Processors that Ray reserves for a replica: one by default."""
         return float(self.ray_actor_options.get("num_cpus", 1))
 
     @property
     def num_gpus(self) -> float:
-        """What Ray reserves of the devices for a replica."""
+        """Devices that Ray reserves for a replica."""
         return float(self.ray_actor_options.get("num_gpus", 0))
 
     def check(self, owner: str) -> None:
@@ -139,7 +138,7 @@ class ProgramOptions:
                 raise DefinitionError(f"{owner}: {name} of ray_actor_options is {num!r}, expected a number of at least 0")
         bounds_of(owner, self.num_replicas, self.autoscaling_config)
         if self.plan is not None and self.in_process:
-            raise DefinitionError(f"{owner}: it has a plan, whose ranks are processes of their own, so it cannot be in_process")
+            raise DefinitionError(f"{owner}: it has a plan, whose ranks are separate processes, so it cannot be in_process")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
 
@@ -153,12 +152,12 @@ _CHECKS: Mapping[str, Check] = {
     "execution_timeout_s": POSITIVE_SECONDS,
     "plan": ("the name of a file, or None", lambda value: value is None or isinstance(value, str)),
 }
-"""Of the options that concern nothing else; those of scaling are checked together."""
+"""Checks of single options; the options of scaling are checked together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """What a program is made of: a function, or a class and the arguments of its constructor."""
+    """The source of a program: a function, or a class and the arguments of its constructor."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -174,7 +173,7 @@ class Program:
         declared: Its signature as written, with the batch dimension if it is batched.
         signature: Its signature for one item.
         factory: Makes the callable; runs once per replica.
-        definition: What it is made of, to compare it with others; None if that is not known.
+        definition: Its source, to compare it with other programs; None if unknown.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
     """
 
@@ -237,14 +236,7 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Records a call, inside a workflow; does not wait."""
-        recorder = current_recorder.get()
-        if recorder is None:
-            raise RuntimeError(f"program {self.name!r} was called outside a workflow; try it with dyorc.run({self.name}, ...)")
-        try:
-            tensors, statics = self.signature.bind(args, kwargs)
-            return recorder.call(self, tensors, statics)
-        except InvalidInputError as error:
-            raise recorder.mistake(error) from None
+        return record_call("program", self, args, kwargs)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r})"
@@ -268,11 +260,11 @@ class ProgramClass(Generic[P]):
         return getattr(self._cls, name)
 
     def __instancecheck__(self, instance: Any) -> bool:
-        """Has ``isinstance(other, Small)`` inside of ``class Small`` ask for the class itself."""
+        """Lets ``isinstance(other, Small)`` inside ``class Small`` mean the class itself."""
         return isinstance(instance, self.__wrapped__)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Has ``class Large(Small)`` derive from the class itself. It is a program class only if it is decorated, too."""
+        """Lets ``class Large(Small)`` derive from the class itself. `Large` is a program class only if it is decorated, too."""
         return (self._cls,)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Program:

@@ -1,17 +1,67 @@
 """`Ref`: a tensor that may not exist yet, as a workflow's code holds it."""
 
 import operator
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn, TypeVar
 
-from dyorc.authoring.pending_values import refuses_use
 from dyorc.authoring.signature import OutputKind, OutputSpec
 from dyorc.core.tensor import Index, IndexItem
+
+T = TypeVar("T")
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_BINARY = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "xor", "or")
+_UNARY = ("neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil")
+
+_USES: dict[str, tuple[str, ...]] = {
+    "has no truth value yet": ("bool",),
+    "cannot be compared (`is` tells whether two are the same object)": _COMPARISONS,
+    "cannot be computed with": (*_BINARY, *(f"r{name}" for name in _BINARY), *_UNARY, "array_ufunc"),
+    "is not a number yet": ("int", "float", "complex", "index"),
+    "is not an array yet": ("array",),
+    "has no length yet": ("len",),
+    "cannot be iterated over or unpacked yet": ("iter", "reversed"),
+    "cannot be searched yet": ("contains",),
+    "cannot be indexed yet": ("getitem",),
+    "cannot become a text yet (`repr` names it, for a log)": ("str", "format"),
+}
+
+
+def refuse_use(advice: Callable[[Any], tuple[str, str]]) -> Callable[[type[T]], type[T]]:
+    """Makes a class raise TypeError for every use in `_USES` that it does not define itself.
+
+    Python answers many questions about any object by its identity or type: whether it is true, whether it equals a number, how it
+    reads as text. For a Ref, a decision or a gather these answers are wrong, and the mistake would go unnoticed. Objects stay
+    hashable by identity, and `repr` works, for debuggers and error texts.
+
+    Args:
+        advice: Returns what an object is, and what to write instead.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        own = frozenset(vars(cls))
+        for cannot, names in _USES.items():
+            refusal = _refusal(advice, cannot)
+            for name in names:
+                if f"__{name}__" not in own:
+                    setattr(cls, f"__{name}__", refusal)
+        return cls
+
+    return decorate
+
+
+def _refusal(advice: Callable[[Any], tuple[str, str]], cannot: str) -> Callable[..., NoReturn]:
+    def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
+        subject, instead = advice(self)
+        raise TypeError(f"{subject} {cannot}; {instead}")
+
+    return refuse
+
 
 _INSTEAD = "`await` it to look at its value, or decide by `await dyorc.when(ref, predicate)`"
 
 
-@refuses_use(lambda ref: ("a Ref", _INSTEAD))
+@refuse_use(lambda ref: ("a Ref", _INSTEAD))
 class Ref:
     """A future value: the result of a call, or an input of the workflow.
 

@@ -50,7 +50,7 @@ class StaticSpec:
             ) from None
 
     def check(self, value: Any, where: str) -> StaticValue:
-        """Returns the value as this parameter's type; tensors of rank 0 and scalars of NumPy count as the number that they hold.
+        """Returns the value as this parameter's type; tensors of rank 0 and NumPy scalars count as the number that they hold.
 
         Raises:
             InvalidInputError: If it has another type.
@@ -68,7 +68,7 @@ class StaticSpec:
         return value
 
     def described(self) -> dict[str, Any]:
-        """Returns its name, type and default, as plain values; a default of None says that there is none."""
+        """Returns its name, type and default, as plain values; a default of None means no default."""
         default = None if self.default is inspect.Parameter.empty else self.default
         return {"name": self.name, "type": self.type.__name__, "default": default}
 
@@ -102,12 +102,12 @@ class OutputSpec:
         """
 
         def spec(name: str, part: Any) -> TensorSpec:
-            found = TensorSpec.of(name, part, owner)
+            tensor = TensorSpec.of(name, part, owner)
             if typing.get_origin(part) in (AsyncIterator, AsyncGenerator):
-                raise DefinitionError(f"{owner} is annotated {part!r}, and does not yield; its parts would be what it yields")
-            if found is None:
+                raise DefinitionError(f"{owner} is annotated {part!r}, but does not yield")
+            if tensor is None:
                 raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor")
-            return found
+            return tensor
 
         if typing.get_origin(annotation) is tuple:
             parts = typing.get_args(annotation)
@@ -171,7 +171,7 @@ def _part_of(annotation: Any, owner: str) -> Any:
     """Returns the annotation of one part, from the return annotation of a function that yields.
 
     Raises:
-        DefinitionError: If that is not an AsyncIterator or AsyncGenerator, or it expects values to be sent.
+        DefinitionError: If it is neither AsyncIterator nor AsyncGenerator, or expects values to be sent.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin not in (AsyncIterator, AsyncGenerator) or not arguments:
@@ -197,7 +197,7 @@ def check_all(specs: Sequence[TensorSpec], tensors: Sequence[TensorRef], where: 
     """Checks tensors against their declarations.
 
     Args:
-        where: Whose tensors they are, for the error's text.
+        where: The tensors' owner, for the error's text.
 
     Raises:
         InvalidInputError: If one does not fit.
@@ -210,7 +210,7 @@ def check_all(specs: Sequence[TensorSpec], tensors: Sequence[TensorRef], where: 
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything that goes in and comes out of a program (for one item) or a workflow."""
+    """The inputs and outputs of a program (for one item) or a workflow."""
 
     owner: str
     parameters: tuple[TensorSpec | StaticSpec, ...]
@@ -218,7 +218,7 @@ class Signature:
 
     @classmethod
     def of(cls, owner: str, function: Callable[..., Any], *, skip_first: bool = False, is_streaming: bool = False) -> Self:
-        """Reads the annotations of `function`; `skip_first` omits ``self``. With `is_streaming`, the outputs are those of a part.
+        """Reads the annotations of `function`; `skip_first` omits ``self``. With `is_streaming`, the outputs are a part's.
 
         Raises:
             DefinitionError: If one is missing or is neither a tensor nor a bool, int, float or str.
@@ -287,15 +287,15 @@ class Signature:
             return args, ()
         if len(args) > len(self.parameters):
             raise InvalidInputError(f"{self.owner} takes {len(self.parameters)} arguments, {len(args)} were given")
-        given = dict(zip((p.name for p in self.parameters), args, strict=False))
+        arguments = dict(zip((p.name for p in self.parameters), args, strict=False))
         for name, value in kwargs.items():
-            if name in given:
+            if name in arguments:
                 raise InvalidInputError(f"{self.owner}: {name!r} was given twice")
-            given[name] = value
+            arguments[name] = value
         tensors: list[Any] = []
         statics: list[StaticValue] = []
         for parameter in self.parameters:
-            value = given.pop(parameter.name, inspect.Parameter.empty)
+            value = arguments.pop(parameter.name, inspect.Parameter.empty)
             if isinstance(parameter, StaticSpec):
                 value = parameter.default if value is inspect.Parameter.empty else value
             if value is inspect.Parameter.empty:
@@ -304,8 +304,8 @@ class Signature:
                 statics.append(parameter.check(value, self.owner))
             else:
                 tensors.append(value)
-        if given:
-            raise InvalidInputError(f"{self.owner} has no parameter {sorted(given)}; expected {self.names()}")
+        if arguments:
+            raise InvalidInputError(f"{self.owner} has no parameter {sorted(arguments)}; expected {self.names()}")
         return tuple(tensors), tuple(statics)
 
     def names(self) -> list[str]:

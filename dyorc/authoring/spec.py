@@ -66,7 +66,7 @@ class TensorSpec:
 
     Attributes:
         dims: Its dimensions without the variadic one.
-        variadic_at: Where ``...`` stands among `dims`; None if the rank is fixed.
+        variadic_at: The position of ``...`` among `dims`; None if the rank is fixed.
         is_finite: Whether NaN and infinity are refused.
     """
 
@@ -82,7 +82,7 @@ class TensorSpec:
         """Returns the spec of a jaxtyping annotation; None if `annotation` is something else.
 
         Raises:
-            DefinitionError: If the annotation does not settle what travels on the wire.
+            DefinitionError: If the annotation does not determine the type on the wire.
         """
         is_finite = False
         if typing.get_origin(annotation) is Annotated:
@@ -108,7 +108,7 @@ class TensorSpec:
 
     @property
     def wire_shape(self) -> list[int]:
-        """Returns the shape for the protocol's metadata: -1 stands for any size."""
+        """The shape for the protocol's metadata; -1 means any size."""
         sizes = [-1 if dim.size is None else dim.size for dim in self.dims]
         if self.variadic_at is not None:
             sizes.insert(self.variadic_at, -1)
@@ -140,7 +140,7 @@ class TensorSpec:
 
         Args:
             sizes: Sizes of named dimensions seen so far, with the tensor that set them; updated.
-            where: Whose tensor it is, for the error's text.
+            where: The tensor's owner, for the error's text.
 
         Raises:
             InvalidInputError: If it does not fit; names the tensor, the dimension, and both sizes.

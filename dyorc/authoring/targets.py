@@ -1,9 +1,8 @@
 """Imports the places of several targets, so that each finds its own neighbours.
 
-`one/app.py` and `two/app.py` may both import `helper`, and Python has one module of that name. So code that would meet a
-neighbour of that name from another folder is imported below a package of its own, as a deployed version is; all else by its own
-name.
-Replicas run one target each, from its bundle, and need none of that.
+`one/app.py` and `two/app.py` may both import `helper`, and Python has only one module of that name. Code that could get the
+neighbour of another folder is imported below a separate package, as a deployed version is; all other code under its own name.
+Replicas do not need this: each runs one target from its bundle.
 """
 
 import os
@@ -15,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dyorc.authoring.bundle_imports import BundleImporter, RefuseAmbiguous, new_package
-from dyorc.authoring.bundles import Bundle, ModuleSource, path_of
-from dyorc.authoring.import_scan import scan
+from dyorc.authoring.bundles import Bundle, ModuleSource, path_of, scan_code
 from dyorc.authoring.loading import import_place, put_on_path
 
 
@@ -26,8 +24,8 @@ class ImportedPlace:
 
     Attributes:
         module: The module.
-        bundle: The user's code that it may import; its target names nothing in the place.
-        importer: Holds the modules; None: they have their own names.
+        bundle: The user's code that it may import; its target ends with the colon, without a name.
+        importer: Holds the modules; None if they have their own names.
     """
 
     module: ModuleType
@@ -36,7 +34,7 @@ class ImportedPlace:
 
 
 def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
-    """Imports files and modules; the same one only once.
+    """Imports files and modules, each only once.
 
     Args:
         places: As `loading.parts_of` returns them.
@@ -48,7 +46,7 @@ def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
     apart, ambiguous = _apart(places)
     for place in places:
         if not any(place in bundles for bundles in apart.values()):
-            put_on_path(place)  # before one of them changes the current folder
+            put_on_path(place)  # before user code changes the current folder
     _put_last(apart)
     if ambiguous:
         sys.meta_path.insert(0, RefuseAmbiguous(ambiguous))
@@ -63,7 +61,7 @@ def import_places(places: Sequence[str]) -> Mapping[str, ImportedPlace]:
 
 
 def _put_last(folders: Iterable[str]) -> None:
-    """Lets what is found by text be found in folders, too, where no library has its name: others' code may mean that."""
+    """Moves folders to the end of the path: modules imported by text are found there, unless a library has the name."""
     for folder in folders:
         sys.path[:] = [*(path for path in sys.path if os.path.realpath(path) != folder), folder]
 
@@ -75,12 +73,12 @@ def _import_below_a_package(bundles: Mapping[str, Bundle]) -> dict[str, Imported
         modules |= bundle.modules
     first = next(iter(bundles.values()))
     importer = BundleImporter(Bundle(first.target, first.main, modules), new_package())
-    return {place: ImportedPlace(importer.import_main(one.main, place), one, importer) for place, one in bundles.items()}
+    return {place: ImportedPlace(importer.import_main(code.main, place), code, importer) for place, code in bundles.items()}
 
 
 def _apart(places: Iterable[str]) -> tuple[Mapping[str, Mapping[str, Bundle]], Mapping[str, Sequence[str]]]:
-    """Returns the code of places that others would meet, or that would meet others', by folder; and the names of modules that are
-    different files in different folders, with these files."""
+    """Returns the code of places that clash with other folders, by folder; and the module names that mean different files in
+    different folders, with these files."""
     folders = {place: _folder_of(place) for place in dict.fromkeys(places) if not place.endswith(".py") or Path(place).is_file()}
     if len(set(folders.values())) < 2:
         return {}, {}
@@ -91,12 +89,12 @@ def _apart(places: Iterable[str]) -> tuple[Mapping[str, Mapping[str, Bundle]], M
         for name, path in paths.items():
             files[name].add(path)
     ambiguous = {name: sorted(paths) for name, paths in files.items() if len(paths) > 1}
-    meeting = {
+    clashing = {
         folder
         for place, folder in folders.items()
         if any(_is_in(folder, path) for name, path in neighbours[place].items() if name in ambiguous)
     }
-    by_folder = {folder: {place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(meeting)}
+    by_folder = {folder: {place: bundles[place] for place in bundles if folders[place] == folder} for folder in sorted(clashing)}
     return by_folder, {
         name: paths
         for name, paths in ambiguous.items()
@@ -105,9 +103,9 @@ def _apart(places: Iterable[str]) -> tuple[Mapping[str, Mapping[str, Bundle]], M
 
 
 def _neighbours(bundle: Bundle, folder: str) -> dict[str, str]:
-    """Returns the files of the modules that a bundle's code imports, libraries among them, as if there were no other target. The
-    target's own module is left out, unless another one imports it."""
-    scans = [scan(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()]
+    """Returns the files of the modules that a bundle's code imports, libraries included, as if there were no other target. The
+    target's own module counts only if another module imports it."""
+    scans = [scan_code(source.text, name, is_package=source.is_package) for name, source in bundle.modules.items()]
     imports = frozenset[str]().union(*(code.imports for code in scans))
     texts = frozenset[str]().union(*(code.texts for code in scans if code.is_dynamic))
     tops = {name.partition(".")[0] for name in imports} - sys.stdlib_module_names

@@ -1,4 +1,4 @@
-"""Which files are the user's own. Only the standard library: a supervisor asks, too."""
+"""Finds out which files are the user's own. Only the standard library, since supervisors use it."""
 
 import os
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ _FOREIGN = frozenset({"site-packages", "dist-packages", "node_modules", "__pycac
 
 
 def is_own(folder: str) -> bool:
-    """Returns whether a folder below one of the user's may hold code of the user's, and not libraries."""
+    """Returns whether a folder inside a user's folder may hold the user's code, and not libraries."""
     name = os.path.basename(folder)
     return not name.startswith(".") and name not in _FOREIGN and not os.path.exists(os.path.join(folder, "pyvenv.cfg"))
 
 
 def is_below(path: str, folders: Iterable[Path]) -> bool:
-    """Whether a file is the user's own, below one of the folders, and not a library that lies there too."""
+    """Returns whether a file below one of the folders is the user's own, and not a library installed there."""
     for folder in folders:
         top = f"{folder}{os.sep}"
         if path.startswith(top):
@@ -25,6 +25,6 @@ def is_below(path: str, folders: Iterable[Path]) -> bool:
 
 
 def folders_of(targets: Iterable[str]) -> list[Path]:
-    """Returns where the user's code is: the current folder, and those of the targets."""
+    """Returns the folders of the user's code: the current one and those of the targets."""
     places = [Path(target.rpartition(":")[0]) for target in targets]
     return list(dict.fromkeys([Path.cwd(), *(place.resolve().parent for place in places if place.suffix == ".py")]))

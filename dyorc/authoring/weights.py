@@ -3,21 +3,32 @@
 import importlib
 import os
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from safetensors import SafetensorError
 
-from dyorc.authoring.planned import load_module_by
-
 ModuleT = TypeVar("ModuleT")
+
+
+class LoadModule(Protocol):
+    """Loads modules in place of `load_module`."""
+
+    def __call__(self, make: Callable[[], Any], path: Path, device: str) -> Any | None:
+        """Returns an object to be called in place of the module; None if the module is to be loaded as usual."""
+        ...
+
+
+load_module_by: ContextVar[LoadModule | None] = ContextVar("dyorc_load_module", default=None)
+"""Loads modules while a program that has a plan is loaded: there, a module is split among several processes."""
 
 
 def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], device: str = "cpu") -> ModuleT:
     """Returns a torch module with the weights of a file, ready to compute: `eval` was called, and no gradients are kept.
 
     The module is made without memory for its weights, which are not filled with random numbers first. On the CPU, they are the
-    file's own pages, which the system reads once per node and shares; a program that writes to them gets a copy of its own. To
+    file's own pages, which the system reads once per node and shares; a program that writes to them gets its own copy. To
     change a file that is in use, write a new one and rename it.
 
     In a program that has a plan, the first module that it loads this way is split among several processes. What is returned then
@@ -43,7 +54,7 @@ def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], devic
     torch = importlib.import_module("torch")
     with torch.device("meta"):
         module: Any = make()
-    with open(path, "rb"):  # safetensors says of a file that it may not read that there is none
+    with open(path, "rb"):  # safetensors reports an unreadable file as missing
         pass
     try:
         weights = importlib.import_module("safetensors.torch").load_file(path, device=device)
@@ -51,7 +62,7 @@ def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], devic
         raise ValueError(f"{os.fspath(path)} cannot be read as safetensors: {error}") from error
     _assign(module, weights, path)
     if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
-        # It computes what is not saved, which it can only do where there is memory.
+        # Some tensors are computed, not saved; computing them needs memory.
         with torch.device(device):
             module = make()
         _assign(module, weights, path)

@@ -1,4 +1,4 @@
-"""`@dyorc.workflow`: an ordinary ``async def`` that calls programs and other workflows. One that yields answers in parts."""
+"""`@dyorc.workflow`: an ordinary ``async def`` that calls programs and other workflows. If it yields, it answers in parts."""
 
 import inspect
 import sysconfig
@@ -8,12 +8,12 @@ from functools import cached_property
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, overload
 
-from dyorc.authoring.context import current_recorder
+from dyorc.authoring.context import record_call
 from dyorc.authoring.program import Program, check_name
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.core.reserved_names import find_conflict
-from dyorc.errors import DefinitionError, InvalidInputError
+from dyorc.errors import DefinitionError
 
 _LIBRARIES = tuple(sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 
@@ -26,7 +26,7 @@ class Workflow:
 
     Attributes:
         function: The user's coroutine function, or async generator function.
-        declared_programs: Programs that the reader of its code cannot find (see `programs`).
+        declared_programs: Programs that cannot be found by reading its code (see `programs`).
         wait_for_effects: Whether a request is answered only when all its effects have happened.
     """
 
@@ -38,18 +38,11 @@ class Workflow:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Ref:
         """Starts it as a task of the running workflow; does not wait."""
-        recorder = current_recorder.get()
-        if recorder is None:
-            raise RuntimeError(f"workflow {self.name!r} was called outside a workflow; run it with dyorc.run({self.name}, ...)")
-        try:
-            tensors, statics = self.signature.bind(args, kwargs)
-            return recorder.call(self, tensors, statics)
-        except InvalidInputError as error:
-            raise recorder.mistake(error) from None
+        return record_call("workflow", self, args, kwargs)
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
-        """Every program it may call, found by reading its code and that of the workflows and functions it names.
+        """Every program it may call, found by reading its code and the code of the workflows and functions it names.
 
         It reads globals, closures, attributes of modules, and programs in global lists, tuples and dicts. Programs reached
         in another way have to be declared: ``@dyorc.workflow(programs=[...])``.
@@ -57,13 +50,13 @@ class Workflow:
         Raises:
             DefinitionError: If two of them have the same name.
         """
-        found: dict[str, Program] = {}
+        by_name: dict[str, Program] = {}
         for program in _reachable_programs(self):
-            if found.setdefault(program.name, program) is not program:
+            if by_name.setdefault(program.name, program) is not program:
                 raise DefinitionError(
                     f"workflow {self.name!r} calls two programs named {program.name!r}; rename one with .with_options(name=...)"
                 )
-        return tuple(found.values())
+        return tuple(by_name.values())
 
     @cached_property
     def is_streaming(self) -> bool:
@@ -80,8 +73,7 @@ class Workflow:
 
 
 def of_program(program: Program) -> Workflow:
-    """Returns the workflow that makes one call of `program`: this is how a single program is served as a model."""
-
+    """Returns the workflow that makes one call of `program`, to serve a single program as a model."""
     _check_names(program.signature)
 
     async def call(*tensors: Ref, **statics: Any) -> Ref:
@@ -108,15 +100,14 @@ def workflow(
 
     The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
     Refs; it may await Refs, `when`, `choose` and `gather`, and nothing else. If it yields, each value is sent as a part of the
-    answer; its return annotation is then ``AsyncIterator[...]`` of what one part is.
+    answer; its return annotation is then ``AsyncIterator[...]`` of a part's type.
 
     Args:
         name: Its name as a model; the function's by default.
         programs: Programs it calls that cannot be found by reading its code.
-        wait_for_effects: Whether a request is answered only when all programs with an effect have run that it called, also those
-            that the workflow does not await; if one of these fails, so does the request. Otherwise the answer does not wait, and
-            what fails afterwards is only logged and counted. What holds is the option of the workflow that a client asks for,
-            not of those that it calls.
+        wait_for_effects: Whether a request is answered only when all programs with an effect that it called have run, awaited or
+            not; if one of these fails, so does the request. Otherwise the answer does not wait, and later failures are only
+            logged and counted. Only the option of the workflow that a client calls counts, not of workflows that it calls.
 
     Raises:
         DefinitionError: If it is not an ``async def``, an annotation is missing, or a name is the protocol's.
@@ -146,7 +137,7 @@ def _check_names(signature: Signature) -> None:
     """Refuses names that requests and answers use for something else.
 
     Raises:
-        DefinitionError: If there is one.
+        DefinitionError: If a parameter or output has such a name.
     """
     kinds: dict[str, Sequence[str]] = {"parameter": signature.names(), "output": signature.outputs.names}
     for kind, names in kinds.items():
@@ -179,18 +170,18 @@ def _reachable_programs(root: Workflow) -> Iterator[Program]:
 
 
 def _is_of_user(function: FunctionType, root: Workflow) -> bool:
-    """Returns whether to read a function: libraries are left out, or the search would go through all of NumPy."""
+    """Returns whether a function is the user's. Libraries are not read, or the search would go through all of NumPy."""
     if function.__module__.partition(".")[0] == root.function.__module__.partition(".")[0]:
         return True
     return not function.__code__.co_filename.startswith((*_LIBRARIES, "<"))
 
 
 _READ = (FunctionType, Program, Workflow, Mapping, list, tuple)
-"""What may be a program, or lead to one."""
+"""Types of values that may be a program, or lead to one."""
 
 
 def _named_in(function: FunctionType) -> Iterator[Any]:
-    """Yields what the code of `function` (and of functions nested in it) names, as far as it can matter."""
+    """Yields values that the code of `function` (and of functions nested in it) names, if they may lead to programs."""
     names: set[str] = set()
     codes: list[CodeType] = [function.__code__]
     while codes:
@@ -213,12 +204,12 @@ def _named_in(function: FunctionType) -> Iterator[Any]:
 
 
 def _own_attributes(value: Any, names: Iterable[str]) -> list[Any]:
-    """Returns what code may mean by attributes of an object or a class: ``models.small``."""
+    """Returns the attributes of an object or a class that the code may mean: ``models.small``."""
     try:
         own: Mapping[str, Any] = vars(value)
-    except Exception:  # it has none, or does not say
+    except Exception:  # it has no attributes, or does not show them
         return []
-    return [one for one in map(own.get, sorted(names)) if isinstance(one, _READ)]
+    return [attribute for attribute in map(own.get, sorted(names)) if isinstance(attribute, _READ)]
 
 
 def _attributes_named(module: ModuleType, names: set[str], depth: int) -> Iterator[Any]:

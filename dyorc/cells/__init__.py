@@ -1,1 +1,1 @@
-"""Programs in the server's own process, beside its gateway and engine: nothing hops between processes."""
+"""Programs in the server's own process, with its gateway and engine: requests do not cross processes."""

@@ -1,27 +1,46 @@
-"""One batch in this process: its inputs as arrays, what became of it, and how long that took. Any thread."""
+"""One batch in this process: its inputs as arrays, its outcome and times, and the notes for after a crash. Any thread."""
 
 import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dyorc.authoring.signature import StaticValue
-from dyorc.cells.results import ProgramResults
+from dyorc.cells.program_tensors import ProgramResults
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.events import BatchDone, BatchFailed
 from dyorc.engine.request_trace import Move
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
-from dyorc.transport.codec import Rows
+from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.outbox import NoRoomError, TooLargeError
+
+
+class CrashNotes(Protocol):
+    """Notes what runs, where other processes can read it after a crash. Any thread, one batch of a program at a time."""
+
+    def begin(self, program: str, inputs: Sequence[bytes], *, is_suspect: bool) -> None:
+        """Notes that a batch runs.
+
+        Args:
+            inputs: The digests of its inputs.
+            is_suspect: Whether it is a single call that runs alone because it may crash this process.
+        """
+        ...
+
+    def end(self, program: str) -> None:
+        """Notes that the program's batch has ended."""
+        ...
+
 
 _INTERVALS_OF_WAIT = 2.0
 """A thread is scheduled a little later than it asked for."""
 _MAX_UNEXPLAINED = 1.25
-"""Up to this ratio of its time to its computing time, nobody asks what a batch waited for."""
+"""Up to this ratio of its time to its computing time, it is not examined what a batch waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +48,15 @@ class LocalBatch:
     """A batch whose inputs can be read.
 
     Attributes:
-        columns: For each input, the arrays of the calls, where they lie.
-        stored: Inputs that lie in an arena, and can be lost while they are read.
-        gather_s: Time that it took to find them.
-        moves: How stored ones came. The others are here: nothing moves.
+        columns: For each input, the arrays of the calls, in place.
+        stored: Inputs in an arena, which can be lost while they are read.
+        gather_s: Time that it took to find the inputs.
+        moves: How stored inputs came here. The others did not move.
         room_share, is_suspect: See `DispatchBatch`.
         inputs: The digests of its calls' requests, if they are to be noted.
-        span: Its own, if it is traced.
-        inbox: By which inputs are read in place; None if none is.
-        lost: Blocks that were taken away while they were read in place, known once it has ended.
+        span: The batch's span, if it is traced.
+        inbox: Reads inputs in place; None if none is.
+        lost: Blocks that were freed while they were read in place, known once the batch has ended.
     """
 
     replica_id: str
@@ -56,7 +75,8 @@ class LocalBatch:
     lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:
-        """Ends the reading of inputs: what the program wrote to them is undone. Results may lie there, too."""
+        """Ends the reading of inputs, and undoes what the program wrote to them. Call it once results, which may be views of
+        inputs, are copied."""
         if self.inbox is not None:
             try:
                 self.inbox.check()
@@ -70,12 +90,12 @@ class BatchOutcome:
     """A batch that ran.
 
     Attributes:
-        event: What to tell the engine; None if there was no room for the results.
+        event: The event for the engine; None if there was no room for the results.
         result: The results, in that case.
-        wall_s: How long it took. Time in which the system ran somebody else in its place does not count, nor does time in which
-            other threads of this process had the interpreter.
+        wall_s: How long it took, without the time in which the system ran other processes on its core, or other threads of this
+            process had the interpreter.
         cpu_s: How long its thread computed.
-        overlap_s: For how much of that other threads of this process computed at the same time.
+        overlap_s: For how much of that time other threads of this process computed, too.
     """
 
     event: BatchDone | BatchFailed | None
@@ -94,7 +114,7 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
         event = BatchFailed(batch.replica_id, batch.batch_id, result.error_type, result.message, result.traceback)
         result = None
     else:
-        event = _kept(batch, result, results)
+        event = _keep(batch, result, results)
     if event is not None:
         result = None
         results.done()
@@ -109,11 +129,11 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
 def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
     """Returns for how long others ran in a batch's place.
 
-    A thread that waits for the interpreter wakes up after each switch interval to ask for it. One that waits for anything else,
-    a device or a time, sleeps until that comes. So the number of waits tells one from the other.
+    A thread that waits for the interpreter wakes up after each switch interval to request it. One that waits for anything else,
+    such as a device or a time, sleeps until that comes. So the number of waits tells the two apart.
 
     Args:
-        num_waits: How many times it gave up its core to wait for something.
+        num_waits: How many times it gave up its core to wait.
         others_cpu_s: For how long other threads of this process computed meanwhile.
     """
     if not num_waits:
@@ -122,24 +142,24 @@ def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
 
 
 def _num_waits() -> int:
-    """Returns how many times this thread has given up its core to wait for something: a time, a lock, a device."""
+    """Returns how many times this thread has given up its core to wait, for a time, a lock or a device."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def keep_when_room(
     batch: LocalBatch, result: BatchResult, results: ProgramResults, wait: Callable[[float], object], max_wait_s: float
 ) -> BatchDone | BatchFailed:
-    """Copies the results of a batch for which there was no room, as soon as there is.
+    """Copies the results of a batch as soon as there is room for them.
 
     Args:
-        wait: Waits until something was freed, at most so long.
+        wait: Waits until something was freed, at most this long.
         max_wait_s: How long to try, unless the engine wants less.
     """
     wait_s = max_wait_s * batch.room_share
     give_up_s = time.monotonic() + wait_s
     try:
         while True:
-            event = _kept(batch, result, results)
+            event = _keep(batch, result, results)
             if event is not None:
                 return event
             left_s = give_up_s - time.monotonic()
@@ -152,8 +172,8 @@ def keep_when_room(
         batch.done()
 
 
-def _kept(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> BatchDone | BatchFailed | None:
-    """Returns the event of a batch that ran; None if there is no room for its results."""
+def _keep(batch: LocalBatch, result: BatchResult, results: ProgramResults) -> BatchDone | BatchFailed | None:
+    """Copies a batch's results, and returns its event; None if there is no room for them."""
     started_s = time.perf_counter()
     try:
         outputs = results.keep(result.outputs)

@@ -1,52 +1,52 @@
-"""Whether a program's batches run on the event loop or on the program's own thread. Pure.
+"""Decides whether a program's batches run on the event loop or on the program's own thread. Pure.
 
-To wake a thread takes longer than a small program does, and it then competes with the loop for the interpreter. But while a batch
-runs on the loop, nothing else does. So short programs run there, and how long a program takes is measured again and again.
+Waking a thread takes longer than a small program does, and the thread then competes with the loop for the interpreter. But while
+a batch runs on the loop, nothing else does. So short programs run there, and each batch is measured.
 
 Three times are measured, because each misleads in its own way. The wall time on a thread includes waiting for the interpreter's
-lock, so under load every program looks long. The processor time leaves out sleeping, and waiting for a device. What a thread is
-worth is said by neither, but by the *overlap*: for how long other threads of the process computed at the same time. Hence:
+lock, so under load every program looks long. The processor time leaves out sleeping, and waiting for a device. Neither shows what
+a thread is worth; that is the *overlap*: for how long other threads of the process computed at the same time. Hence:
 
-* A thread's program moves to the loop if its processor time is short at all sizes that occur, and its wall time was not much
-  longer at least once. Whether that was right shows there.
+* A program moves from its thread to the loop if its processor time is short at all sizes that occur, and its wall time was not
+  much longer at least once. Whether the move was right shows on the loop.
 * It also moves if it is longer, up to `_STRETCH` times the limit, computes for most of its time, and overlaps with little: then
-  it and the loop only take turns, which costs both of them more than waiting for one another. Whether there would be more overlap
-  by now does not show on the loop, so such a program goes back to its thread for a while every `_MAX_STAY` batches.
-* Either only if it computes. One that waits for anything else, a socket, a lock, a time, may wait for seconds some day. Under
-  load, waiting for the interpreter hides short waits; on the loop they show, and it goes back for long.
-* The loop's program moves to its thread at once if one batch took too much processor time, or much too long; and if it repeatedly
-  took too long. Time in which the system ran other processes instead is not counted: a thread would have lost it as well.
+  it and the loop only take turns, which costs both more than waiting for each other. The loop cannot show whether there would be
+  more overlap by now, so such a program returns to its thread for a while every `_MAX_STAY` batches.
+* Both only if it computes. A program that waits for anything else, such as a socket, a lock or a time, may wait for seconds some
+  day. Under load, waiting for the interpreter hides short waits; on the loop they show, and the program returns for long.
+* A program moves from the loop to its thread at once if one batch took too much processor time, or much too long; also if batches
+  repeatedly took too long. Time in which the system ran other processes is not counted: a thread would have lost it as well.
 
-Each return makes the next attempt rarer, unless it took long to come: the first batch of a new size is often slow.
+Each return makes the next attempt rarer, unless it came late: the first batch of a new size is often slow.
 """
 
 from collections import deque
 from statistics import median
 
 _NUM_RECENT = 8
-"""Batches of one size that count."""
+"""How many batches of each size count."""
 _HYSTERESIS = 0.5
-"""A program has to be this much shorter than the limit to move to the loop."""
+"""A program must be below this part of the limit to move to the loop."""
 _PATIENCE = 4.0
-"""A single batch on the loop may take this many times the limit if it did not compute: perhaps the system ran somebody else."""
+"""A single batch on the loop may take this many times the limit if it did not compute: the system may have run something else."""
 _MAX_LONG = 2
-"""Recent batches on the loop that may not be over the limit all together."""
+"""With this many recent batches over the limit, a program leaves the loop."""
 _NUM_REMEMBERED = 256
-"""What did not occur for so many batches is forgotten: a size, or that an attempt failed."""
+"""After this many batches, a size that did not occur again, or a failed attempt, is forgotten."""
 _MAX_ATTEMPT_AFTER = 1024
 _STRETCH = 4.0
 """A program that gains nothing from a thread may take this many times the limit."""
 _NUM_COMPARED = 32
-"""Batches on the thread that tell whether it gains anything."""
+"""How many batches on the thread decide whether it gains anything."""
 _MIN_OVERLAP = 0.4
 """A thread is worth its cost if others compute during this part of its computing time. Measured: 0.1 to 0.3 where small torch
-programs and the loop took turns, 0.5 to 0.8 where larger ones really ran beside each other."""
+programs and the loop took turns, 0.5 to 0.8 where larger ones really ran in parallel."""
 _MAX_WAITING = 0.5
 """A program that waits this much of its computing time for anything but the interpreter, such as a device, needs a thread."""
 _NEGLIGIBLE_WAIT_S = 0.000_05
-"""So short a wait tells nothing: a lock within a library, a page that was not there."""
+"""Shorter waits mean nothing: a lock within a library, a page fault."""
 _MAX_STAY = 16_384
-"""So few batches are run again where they were slow that no percentile shows it."""
+"""Returning to the thread this rarely shows in no percentile."""
 
 
 class InlineRule:
@@ -54,12 +54,12 @@ class InlineRule:
 
     Args:
         limit_s: A batch on the loop should take less than this.
-        can_stretch: Whether it may take longer where nothing is gained by a thread. A program that drives a device of its own
-            computes nothing while the device does, though it may look busy.
+        can_stretch: Whether it may take longer if a thread gains nothing. Not for a program with its own device: it computes
+            nothing while the device does, though it may look busy.
         may_move: Whether it may run on the loop at all.
 
     Attributes:
-        is_inline: The decision.
+        is_inline: Whether the next batch should run on the loop.
     """
 
     def __init__(self, limit_s: float, *, can_stretch: bool = True, may_move: bool = True) -> None:
@@ -78,8 +78,8 @@ class InlineRule:
         self._attempt_after = _NUM_RECENT
 
     def observe(self, size: int, wall_s: float, cpu_s: float, overlap_s: float = 0.0) -> None:
-        """Takes in a batch: how many calls it had, how long it took, for how long its thread computed, and for how much of that
-        other threads did as well."""
+        """Adds a batch: how many calls it had, how long it took, for how long its thread computed, and for how much of that time
+        other threads did, too."""
         self._num_seen += 1
         self._num_since_move += 1
         self._walls.append(wall_s)
@@ -92,7 +92,7 @@ class InlineRule:
             self._observe_on_thread(size, cpu_s)
 
     def stay(self) -> None:
-        """Keeps the program on its thread for good: it needs that."""
+        """Keeps the program on its thread for good."""
         self._may_move = False
         if self.is_inline:
             self._move(is_inline=False)
@@ -105,7 +105,7 @@ class InlineRule:
         limit_s = self._stretch * self._limit_s
         if wall_s <= limit_s:
             if self._num_since_move == _NUM_REMEMBERED:
-                self._attempt_after = _NUM_RECENT  # it was right; one long batch among so many does no harm
+                self._attempt_after = _NUM_RECENT  # the move was right; one long batch among so many does no harm
             if self._stretch > 1 and self._num_since_move >= _MAX_STAY:
                 self._move(is_inline=False)
             return
@@ -129,14 +129,14 @@ class InlineRule:
             self._move(is_inline=True, stretch=_STRETCH)
 
     def _usual_s(self) -> float:
-        """Returns the longest processor time of recent batches of any size, but for one each."""
+        """Returns the longest processor time of recent batches of all sizes, leaving out the longest one of each size."""
         for size_class, last in list(self._last_seen.items()):
             if self._num_seen - last > _NUM_REMEMBERED:
                 del self._recent[size_class], self._last_seen[size_class]
         return max(sorted(recent)[max(0, len(recent) - 2)] for recent in self._recent.values())
 
     def _gains_nothing(self) -> bool:
-        """Whether the program computes for most of its time, and hardly anything else does meanwhile."""
+        """Returns whether the program computes for most of its time, and hardly anything else does meanwhile."""
         if len(self._compared) < _NUM_COMPARED:
             return False
         overlaps, walls = zip(*self._compared, strict=True)

@@ -1,4 +1,4 @@
-"""The fleet of programs in this process: loads them, finds their inputs, and has their batches run."""
+"""The fleet of programs in this process: loads them, finds their inputs, and runs their batches."""
 
 import asyncio
 import threading
@@ -13,12 +13,10 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
-from dyorc.cells.batches import LocalBatch
-from dyorc.cells.hosted import FleetContext, HostedProgram
-from dyorc.cells.interpreter import interpreter_settings
+from dyorc.cells.batches import CrashNotes, LocalBatch
+from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
-from dyorc.cells.notes import CrashNotes
-from dyorc.cells.program_thread import ProgramThread
+from dyorc.cells.program_thread import ProgramThread, interpreter_settings
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
@@ -26,14 +24,13 @@ from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
-from dyorc.replica.freeing import free_memory
+from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
 from dyorc.replica.user_code import has_thread_settings, keep_ours
-from dyorc.replica.warmup import load_and_warm_up
 from dyorc.scaling.model import LeadTimes
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
-from dyorc.transport.codec import Rows
+from dyorc.transport.column_codec import Rows
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.moves import InputMoves
+from dyorc.transport.tiers import InputMoves
 
 _log = structlog.get_logger("dyorc.cells")
 
@@ -44,21 +41,21 @@ _POLL_ROOM_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSite:
-    """Where programs run, and its settings.
+    """The process where programs run, and its settings.
 
     Attributes:
-        node: This machine, as replicas in other processes name it.
+        node: The name of this machine.
         num_cores: Cores that programs on threads share.
-        is_alone: Whether all programs run here, and none on replicas.
+        runs_all: Whether all programs run here, and none on replicas.
         room_wait_s: How long results wait for room in the arena.
-        notes: Where it is noted what runs; None if nobody reads that.
+        notes: Notes what runs; None if no other process reads that.
         spans: Where spans of the programs' code go; None if nothing is traced.
     """
 
     config: CellsConfig
     node: str
     num_cores: int
-    is_alone: bool = True
+    runs_all: bool = True
     room_wait_s: float = 0.0
     notes: CrashNotes | None = None
     spans: ProgramSpans | None = None
@@ -66,10 +63,6 @@ class CellSite:
 
 class LocalFleet:
     """One replica of each program, in this process.
-
-    Args:
-        tensors: References to tensors.
-        status: Told what the programs do.
 
     Raises:
         DefinitionError: If a program has a plan.
@@ -95,7 +88,7 @@ class LocalFleet:
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
-        """Loads the programs; some may be loading still while this is entered."""
+        """Runs the programs while entered; they may still be loading."""
         watch = BatchWatchdog()
         self._context = FleetContext(
             node=self._site.node, num_cores=self._site.num_cores, inline_limit_s=self._site.config.inline_limit_s,
@@ -116,7 +109,7 @@ class LocalFleet:
         Raises:
             DefinitionError: If it has a plan.
         """
-        if not self._site.is_alone and not program.options.in_process:
+        if not self._site.runs_all and not program.options.in_process:
             return False
         _check_is_whole(program)
         self._programs[program.name] = program
@@ -125,7 +118,7 @@ class LocalFleet:
         return True
 
     def remove(self, program: str) -> None:
-        """Forgets a program, and drops it if it is still loaded."""
+        """Removes a program, and drops it if it is loaded."""
         if self._programs.pop(program, None) is None:
             return
         del self._wanted[program]
@@ -174,7 +167,7 @@ class LocalFleet:
         del self._loaders[program.name]  # now, not when the task has ended: it may be wanted again in between
 
     async def _load(self, program: Program) -> bool:
-        """Loads a program on its thread. One at a time: what user code does while it loads may concern the whole process."""
+        """Loads a program on its thread. One at a time: loading user code may change settings of the whole process."""
         name = program.name
         async with self._loading:
             self._threads = [thread for thread in self._threads if thread.is_alive]
@@ -206,7 +199,7 @@ class LocalFleet:
         return True
 
     def _context_of(self, program: Program) -> FleetContext:
-        """Returns what a program shares with the others: no cores if it waits for a device of its own."""
+        """Returns the program's context: no cores if it has its own device."""
         has_device = bool(program.options.ray_actor_options.get("num_gpus"))
         return replace(self._context, num_cores=0) if has_device else self._context
 
@@ -217,13 +210,13 @@ class LocalFleet:
         self._context.post(LoadFailed(error.program, error.error_type, error.message, error.remote_traceback))
         self._context.flush()
 
-    # What the engine wants
+    # The engine's actions
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Finds a batch's inputs, and runs it on its thread, or at the end of the turn."""
         hosted = self._hosted.get(action.program.name)
         if hosted is None or hosted.replica_id != action.replica_id:
-            return  # it was given up meanwhile, and the engine told
+            return  # it was given up meanwhile, and the engine knows
         hosted.hold()
         stored = [tensor for operands in action.operands for tensor in operands if tensor.block]
         if stored and not self._tensors.is_near(stored):
@@ -234,7 +227,7 @@ class LocalFleet:
             self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
 
     async def _fetch(self, hosted: HostedProgram, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
-        """Brings inputs in from other nodes."""
+        """Fetches inputs from other nodes, then runs the batch."""
         flat = [tensor for operands in action.operands for tensor in operands]
         moves = InputMoves()
         fetching = self._tensors.fetch(flat, moves)
@@ -263,47 +256,37 @@ class LocalFleet:
             gather_s = time.perf_counter() - started_s
             moves = fetched if inbox is None else inbox.moves
             batch = LocalBatch(
-                action.replica_id,
-                action.batch_id,
-                len(action.operands),
-                columns,
-                action.statics,
-                stored,
-                gather_s,
-                () if moves is None else moves.take(),
-                action.room_share,
-                _digests(action.inputs) if action.inputs else (),
-                action.is_suspect,
-                action.span,
-                inbox,
-            )
+                action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s,
+                () if moves is None else moves.take(), action.room_share, _digests(action.inputs) if action.inputs else (),
+                action.is_suspect, action.span, inbox,
+            )  # fmt: skip
             if hosted.is_inline:
                 self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
             else:
                 hosted.run(batch)
 
     def end_turn(self) -> None:
-        """Runs the batches that are due on the loop; those for threads are with them by now."""
+        """Runs the batches that are due on the loop. Those for threads were submitted at once."""
         while self._due:
             due, self._due = self._due, []
             for hosted, batch, run_again in due:
                 hosted.run(batch, run_again)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """There may be room in the arena."""
+        """Wakes programs that wait for room in the arena."""
         with self._freed:
             self._freed.notify_all()
 
     def _wait_for_room(self, timeout_s: float) -> None:
-        """On a program's thread: waits for a release. One that came a moment before is noticed soon."""
+        """Waits for a release, on a program's thread. Waits briefly, so that a release just before is not missed for long."""
         with self._freed:
             self._freed.wait(min(timeout_s, _POLL_ROOM_S))
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
-        """Inputs are read when they are needed."""
+        """Does nothing: inputs are read when they are needed."""
 
     def want(self, program: str, num_warm: int, num_parked: int) -> bool:
-        """Loads a program if any copy is wanted: there is one at most."""
+        """Loads a program if any copy is wanted: there is at most one."""
         if program not in self._wanted:
             return False
         self._wanted[program] = num_warm > 0
@@ -321,7 +304,7 @@ class LocalFleet:
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:
-        """A batch hangs. Its thread is left to itself, and the program loaded again on another."""
+        """Drops a program with a batch that hangs, with its thread, and loads it again on another thread."""
         hosted = self._take_out(replica_id)
         if hosted is not None:
             _log.warning("batch_hangs", program=hosted.program, reason=reason)
@@ -329,7 +312,7 @@ class LocalFleet:
             self._start_loading(self._programs[hosted.program])
 
     def _take_out(self, replica_id: str) -> HostedProgram | None:
-        """Forgets a loaded program, and returns it; None if it has another name by now."""
+        """Removes a loaded program, and returns it; None if the program has another name by now."""
         for name, hosted in self._hosted.items():
             if hosted.replica_id == replica_id:
                 return self._hosted.pop(name)
@@ -339,12 +322,12 @@ class LocalFleet:
         """Does nothing: there are no other processes."""
 
     def start_over(self) -> None:
-        """For a new engine: announces all programs."""
+        """Announces all programs, to a new engine."""
         for hosted in self._hosted.values():
             hosted.join_again()
 
     def report(self) -> Mapping[str, int]:
-        """Returns how many programs run on the loop now, and how many batches ran where."""
+        """Returns how many programs run on the loop now, and how many batches ran on the loop and on threads."""
         hosted = self._hosted.values()
         return {
             "num_programs_inline": sum(each.is_inline for each in hosted),
@@ -357,13 +340,13 @@ class LocalFleet:
 def _check_is_whole(program: Program) -> None:
     if program.options.plan is not None:
         raise DefinitionError(
-            f"program {program.name!r} has the plan {program.options.plan}, whose ranks are processes of their own, and was to "
+            f"program {program.name!r} has the plan {program.options.plan}, whose ranks are separate processes, so it cannot "
             "run in the server's process: serve it on Ray, without --in-process, or without the plan"
         )
 
 
 def _digests(inputs: Sequence[Hashable]) -> list[bytes]:
-    """Returns what equal inputs have in common, as far as it is known."""
+    """Returns the digests of inputs, as far as they are known."""
     return [each.digest for each in inputs if isinstance(each, InputsIdentity) and each.digest is not None]
 
 

@@ -1,9 +1,9 @@
-"""Interrupts batches that hold the event loop up: programs that sleep, wait or compute for long although they never did before.
+"""Interrupts batches that block the event loop: programs that sleep, wait or compute for long although they never did before.
 
-A thread sees that one batch goes on and on, and sends the loop's thread a signal. Its handler raises `BatchInterrupted` there,
-and only while the program's own code runs: it looks at the stack, in the thread itself, so nothing can change meanwhile. Unlike
-an exception that is set from outside, a signal also ends sleeping, and waiting for sockets and locks. Code inside a C function
-that neither returns nor looks for signals is not interrupted.
+A thread notices that one batch does not end, and sends the loop's thread a signal. The handler raises `BatchInterrupted` there,
+but only while the program's own code runs: it inspects the stack in that thread, so nothing can change meanwhile. Unlike an
+exception that is set from outside, a signal also ends sleeping, and waiting for sockets and locks. Code inside a C function that
+neither returns nor checks for signals is not interrupted.
 """
 
 import _signal  # pyright: ignore[reportMissingImports] (no stubs know it)
@@ -16,28 +16,28 @@ from typing import Any, Self
 
 from dyorc.replica import executor
 from dyorc.replica.user_code import put_back
-from dyorc.telemetry.tracing import program_spans as programs  # ALIAS
+from dyorc.telemetry.tracing import program_spans
 
 _SIGNAL = signal.SIGURG
-"""By default it does nothing, so one that comes late does no harm."""
+"""Its default action is to do nothing, so a late signal does no harm."""
 _OWN = str(Path(__file__).parents[1])
 """DyOrc's own code is in this folder."""
 _POLL_S = 0.05
 _NUM_POLLS = 5
-"""A batch that is seen so often in a row is interrupted: counted, not timed, since the whole machine may stand still."""
+"""A batch that is seen this many times in a row is interrupted: counted, not timed, since the whole machine may be paused."""
 _IDLE_POLLS = 4
 """The thread sleeps this many times longer while no batch runs."""
-_CALLERS = (executor.__file__, programs.__file__)
-"""Who calls programs, and keeps whatever they raise."""
+_CALLERS = (executor.__file__, program_spans.__file__)
+"""The files that call programs, and catch all that they raise."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""By which the server is told to stop."""
+"""The signals that stop the server."""
 _INT, _TERM = int(signal.SIGINT), int(signal.SIGTERM)
 _get_handler: Callable[[int], Any] = _signal.getsignal
-"""What `signal.getsignal` calls, which then looks for an enum: that takes a hundred times as long."""
+"""Called by `signal.getsignal`, which also looks for an enum: that takes a hundred times as long."""
 
 
 class BatchInterrupted(BaseException):
-    """Raised in a program that holds the event loop up. No `Exception`, so that a program's own code lets it through."""
+    """Raised in a program that blocks the event loop. Not an `Exception`, so that programs do not catch it."""
 
 
 class BatchWatchdog:
@@ -76,13 +76,13 @@ class BatchWatchdog:
         self._is_running = True
 
     def end(self) -> str:
-        """Notes that the batch has ended. Returns why it should not have run on the loop; empty if it did no harm there."""
+        """Notes that the batch has ended. Returns why it should not have run on the loop; empty if it did no harm."""
         self._is_running = False
         if self._thread is not None and _handlers() != self._handlers:
             for number, handler in zip(_SIGNALS, self._handlers, strict=True):
                 put_back(number, handler)
-            return "it set a handler of a signal, which only the event loop's thread can"
-        return "it held the event loop up" if self._was_interrupted else ""
+            return "it set a signal handler, which only works on the event loop's thread"
+        return "it blocked the event loop" if self._was_interrupted else ""
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         while frame is not None and not frame.f_code.co_filename.startswith(_OWN):

@@ -1,29 +1,32 @@
-"""The thread of one program: does jobs in order, and tells the event loop when each is done."""
+"""The thread of one program, which runs jobs in order and reports each to the event loop; and interpreter settings for it."""
 
 import asyncio
 import ctypes
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.replica.user_code import own_context
+from dyorc.system.switch_interval import switch_interval_at_most
 
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 class ThreadInterrupted(BaseException):
-    """Raised in a thread that is given up. No `Exception`, so that a program's own code lets it through."""
+    """Raised in a thread that is given up. Not an `Exception`, so that programs do not catch it."""
 
 
 class ProgramThread:
-    """Runs from the start until it is stopped. Used on the event loop.
+    """Runs from the start until it is stopped. A daemon: a program that hangs does not keep the process from ending.
+
+    Used on the event loop.
 
     Attributes:
-        program: The same.
-
-    A daemon, so that a program that hangs does not keep the process from ending.
+        program: As given.
     """
 
     def __init__(self, program: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,7 +44,7 @@ class ProgramThread:
         return self._thread.is_alive()
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Runs a job, which must not raise, behind those before it; then `done` with its result, on the loop."""
+        """Runs a job, which must not raise, after those before it; then `done` with its result, on the loop."""
         self._jobs.put((job, done))
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -51,10 +54,10 @@ class ProgramThread:
         return await future
 
     def run_here(self, job: Callable[[], T]) -> T:
-        """Returns the result of a job that is done on the loop, while the thread does nothing.
+        """Runs a job on the loop, while the thread does nothing, and returns its result.
 
-        It finds the values of context variables that earlier jobs have set, such as precisions of `decimal` and NumPy's handling
-        of errors, and no running loop: code that asks for one would take ours for its own.
+        The job sees the values of context variables that earlier jobs have set, such as `decimal`'s precision and NumPy's
+        handling of errors. It sees no running loop, since it must not use ours.
         """
         asyncio._set_running_loop(None)
         try:
@@ -63,12 +66,12 @@ class ProgramThread:
             asyncio._set_running_loop(self._loop)
 
     def stop(self) -> None:
-        """Ends it after its running job. What else was submitted is not done, and nothing is told any more."""
+        """Ends it after its running job. Other jobs are dropped, and no results are reported."""
         self._is_over = True
         self._jobs.put(None)
 
     def join(self, timeout_s: float) -> None:
-        """Waits until it has ended, after `stop`. Not for the event loop."""
+        """Waits until it has ended, after `stop`. Blocking."""
         self._thread.join(timeout_s)
 
     def give_up(self) -> None:
@@ -81,7 +84,7 @@ class ProgramThread:
         try:
             self._work()
         except (ThreadInterrupted, RuntimeError):
-            if not self._is_over:  # else it was interrupted, or the loop has been closed meanwhile
+            if not self._is_over:  # otherwise it was interrupted, or the loop was closed meanwhile
                 raise
 
     def _work(self) -> None:
@@ -89,8 +92,28 @@ class ProgramThread:
             job, done = item
             result = self._context.run(job)
             self._loop.call_soon_threadsafe(self._tell, done, result)
-            del item, job, done, result  # or they would keep tensors alive until the next job
+            del item, job, done, result  # otherwise they keep tensors alive until the next job
 
     def _tell(self, done: Callable[[T], None], result: T) -> None:
         if not self._is_over:
             done(result)
+
+
+_NUM_THREADS = "DYORC_NUM_THREADS"
+
+
+@contextmanager
+def interpreter_settings(switch_interval_s: float) -> Generator[None]:
+    """Lets the loop interrupt programs that compute in Python soon, and keeps torch from starting threads for each program.
+
+    The environment's own number of threads takes precedence. At the end, everything is as before.
+    """
+    is_ours = _NUM_THREADS not in os.environ
+    if is_ours:
+        os.environ[_NUM_THREADS] = "1"
+    try:
+        with switch_interval_at_most(switch_interval_s):
+            yield
+    finally:
+        if is_ours:
+            del os.environ[_NUM_THREADS]

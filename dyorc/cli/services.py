@@ -25,7 +25,7 @@ from dyorc.cli.serving_options import (
 )
 from dyorc.config import Settings
 from dyorc.server.stop_signals import StopSignals
-from dyorc.supervisor.starting import become_supervisor, num_cells_of
+from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import standard_streams
 from dyorc.telemetry import logs
 
@@ -55,7 +55,7 @@ def orchestrator(
 
 
 async def _orchestrate(targets: list[str], settings: Settings) -> None:
-    from dyorc.server.orchestrator.orchestrator_process import serve_group  # here, because `dyorc --help` does not need it
+    from dyorc.server.orchestrator_process import serve_group  # here, because `dyorc --help` does not need it
 
     console = Console(soft_wrap=True, highlight=False, file=sys.stdout)  # users' modules may put something else there
     signals = StopSignals()
@@ -94,7 +94,7 @@ def gateway(
 
 async def _serve(settings: Settings) -> None:
     def enter(_: Console, hurry: asyncio.Event) -> "AbstractAsyncContextManager[RunningServer]":
-        from dyorc.server.gateway.gateway_process import serve_gateway
+        from dyorc.server.gateway_process import serve_gateway
 
         return serve_gateway(settings, hurry=hurry)
 

@@ -88,10 +88,10 @@ def compare_all(
     as_json: AsJson = False,
 ) -> None:
     """Simulates every workload under every policy at several loads."""
-    from dyorc.simulation.compare import LOADS, compare
-    from dyorc.simulation.compare import as_json as rows_as_json
-    from dyorc.simulation.picture import draw_picture
+    from dyorc.simulation.pictures import draw_latencies
     from dyorc.simulation.policies import POLICIES
+    from dyorc.simulation.simulate import LOADS, compare
+    from dyorc.simulation.simulate import as_json as rows_as_json
     from dyorc.simulation.workloads import WORKLOADS
 
     rows = list(
@@ -107,7 +107,7 @@ def compare_all(
         )
     )
     if picture is not None:
-        draw_picture(rows, picture)
+        draw_latencies(rows, picture)
     if as_json:
         print(rows_as_json(rows))
         return

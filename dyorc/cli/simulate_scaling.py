@@ -31,9 +31,9 @@ def scaling_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Replays a trace while a policy scales the programs: latency, misses caused by cold starts, and replica-seconds."""
+    from dyorc.simulation.pictures import draw_scaling
     from dyorc.simulation.scaling.policy_comparison import POLICIES, compare
     from dyorc.simulation.scaling.replay import Scene
-    from dyorc.simulation.scaling.scaling_picture import draw_picture
     from dyorc.traffic.request_traces import read_trace
 
     if every == bool(policy):
@@ -41,7 +41,7 @@ def scaling_command(
     scene = Scene(requests=read_trace(trace), limits=_limits(min_warm, max_replicas, cold_start, parked_start), seed=seed)
     comparison = compare(scene, POLICIES if every else policy or (), slo_s=slo, num_fixed=replicas)
     if picture is not None:
-        draw_picture({trace.stem: comparison}, picture)
+        draw_scaling({trace.stem: comparison}, picture)
     if as_json:
         print(json.dumps({"trace": str(trace), **comparison.as_object()}))
         return
@@ -62,7 +62,7 @@ def table(results: "Sequence[ScalingResult]") -> str:
 def _limits(min_warm: int, max_replicas: int, cold_start_s: float, parked_start_s: float) -> "Limits":
     from dyorc.scaling.model import Bounds
     from dyorc.simulation.scaling.scaling_loop import Limits
-    from dyorc.simulation.scaling.states import StartTimes
+    from dyorc.simulation.scaling.simulated_replicas import StartTimes
 
     if min_warm > max_replicas:
         raise InvalidInputError(f"--min-warm is {min_warm}, expected at most the {max_replicas} of --max-replicas")

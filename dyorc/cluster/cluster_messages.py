@@ -1,7 +1,7 @@
-"""What gateways and orchestrators say to each other.
+"""The messages between gateways and orchestrators.
 
-A message is one header frame (msgpack, tagged) and the raw frames of its small tensors. Large tensors stay where they lie, and
-their places travel. Times do not travel, since clocks differ: what is left does.
+A message is one header frame (msgpack, tagged) and the raw frames of its small tensors. Large tensors stay where they are, and
+references travel. Deadlines travel as the time that is left, since clocks differ.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,8 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.models.offers import Offer
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback, Undeploy
-from dyorc.transport import headers
-from dyorc.transport.codec import ColumnHeader
-from dyorc.transport.headers import HeaderCodec
+from dyorc.transport.column_codec import ColumnHeader
+from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import TensorHolder
 
 PROTOCOL_VERSION = 1
@@ -26,7 +25,7 @@ _CHANGES: dict[str, type[DeploymentChange]] = {"deploy": Deploy, "undeploy": Und
 
 
 class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Gateway: registers, with the holder of its inputs and the highest fence of the group that it knows."""
+    """Gateway: I register. `holder` is where my inputs are, `fence` the highest of the group that I know."""
 
     gateway_id: str
     holder: TensorHolder
@@ -35,8 +34,8 @@ class GatewayHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Gateway: run this model. `timeout_s` is what is left. `is_recorded`: send its story with the answer. The other fields are
-    those of `Terms`."""
+    """Gateway: run this model. `timeout_s` is the time that is left. `is_recorded`: send its trace with the answer. The other
+    fields are those of `Terms`."""
 
     request_id: int
     model: str
@@ -59,14 +58,14 @@ class CancelRequest(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class AnswerRead(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Gateway: I have read the answer, or these blocks (holder, block) of it are lost."""
+    """Gateway: I have read the answer, except for these lost blocks (holder, block)."""
 
     request_id: int
     lost: tuple[BlockId, ...] = ()
 
 
 class PartRead(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Gateway: this part was used, or these blocks of it are lost."""
+    """Gateway: I have used this part, except for these lost blocks."""
 
     request_id: int
     index: int
@@ -74,20 +73,20 @@ class PartRead(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class EffectAck(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Gateway: I know of the effect that you announced by this number."""
+    """Gateway: I know of the effect that you announced with this number."""
 
     number: int
 
 
 class Refresh(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Gateway: how are you? With the statistics of these models."""
+    """Gateway: send me your current figures, with the statistics of these models."""
 
     number: int
     names: tuple[str, ...] = ()
 
 
 class Scale(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Gateway: keep so many replicas of a program."""
+    """Gateway: keep this many replicas of a program."""
 
     number: int
     program: str
@@ -96,7 +95,7 @@ class Scale(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class SetLogs(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Gateway: have your replicas log as these settings (`LogsConfig`) say."""
+    """Gateway: apply these log settings (`LogsConfig`) to your replicas."""
 
     values: dict[str, Any]
 
@@ -118,7 +117,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
         """Returns the change.
 
         Raises:
-            InvalidInputError: If there is no such action.
+            InvalidInputError: If the action is unknown.
         """
         kind = _CHANGES.get(self.action)
         if kind is None:
@@ -127,13 +126,13 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class DrainReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Gateway: what you have asked about by this number is so."""
+    """Gateway: the answer to the `DrainQuery` with this number is yes."""
 
     number: int
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Orchestrator: I lead with this fence. Requests without a limit of their own have `default_timeout_s`."""
+    """Orchestrator: I lead with this fence. Requests without a time limit get `default_timeout_s`."""
 
     group: str
     fence: int
@@ -149,20 +148,20 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class OffersUpdate(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Orchestrator: this is on offer now, and this is deployed, by model."""
+    """Orchestrator: these are the current offers, and what is deployed, by model."""
 
     offers: tuple[Offer, ...]
     deployed: dict[str, Any] = {}
 
 
 class StatusUpdate(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Orchestrator: this is what the programs are doing (`StatusBoard.as_values`)."""
+    """Orchestrator: these are the programs' states (`StatusBoard.as_values`)."""
 
     programs: dict[str, Any]
 
 
 class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Orchestrator: the answer. If any of it is stored, say `Taken` once you have read it."""
+    """Orchestrator: the answer. If any of it is stored, send `AnswerRead` once you have read it."""
 
     request_id: int
     columns: tuple[ColumnHeader, ...]
@@ -171,7 +170,7 @@ class AnswerMessage(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class PartMessage(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Orchestrator: a part of the answer. Say `PartRead` once you have used it."""
+    """Orchestrator: a part of the answer. Send `PartRead` once you have used it."""
 
     request_id: int
     index: int
@@ -190,20 +189,20 @@ class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=26):
 
 
 class GatewayBlocksReleased(msgspec.Struct, frozen=True, array_like=True, tag=27):
-    """Orchestrator: these blocks of yours are no longer read."""
+    """Orchestrator: nothing reads these blocks of yours now."""
 
     blocks: tuple[int, ...]
 
 
 class EffectAhead(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """Orchestrator: these requests of yours are about to have an effect. It waits for your `Known`."""
+    """Orchestrator: these requests of yours are about to have an effect. I wait for your `EffectAck`."""
 
     number: int
     requests: tuple[int, ...]
 
 
 class Refreshed(msgspec.Struct, frozen=True, array_like=True, tag=29):
-    """Orchestrator: that is how I am."""
+    """Orchestrator: these are my current figures."""
 
     number: int
     report: dict[str, Any]
@@ -213,20 +212,20 @@ class Refreshed(msgspec.Struct, frozen=True, array_like=True, tag=29):
 
 
 class HolderGone(msgspec.Struct, frozen=True, array_like=True, tag=30):
-    """Orchestrator: this holder is gone, and so is what lay in its arena."""
+    """Orchestrator: this holder is gone, and so are the tensors in its arena."""
 
     holder_id: str
 
 
 class ChangeDone(msgspec.Struct, frozen=True, array_like=True, tag=31):
-    """Orchestrator: it is done. After a `Change`, `line` are the model's versions now."""
+    """Orchestrator: the change is done. After a `Change`, `line` has the model's versions now."""
 
     number: int
     line: dict[str, Any]
 
 
 class ChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """Orchestrator: it could not be done, and nothing has changed. For the error see `Failed`."""
+    """Orchestrator: the change was not possible, and nothing has changed. For the error see `RequestFailed`."""
 
     number: int
     code: str
@@ -235,33 +234,23 @@ class ChangeRefused(msgspec.Struct, frozen=True, array_like=True, tag=32):
 
 
 class DrainQuery(msgspec.Struct, frozen=True, array_like=True, tag=33):
-    """Orchestrator: say `Settled` now; or, `with_requests`, when all requests have ended that you have now."""
+    """Orchestrator: send `DrainReply` now; or, `with_requests`, once all your present requests have ended."""
 
     number: int
     with_requests: bool
 
 
 FromGateway: TypeAlias = (
-    GatewayHello
-    | SubmitRequest
-    | CancelRequest
-    | AnswerRead
-    | PartRead
-    | EffectAck
-    | Refresh
-    | Scale
-    | SetLogs
-    | Change
+    GatewayHello | SubmitRequest | CancelRequest | AnswerRead | PartRead | EffectAck | Refresh | Scale | SetLogs | Change
     | DrainReply
-)
+)  # fmt: skip
 FromOrchestrator: TypeAlias = (
     Welcome | Refused | OffersUpdate | StatusUpdate | AnswerMessage | PartMessage | RequestFailed | GatewayBlocksReleased
-    | EffectAhead
-    | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
+    | EffectAhead | Refreshed | HolderGone | ChangeDone | ChangeRefused | DrainQuery
 )  # fmt: skip
 
 _from_gateway = HeaderCodec[FromGateway](FromGateway, (GatewayHello,), PROTOCOL_VERSION, lambda _: "a gateway")
 _from_orchestrator = HeaderCodec[FromOrchestrator](FromOrchestrator, (Welcome,), PROTOCOL_VERSION, lambda _: "an orchestrator")
-encode: Callable[[FromGateway | FromOrchestrator], bytes] = headers.encode
+encode: Callable[[FromGateway | FromOrchestrator], bytes] = encode_header
 decode_from_gateway = _from_gateway.decode
 decode_from_orchestrator = _from_orchestrator.decode

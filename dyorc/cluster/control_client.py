@@ -3,21 +3,19 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import Change, ChangeDone, ChangeRefused, DrainQuery, DrainReply, FromGateway, Scale
 from dyorc.errors import InvalidInputError, NotReadyError, UnknownModelError
+from dyorc.models.submission import BeginEpoch
 from dyorc.protocol.deployment_changes import Deploy, DeploymentChange
 
 _POLL_S = 0.05
 
-BeginEpoch: TypeAlias = Callable[[], Callable[[], bool]]
-"""Returns a function that says whether all requests have ended that had begun by this moment."""
-
 
 class GroupControl:
-    """Sends changes to the orchestrator of one group, and answers its drain queries. For the event loop's thread.
+    """Sends changes to the orchestrator of one group, and answers its drain queries. Used on the event loop.
 
     Args:
         send: Sends the orchestrator a message.
@@ -25,7 +23,7 @@ class GroupControl:
 
     Attributes:
         deployed: The versions of all models, by name, as the orchestrator last reported them.
-        begin_epoch: See `BeginEpoch`.
+        begin_epoch: Begins an epoch of this gateway's requests.
     """
 
     def __init__(self, group: str, send: Callable[[FromGateway], None], is_connected: Callable[[], bool]) -> None:
@@ -36,7 +34,7 @@ class GroupControl:
         self._is_connected = is_connected
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._settling: set[asyncio.Task[None]] = set()
+        self._draining: set[asyncio.Task[None]] = set()
 
     def next_number(self) -> int:
         """Returns the number of the next request."""
@@ -59,40 +57,41 @@ class GroupControl:
         finally:
             self._waiting.pop(message.number, None)
 
-    def received(self, message: ChangeDone | ChangeRefused | DrainQuery) -> None:
-        """Takes an answer or a query of the orchestrator."""
-        match message:
-            case ChangeDone(number=number, line=line):
-                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
-                    waiting.set_result(line)
-            case ChangeRefused(number=number):
-                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
-                    waiting.set_exception(packing.unpack_error(message.code, message.text, message.facts))
-            case DrainQuery(number=number, with_requests=False):
-                self._send(DrainReply(number))
-            case DrainQuery(number=number):
-                task = asyncio.create_task(self._settle(number))
-                self._settling.add(task)
-                task.add_done_callback(self._settling.discard)
+    def receive(self, message: ChangeDone | ChangeRefused | DrainQuery) -> None:
+        """Handles a result or a drain query from the orchestrator."""
+        if isinstance(message, DrainQuery):
+            self._drain(message)
+            return
+        waiting = self._waiting.get(message.number)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(message, ChangeDone):
+            waiting.set_result(message.line)
+        else:
+            waiting.set_exception(packing.unpack_error(message.code, message.text, message.facts))
 
-    async def _settle(self, number: int) -> None:
+    def _drain(self, query: DrainQuery) -> None:
+        if not query.with_requests:
+            self._send(DrainReply(query.number))
+            return
+        task = asyncio.create_task(self._wait_until_drained(query.number))
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    async def _wait_until_drained(self, number: int) -> None:
         is_over = self.begin_epoch()
         while not is_over():  # noqa: ASYNC110 (an event would cost each request)
             await asyncio.sleep(_POLL_S)
         self._send(DrainReply(number))
 
-    def lost(self) -> None:
-        """Notes that the orchestrator is gone."""
-        for task in self._settling:
+    def lose(self) -> None:
+        """Fails the waiting changes: the orchestrator is gone."""
+        for task in self._draining:
             task.cancel()
+        lost = f"the orchestrator of group {self._group!r} was lost meanwhile; check what has changed before you try again"
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(
-                    NotReadyError(
-                        f"the orchestrator of group {self._group!r} was lost meanwhile; look at what has changed before you "
-                        "try again"
-                    )
-                )
+                waiting.set_exception(NotReadyError(lost))
 
 
 class ControlClient:
@@ -127,7 +126,7 @@ class ControlClient:
     def _group_to_deploy(self, change: Deploy) -> str:
         """Returns the group that a change names, or else the one that has the model, or code of the same target."""
         if change.group and change.group not in self._groups:
-            raise InvalidInputError(f"there is no group {change.group!r} behind this gateway; there are {sorted(self._groups)}")
+            raise InvalidInputError(f"unknown group {change.group!r}; the groups of this gateway are {sorted(self._groups)}")
         if change.group or len(self._groups) == 1:
             return change.group or next(iter(self._groups))
         for group, control in self._groups.items():

@@ -17,8 +17,7 @@ from dyorc.protocol.deployment_changes import DeploymentChange
 _log = structlog.get_logger("dyorc.orchestrator")
 
 _HEARD_S = 5.0
-"""How long a gateway that hangs may hold up an answer."""
-
+"""How long a gateway that hangs may delay an answer."""
 
 Scaling: TypeAlias = Callable[[str, int | None, int | None], Awaitable[None]]
 
@@ -36,11 +35,11 @@ class DeploymentHandler(Protocol):
 
 
 class ControlServer:
-    """For the event loop's thread.
+    """Carries out the changes that gateways request. Used on the event loop.
 
     Args:
-        send: Sends a gateway a message.
-        sessions: Returns the gateways that are connected.
+        send: Sends a message to a gateway.
+        sessions: Returns the connected gateways.
         scale: Sets how many replicas a program keeps (`Orchestrator.scale`).
     """
 
@@ -55,13 +54,13 @@ class ControlServer:
         self._scale = scale
         self._handler: DeploymentHandler | None = None
         self._numbers = count(1)
-        self._unsettled: dict[int, set[GatewaySession]] = {}
-        self._has_settled = asyncio.Event()
+        self._undrained: dict[int, set[GatewaySession]] = {}
+        self._has_reply = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def working_for(self, handler: DeploymentHandler) -> Generator[None]:
-        """Accepts deployment changes while entered. A change that has not finished at the end is cancelled."""
+    def accept_changes(self, handler: DeploymentHandler) -> Generator[None]:
+        """Passes deployment changes to the handler while entered. Unfinished changes are cancelled at the end."""
         self._handler = handler
         try:
             yield
@@ -74,7 +73,7 @@ class ControlServer:
         """Returns what is deployed, by model."""
         return {} if self._handler is None else self._handler.report()
 
-    def take(self, session: GatewaySession, change: Change | Scale) -> None:
+    def start_change(self, session: GatewaySession, change: Change | Scale) -> None:
         """Carries out a change in a task, and sends its gateway the result."""
         task = asyncio.create_task(self._answer(session, change))
         self._tasks.add(task)
@@ -94,7 +93,7 @@ class ControlServer:
             await self._scale(change.program, change.num_warm, change.num_parked)
             return {}
         if self._handler is None:
-            raise UnsupportedError("nothing can be deployed here now")
+            raise UnsupportedError("this server accepts no deployments now")
         versions = await self._handler.change(change.unpack())
         await self._wait_until_offered()
         return versions
@@ -103,34 +102,34 @@ class ControlServer:
 
     async def _wait_until_offered(self) -> None:
         """Waits until all gateways offer the new versions, so that the client's next request reaches them through any gateway."""
-        has_settled = self._ask_all(with_requests=False)
+        have_all_replied = self._query_all(with_requests=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HEARD_S):
-                while not has_settled():
-                    self._has_settled.clear()
-                    await self._has_settled.wait()
+                while not have_all_replied():
+                    self._has_reply.clear()
+                    await self._has_reply.wait()
 
     def begin_epoch(self) -> Callable[[], bool]:
         """Returns a function that says whether all requests of all gateways have ended that had begun by this moment."""
-        return self._ask_all(with_requests=True)
+        return self._query_all(with_requests=True)
 
-    def _ask_all(self, *, with_requests: bool) -> Callable[[], bool]:
+    def _query_all(self, *, with_requests: bool) -> Callable[[], bool]:
         number = next(self._numbers)
         if sessions := set(self._sessions()):
-            self._unsettled[number] = sessions
+            self._undrained[number] = sessions
         for session in sessions:
             self._send(session, DrainQuery(number, with_requests))
-        return lambda: number not in self._unsettled
+        return lambda: number not in self._undrained
 
-    def settled(self, session: GatewaySession, number: int) -> None:
-        """Notes a gateway's confirmation: it offers the new versions, or its earlier requests have ended."""
-        sessions = self._unsettled.get(number, set())
+    def confirm_drained(self, session: GatewaySession, number: int) -> None:
+        """Notes a gateway's reply: it offers the new versions, or its earlier requests have ended."""
+        sessions = self._undrained.get(number, set())
         sessions.discard(session)
         if not sessions:
-            self._unsettled.pop(number, None)
-        self._has_settled.set()
+            self._undrained.pop(number, None)
+        self._has_reply.set()
 
-    def gone(self, session: GatewaySession) -> None:
-        """Notes that a gateway is gone."""
-        for number in list(self._unsettled):
-            self.settled(session, number)
+    def drop_session(self, session: GatewaySession) -> None:
+        """Waits no longer for a gateway that is gone."""
+        for number in list(self._undrained):
+            self.confirm_drained(session, number)

@@ -1,6 +1,6 @@
-"""The orchestrator's end for gateways: takes their requests, and passes on what becomes of them.
+"""The orchestrator's end for gateways: takes their requests, and sends the answers.
 
-Tensors pass as references: their bytes lie where they are, in a gateway's arena or a replica's, until somebody reads them there.
+Tensors pass as references: the bytes stay where they are, in a gateway's arena or a replica's, and are read there.
 Lives on the orchestrator's event loop.
 """
 
@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -50,8 +49,8 @@ from dyorc.cluster.control_server import ControlServer
 from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.config import LinkConfig, LogsConfig
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
 from dyorc.engine.request_trace import RequestTrace
@@ -60,11 +59,10 @@ from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.offers import ModelKey
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import ColumnHeader, Frame
-from dyorc.transport.endings import PeerEnding
+from dyorc.transport.column_codec import ColumnHeader, Frame
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
+from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
 from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 
@@ -72,13 +70,12 @@ _log = structlog.get_logger("dyorc.orchestrator")
 
 _SHOW_AGAIN_S = 1.0
 _DRAINED_S = 0.02
-"""Interval of looks whether everything is answered."""
+"""How often to check whether everything is answered."""
 _ASK_AGAIN_S = 0.02
 
 
-def _alone() -> LeaderTerm:
-    """Returns the lead of an orchestrator that has no rivals."""
-    return LeaderTerm(group="default", fence=1, is_sure=lambda: True, heard_of=lambda fence: None)
+_WITHOUT_RIVALS = LeaderTerm(group="default", fence=1, is_sure=lambda: True, report_fence=lambda fence: None)
+"""The lead of an orchestrator that is alone."""
 
 
 class GatewayServer:
@@ -87,9 +84,9 @@ class GatewayServer:
     Args:
         orchestrator: Runs their requests; entered.
         address: Where to listen.
-        default_timeout_s: What requests have that name no limit (`EngineConfig.request_timeout_s`).
+        default_timeout_s: The time limit of requests that name none (`EngineConfig.request_timeout_s`).
         keys: The cluster's; None only if no other machine can reach the address.
-        lead: The lead of the group; None if there are no rivals.
+        lead: This process's lead of the group; None if there are no other orchestrators.
 
     Attributes:
         control: Carries out changes of deployed versions and of the number of replicas.
@@ -103,43 +100,40 @@ class GatewayServer:
     ) -> None:  # fmt: skip
         self._orchestrator = orchestrator
         self._tensors = orchestrator.tensors
-        self._lead = lead or _alone()
+        self._lead = lead or _WITHOUT_RIVALS
         self._default_timeout_s = default_timeout_s
-        callbacks = LinkCallbacks(self._received, lambda: None, self._connection_lost)
+        callbacks = LinkCallbacks(self._receive, lambda: None, self._connection_lost)
         self._link = listen(address, link, callbacks, keys=keys)
         self._sessions = GatewaySessions()
         self._is_draining = False
-        self._aside = SuspendedRequests(self._note_freed)
-        self._ahead = EffectAnnouncements(self._send, self._aside, self._forget, self._ask_again)
+        self._suspended = SuspendedRequests(self._free_later)
+        self._effects = EffectAnnouncements(self._send, self._suspended, self._forget, self._ask_again)
         self.control = ControlServer(self._send, self._sessions.all, orchestrator.scale)
-        self._shown: dict[str, Any] = {}
+        self._sent_states: dict[str, Any] = {}
         self._name = f"orchestrator-{secrets.token_hex(4)}"
         self._freed: dict[bytes, list[int]] = {}
         self._refused = LogThrottle(_log, "message_refused")
-        self._unsaid: list[Callable[[], object]] = []
+        self._unsent: list[Callable[[], object]] = []
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._link)
-            self._orchestrator.offers.watch(self._offer)
-            self._showing = asyncio.create_task(self._show_forever())
+            self._orchestrator.offers.watch(self._send_offers)
+            self._showing = asyncio.create_task(self._send_states_forever())
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Hangs up. Gateways ask the next orchestrator for what is unanswered."""
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Hangs up. Gateways submit what is unanswered to the next orchestrator."""
         self._showing.cancel()
         for session in self._sessions.all():
-            self._leave(session)
+            self._drop_session(session)
         await self._stack.aclose()
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no new requests, and waits until those that it has are answered, and their effects have happened. Gateways keep
-        the new ones for its successor.
-
-        Args:
-            timeout_s: How long at most.
+        """Takes no new requests, and waits at most `timeout_s` for the answers and effects of the present ones. Gateways keep new
+        requests for its successor.
         """
         self._is_draining = True
         give_up_s = time.monotonic() + timeout_s
@@ -161,7 +155,7 @@ class GatewayServer:
 
     # From gateways
 
-    def _received(self, peer: bytes, frames: Sequence[Frame]) -> None:
+    def _receive(self, peer: bytes, frames: Sequence[Frame]) -> None:
         try:
             message = decode_from_gateway(frames[0])
             session = self._sessions.of_peer(peer)
@@ -170,109 +164,109 @@ class GatewayServer:
             elif session is None:
                 raise TransportError(f"an unregistered gateway sent {type(message).__name__}, expected GatewayHello")
             else:
-                self._take_in(session, message, frames[1:])
+                self._handle(session, message, frames[1:])
         except TransportError as error:
             self._refused.report(error=str(error))
             self._link.send(peer, [encode(Refused(str(error)))])
 
-    def _greet(self, peer: bytes, hail: GatewayHello) -> None:
+    def _greet(self, peer: bytes, hello: GatewayHello) -> None:
         lead = self._lead
-        if hail.fence > lead.fence:
-            lead.heard_of(hail.fence)
-            raise TransportError(f"a gateway knows of fence {hail.fence}, this orchestrator has {lead.fence}")
-        if not hail.gateway_id or hail.holder.holder_id != hail.gateway_id:
-            raise TransportError(f"gateway {hail.gateway_id!r} says it holds tensors as {hail.holder.holder_id!r}")
-        if (known := self._sessions.of_peer(peer) or self._sessions.named(hail.gateway_id)) is not None:
-            self._leave(known)
-        session = self._sessions.add(peer, hail)
-        self._orchestrator.askers.let_in(hail.holder, lambda block: self._released(session, block))
+        if hello.fence > lead.fence:
+            lead.report_fence(hello.fence)
+            raise TransportError(f"a gateway knows fence {hello.fence}, this orchestrator has {lead.fence}")
+        if not hello.gateway_id or hello.holder.holder_id != hello.gateway_id:
+            raise TransportError(f"gateway {hello.gateway_id!r} says it holds tensors as {hello.holder.holder_id!r}")
+        if (known := self._sessions.of_peer(peer) or self._sessions.named(hello.gateway_id)) is not None:
+            self._drop_session(known)
+        session = self._sessions.add(peer, hello)
+        self._orchestrator.request_owners.add_holder(hello.holder, lambda block: self._release_block(session, block))
         self._send(session, Welcome(lead.group, lead.fence, self._default_timeout_s, time.monotonic_ns()))
         self._send(session, OffersUpdate(self._orchestrator.offers.all, self.control.report()))
         self._send(session, StatusUpdate(self._orchestrator.status.as_values()))
-        _log.info("gateway_joined", gateway=hail.gateway_id)
+        _log.info("gateway_joined", gateway=hello.gateway_id)
 
-    def _take_in(self, session: GatewaySession, message: FromGateway, frames: Sequence[Frame]) -> None:
+    def _handle(self, session: GatewaySession, message: FromGateway, frames: Sequence[Frame]) -> None:
         match message:
             case SubmitRequest():
-                self._ask(session, message, frames)
+                self._start(session, message, frames)
             case CancelRequest(request_id=request_id):
-                self._end(session, request_id, self._orchestrator.askers.give_up)
+                self._end(session, request_id, self._orchestrator.request_owners.give_up)
             case AnswerRead(request_id=request_id, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(AnswerTaken(number, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(AnswerTaken(number, self._ours(lost)))
                     if not lost:
-                        self._end(session, request_id, self._orchestrator.askers.end)
+                        self._end(session, request_id, self._orchestrator.request_owners.end)
             case PartRead(request_id=request_id, index=index, lost=lost):
                 number = session.numbers.get(request_id)
                 if number is not None:
-                    self._orchestrator.askers.tell(PartTaken(number, index, self._ours(lost)))
+                    self._orchestrator.request_owners.tell(PartTaken(number, index, self._ours(lost)))
             case EffectAck(number=number):
-                self._when_sure(lambda: self._ahead.known(session, number))
+                self._when_sure(lambda: self._effects.acknowledge(session, number))
             case Refresh():
                 self._refresh(session, message)
             case Scale() | Change():
-                self.control.take(session, message)
+                self.control.start_change(session, message)
             case DrainReply(number=number):
-                self.control.settled(session, number)
+                self.control.confirm_drained(session, number)
             case SetLogs(values=values):
                 self._orchestrator.set_logs(LogsConfig(**values))
             case _:
                 raise TransportError(f"a gateway sent {type(message).__name__} a second time")
 
-    def _ask(self, session: GatewaySession, ask: SubmitRequest, frames: Sequence[Frame]) -> None:
-        """Runs a request. If that is not possible, sends its gateway the error."""
+    def _start(self, session: GatewaySession, submit: SubmitRequest, frames: Sequence[Frame]) -> None:
+        """Starts a request. If that is not possible, sends the error to its gateway."""
         if self._is_draining:
             return
         now_ns = time.monotonic_ns()
         try:
-            workflow = self._orchestrator.workflow(ModelKey(ask.model, ask.version))
-            inputs = self._inputs(session, ask, frames, len(workflow.signature.inputs))
+            workflow = self._orchestrator.workflow(ModelKey(submit.model, submit.version))
+            inputs = self._inputs(session, submit, frames, len(workflow.signature.inputs))
         except (UnknownModelError, TransportError) as error:
-            self._send(session, _failed(ask.request_id, error))
+            self._send(session, _failed(submit.request_id, error))
             return
-        number = self._orchestrator.askers.next_number()
-        story = RequestTrace(number, now_ns, ask.span) if ask.is_recorded else None
-        deadline_ns = None if ask.timeout_s is None else now_ns + int(ask.timeout_s * 1e9)
+        number = self._orchestrator.request_owners.next_number()
+        story = RequestTrace(number, now_ns, submit.span) if submit.is_recorded else None
+        deadline_ns = None if submit.timeout_s is None else now_ns + int(submit.timeout_s * 1e9)
         terms = Terms(
-            deadline_ns=deadline_ns, priority=ask.priority, tenant=ask.tenant, weight=ask.weight,
-            waits_for_effects=ask.waits_for_effects,
+            deadline_ns=deadline_ns, priority=submit.priority, tenant=submit.tenant, weight=submit.weight,
+            waits_for_effects=submit.waits_for_effects,
         )  # fmt: skip
-        identity = identity_of(workflow.name, inputs, ask.statics, self._tensors)
-        arrived = RequestArrived(number, workflow, inputs, ask.statics, terms, identity, story)
-        self._run(RemoteRequest(session, ask.request_id, arrived, identity))
+        identity = identity_of(workflow.name, inputs, submit.statics, self._tensors)
+        arrived = RequestArrived(number, workflow, inputs, submit.statics, terms, identity, story)
+        self._run(RemoteRequest(session, submit.request_id, arrived, identity))
 
-    def _run(self, wanted: RemoteRequest) -> None:
-        self._sessions.want(wanted)
-        self._orchestrator.askers.ask(wanted.arrived, self)
+    def _run(self, request: RemoteRequest) -> None:
+        self._sessions.add_request(request)
+        self._orchestrator.request_owners.ask(request.arrived, self)
 
-    def _forget(self, wanted: RemoteRequest) -> None:
+    def _forget(self, request: RemoteRequest) -> None:
         """Removes a suspended request from the engine; its gateway still wants it."""
-        self._orchestrator.askers.give_up(wanted.number)
+        self._orchestrator.request_owners.give_up(request.number)
 
-    def _ask_again(self, wanted: RemoteRequest) -> None:
-        """Runs a suspended request from its beginning."""
-        before = wanted.arrived
-        number = self._orchestrator.askers.next_number()
+    def _ask_again(self, request: RemoteRequest) -> None:
+        """Runs a suspended request from the beginning."""
+        before = request.arrived
+        number = self._orchestrator.request_owners.next_number()
         story = None if before.story is None else RequestTrace(number, before.story.started_ns, before.story.span)
         identity = identity_of(before.workflow.name, before.inputs, before.statics, self._tensors)
-        self._sessions.done(wanted.session, wanted.request_id)
+        self._sessions.end_request(request.session, request.request_id)
         arrived = replace(before, request_id=number, identity=identity, story=story)
-        self._run(RemoteRequest(wanted.session, wanted.request_id, arrived, identity))
+        self._run(RemoteRequest(request.session, request.request_id, arrived, identity))
 
     def _inputs(
-        self, session: GatewaySession, ask: SubmitRequest, frames: Sequence[Frame], num_inputs: int
+        self, session: GatewaySession, submit: SubmitRequest, frames: Sequence[Frame], num_inputs: int
     ) -> tuple[TensorRef, ...]:
-        columns = self._tensors.refs(session.gateway_id, ask.columns, frames) if ask.columns else [()]
+        columns = self._tensors.refs(session.gateway_id, submit.columns, frames) if submit.columns else [()]
         if len(columns) != 1 or len(columns[0]) != num_inputs:
-            raise TransportError(f"a request for {ask.model!r} has {len(ask.columns)} inputs, expected {num_inputs}")
+            raise TransportError(f"a request for {submit.model!r} has {len(submit.columns)} inputs, expected {num_inputs}")
         return columns[0]
 
     def _end(self, session: GatewaySession, request_id: int, end: Callable[[int], None]) -> None:
-        wanted = self._sessions.done(session, request_id)
-        if wanted is not None:
-            end(wanted.number)
-            self._aside.drop(wanted)
+        request = self._sessions.end_request(session, request_id)
+        if request is not None:
+            end(request.number)
+            self._suspended.drop(request)
 
     def _refresh(self, session: GatewaySession, request: Refresh) -> None:
         orchestrator = self._orchestrator
@@ -290,45 +284,45 @@ class GatewayServer:
     # To gateways: an `Asker`
 
     def answer(self, action: AnswerRequest) -> None:
-        """Passes an answer on; its bytes stay where they are until its gateway has read them."""
-        wanted = self._sessions.wanted(action.request_id)
+        """Sends an answer; its bytes stay where they are until its gateway has read them."""
+        request = self._sessions.request_of(action.request_id)
         is_stored = has_stored(action.tensors)
-        if wanted is None:
+        if request is None:
             if is_stored:
-                self._orchestrator.askers.tell(AnswerTaken(action.request_id))
+                self._orchestrator.request_owners.tell(AnswerTaken(action.request_id))
             return
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(AnswerTaken(action.request_id, error.blocks))
+            self._orchestrator.request_owners.tell(AnswerTaken(action.request_id, error.blocks))
             return
-        story = None if wanted.story is None else packing.pack_trace(wanted.story)
+        story = None if request.story is None else packing.pack_trace(request.story)
         if not is_stored:
-            self._end(wanted.session, wanted.request_id, self._orchestrator.askers.end)
-        self._send(wanted.session, AnswerMessage(wanted.request_id, tuple(headers), holders, story), frames)
+            self._end(request.session, request.request_id, self._orchestrator.request_owners.end)
+        self._send(request.session, AnswerMessage(request.request_id, tuple(headers), holders, story), frames)
 
     def part(self, action: AnswerPart) -> None:
-        """Passes a part of an answer on."""
-        wanted = self._sessions.wanted(action.request_id)
-        if wanted is None:
+        """Sends a part of an answer."""
+        request = self._sessions.request_of(action.request_id)
+        if request is None:
             return
         try:
             headers, frames, holders = self._pack(action.tensors)
         except InputsLostError as error:
-            self._orchestrator.askers.tell(PartTaken(action.request_id, action.index, error.blocks))
+            self._orchestrator.request_owners.tell(PartTaken(action.request_id, action.index, error.blocks))
             return
-        self._send(wanted.session, PartMessage(wanted.request_id, action.index, tuple(headers), holders), frames)
+        self._send(request.session, PartMessage(request.request_id, action.index, tuple(headers), holders), frames)
 
-    def failed(self, request_id: int, error: Exception) -> None:
-        """Passes an error on."""
-        wanted = self._sessions.wanted(request_id)
-        if wanted is not None:
-            self._sessions.done(wanted.session, wanted.request_id)
-            story = None if wanted.story is None else packing.pack_trace(wanted.story)
-            self._send(wanted.session, _failed(wanted.request_id, error, story))
+    def fail(self, request_id: int, error: Exception) -> None:
+        """Sends an error."""
+        request = self._sessions.request_of(request_id)
+        if request is not None:
+            self._sessions.end_request(request.session, request.request_id)
+            story = None if request.story is None else packing.pack_trace(request.story)
+            self._send(request.session, _failed(request.request_id, error, story))
 
     def _pack(self, tensors: Sequence[TensorRef]) -> tuple[list[ColumnHeader], list[Frame], tuple[TensorHolder, ...]]:
-        """Packs the tensors of an answer. This process has a name for gateways, since it has none among its replicas."""
+        """Packs the tensors of an answer. Gateways know this process by a name; its replicas do not need one."""
         headers, frames, holders = self._tensors.pack([tuple(tensors)] if tensors else [])
         named = [replace(holder, holder_id=self._name) if holder.holder_id == OWN else holder for holder in holders]
         return headers, frames, tuple(named)
@@ -337,75 +331,75 @@ class GatewayServer:
         return [(OWN if holder_id == self._name else holder_id, block) for holder_id, block in blocks]
 
     def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
-        """Announces an effect to the gateways whose requests have it, and waits until they know."""
+        """Announces an effect to the gateways whose requests have it, and waits until they acknowledge it."""
         concerned: dict[GatewaySession, list[RemoteRequest]] = {}
         for number in requests:
-            if (wanted := self._sessions.wanted(number)) is not None:
-                concerned.setdefault(wanted.session, []).append(wanted)
-        self._ahead.announce(concerned, go)
+            if (request := self._sessions.request_of(number)) is not None:
+                concerned.setdefault(request.session, []).append(request)
+        self._effects.announce(concerned, go)
 
     def _send(self, session: GatewaySession, message: FromOrchestrator, frames: Sequence[Frame] = ()) -> None:
-        """Sends a message, unless somebody else may lead by now: then it waits until that is known."""
-        if self._unsaid or not self._lead.is_sure():
-            said = [encode(message), *[bytes(frame) for frame in frames]]
-            self._when_sure(lambda: self._link.send(session.peer, said))
+        """Sends a message. If another orchestrator may lead by now, the message waits until that is known."""
+        if self._unsent or not self._lead.is_sure():
+            copied = [encode(message), *[bytes(frame) for frame in frames]]
+            self._when_sure(lambda: self._link.send(session.peer, copied))
         else:
             self._link.send(session.peer, [encode(message), *frames])
 
-    def _when_sure(self, do: Callable[[], object]) -> None:
-        """Does something now if this orchestrator leads for sure, else as soon as it does; never if it has lost its lead."""
-        if not self._unsaid and self._lead.is_sure():
-            do()
+    def _when_sure(self, action: Callable[[], object]) -> None:
+        """Runs an action now if this orchestrator leads for sure, else as soon as it does; never if it has lost its lead."""
+        if not self._unsent and self._lead.is_sure():
+            action()
             return
-        if not self._unsaid:
-            self._loop.call_later(_ASK_AGAIN_S, self._say_rest)
-        self._unsaid.append(do)
+        if not self._unsent:
+            self._loop.call_later(_ASK_AGAIN_S, self._send_rest)
+        self._unsent.append(action)
 
-    def _say_rest(self) -> None:
+    def _send_rest(self) -> None:
         if self._lead.is_sure():
-            unsaid, self._unsaid = self._unsaid, []
-            for do in unsaid:
-                do()
+            unsent, self._unsent = self._unsent, []
+            for action in unsent:
+                action()
         else:
-            self._loop.call_later(_ASK_AGAIN_S, self._say_rest)
+            self._loop.call_later(_ASK_AGAIN_S, self._send_rest)
 
-    def _released(self, session: GatewaySession, block: int) -> None:
-        if not self._aside.withholds(session, block):
-            self._note_freed(session, block)
+    def _release_block(self, session: GatewaySession, block: int) -> None:
+        if not self._suspended.withholds(session, block):
+            self._free_later(session, block)
 
-    def _note_freed(self, session: GatewaySession, block: int) -> None:
+    def _free_later(self, session: GatewaySession, block: int) -> None:
         if not self._freed:
-            self._loop.call_soon(self._tell_freed)
+            self._loop.call_soon(self._send_freed)
         self._freed.setdefault(session.peer, []).append(block)
 
-    def _tell_freed(self) -> None:
+    def _send_freed(self) -> None:
         freed, self._freed = self._freed, {}
         for peer, blocks in freed.items():
             if (session := self._sessions.of_peer(peer)) is not None:
                 self._send(session, GatewayBlocksReleased(tuple(blocks)))
 
-    def _tell_all(self, message: FromOrchestrator) -> None:
+    def _send_to_all(self, message: FromOrchestrator) -> None:
         for session in self._sessions.all():
             self._send(session, message)
 
-    def _offer(self) -> None:
-        self._tell_all(OffersUpdate(self._orchestrator.offers.all, self.control.report()))
-        self._show()
+    def _send_offers(self) -> None:
+        self._send_to_all(OffersUpdate(self._orchestrator.offers.all, self.control.report()))
+        self._send_states()
 
-    def _show(self) -> None:
-        """Says what the programs are doing, if that has changed, and which replicas are gone."""
+    def _send_states(self) -> None:
+        """Sends the programs' states, if they have changed, and which replicas are gone."""
         values = self._orchestrator.status.as_values()
-        if values == self._shown:
+        if values == self._sent_states:
             return
-        for name in _replicas_of(self._shown) - _replicas_of(values):
-            self._tell_all(HolderGone(name))
-        self._shown = values
-        self._tell_all(StatusUpdate(values))
+        for name in _replicas_of(self._sent_states) - _replicas_of(values):
+            self._send_to_all(HolderGone(name))
+        self._sent_states = values
+        self._send_to_all(StatusUpdate(values))
 
-    async def _show_forever(self) -> None:
+    async def _send_states_forever(self) -> None:
         while True:
             await self._orchestrator.status.wait_for_change(_SHOW_AGAIN_S)
-            self._show()
+            self._send_states()
 
     # Gateways that go
 
@@ -413,16 +407,16 @@ class GatewayServer:
         session = self._sessions.of_peer(peer)
         if session is not None:
             _log.warning("gateway_left", gateway=session.gateway_id, reason=ending.reason)
-            self._leave(session)
+            self._drop_session(session)
 
-    def _leave(self, session: GatewaySession) -> None:
-        """Cancels what a gateway wanted, and forgets what it holds."""
+    def _drop_session(self, session: GatewaySession) -> None:
+        """Cancels the requests of a gateway, and forgets what it holds."""
         for request_id in list(session.numbers):
-            self._end(session, request_id, self._orchestrator.askers.give_up)
-        self._ahead.gone(session)
+            self._end(session, request_id, self._orchestrator.request_owners.give_up)
+        self._effects.drop_session(session)
         self._sessions.remove(session)
-        self.control.gone(session)
-        self._orchestrator.askers.let_go(session.gateway_id)
+        self.control.drop_session(session)
+        self._orchestrator.request_owners.remove_holder(session.gateway_id)
 
 
 def _failed(request_id: int, error: Exception, story: dict[str, Any] | None = None) -> RequestFailed:

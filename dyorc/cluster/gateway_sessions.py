@@ -1,4 +1,4 @@
-"""The gateways that are connected to an orchestrator, and their requests. For the event loop's thread."""
+"""The gateways that are connected to an orchestrator, and their requests. Used on the event loop."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class GatewaySession:
 
     Attributes:
         peer: Its connection.
-        numbers: The orchestrator's numbers of its requests, by its own.
+        numbers: The orchestrator's numbers of its requests, by the gateway's numbers.
     """
 
     peer: bytes
@@ -30,14 +30,14 @@ class GatewaySession:
 
 @dataclass(slots=True, eq=False)
 class RemoteRequest:
-    """A request of a gateway's.
+    """A request of a gateway.
 
     Attributes:
         request_id: The gateway's number for it.
         arrived: The request as the engine has it.
-        identity: That of its inputs.
-        has_effect: Whether it may have had an effect that must not be had twice.
-        is_running: Whether the engine has it: it was not answered, cancelled, or put aside.
+        identity: The identity of its inputs.
+        has_effect: Whether it may have had an effect that must not happen twice.
+        is_running: Whether the engine has it: it was not answered, cancelled, or suspended.
     """
 
     session: GatewaySession
@@ -54,24 +54,24 @@ class RemoteRequest:
 
     @property
     def story(self) -> RequestTrace | None:
-        """What happens to it, if its gateway wants to know."""
+        """Its trace, if its gateway wants one."""
         return self.arrived.story
 
     @property
     def can_begin_again(self) -> bool:
-        """Whether it may be run once more. Its gateway would mistake parts of the first run for those of the second."""
+        """Whether it may run once more. Not if it streams: its gateway would mix up the parts of both runs."""
         return not self.has_effect and not self.arrived.workflow.is_streaming
 
 
 class GatewaySessions:
-    """All of them."""
+    """All connected gateways and their requests."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, GatewaySession] = {}
-        self._wanted: dict[int, RemoteRequest] = {}
+        self._requests: dict[int, RemoteRequest] = {}
 
     def all(self) -> Sequence[GatewaySession]:
-        """Returns the gateways that are connected."""
+        """Returns the connected gateways."""
         return list(self._sessions.values())
 
     def of_peer(self, peer: bytes) -> GatewaySession | None:
@@ -79,39 +79,39 @@ class GatewaySessions:
         return self._sessions.get(peer)
 
     def named(self, gateway_id: str) -> GatewaySession | None:
-        """Returns the gateway of a name."""
+        """Returns the gateway with a name."""
         return next((session for session in self._sessions.values() if session.gateway_id == gateway_id), None)
 
-    def add(self, peer: bytes, hail: GatewayHello) -> GatewaySession:
+    def add(self, peer: bytes, hello: GatewayHello) -> GatewaySession:
         """Adds a gateway."""
-        session = self._sessions[peer] = GatewaySession(peer, hail.gateway_id)
+        session = self._sessions[peer] = GatewaySession(peer, hello.gateway_id)
         return session
 
     def remove(self, session: GatewaySession) -> None:
-        """Removes a gateway that has no requests left."""
+        """Removes a gateway, which has no requests left."""
         self._sessions.pop(session.peer, None)
 
-    def want(self, wanted: RemoteRequest) -> None:
-        """Notes a request."""
-        wanted.session.numbers[wanted.request_id] = wanted.number
-        self._wanted[wanted.number] = wanted
+    def add_request(self, request: RemoteRequest) -> None:
+        """Adds a request."""
+        request.session.numbers[request.request_id] = request.number
+        self._requests[request.number] = request
 
-    def wanted(self, number: int) -> RemoteRequest | None:
+    def request_of(self, number: int) -> RemoteRequest | None:
         """Returns a request by the orchestrator's number."""
-        return self._wanted.get(number)
+        return self._requests.get(number)
 
-    def done(self, session: GatewaySession, request_id: int) -> RemoteRequest | None:
+    def end_request(self, session: GatewaySession, request_id: int) -> RemoteRequest | None:
         """Forgets a request."""
         number = session.numbers.pop(request_id, None)
-        wanted = None if number is None else self._wanted.pop(number)
-        if wanted is not None:
-            wanted.identity.close()
-            wanted.is_running = False
-        return wanted
+        request = None if number is None else self._requests.pop(number)
+        if request is not None:
+            request.identity.close()
+            request.is_running = False
+        return request
 
 
-class _Stored(Sequence[Array]):
-    """Inputs that are read, where they lie, each time somebody looks."""
+class _StoredInputs(Sequence[Array]):
+    """Inputs that are read in place at each access."""
 
     def __init__(self, refs: Sequence[TensorRef], tensors: Tensors) -> None:
         self._refs = refs
@@ -132,9 +132,9 @@ class _Stored(Sequence[Array]):
 
 
 def identity_of(workflow: str, inputs: Sequence[TensorRef], statics: tuple[StaticValue, ...], tensors: Tensors) -> InputsIdentity:
-    """Returns the identity of a request. With inputs on another machine, which would have to be read, it equals only itself."""
+    """Returns the identity of a request. If inputs are on another machine, it equals only itself: comparing would fetch them."""
     if tensors.is_near(inputs):
-        return InputsIdentity(workflow, _Stored(inputs, tensors), statics)
+        return InputsIdentity(workflow, _StoredInputs(inputs, tensors), statics)
     identity = InputsIdentity(workflow, (), statics)
     identity.close()
     return identity

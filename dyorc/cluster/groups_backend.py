@@ -1,18 +1,17 @@
-"""One backend over several groups of orchestrators, each with workflows of its own, behind the same gateways."""
+"""One backend over several groups of orchestrators, each with its own workflows, behind the same gateways."""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import reduce
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.errors import UnknownModelError
 from dyorc.models.offers import ModelKey, Offers
@@ -35,9 +34,9 @@ class GroupsBackend:
         patience_s: How long a group that has never been reached keeps the gateway from being ready.
 
     Attributes:
-        offers: What all groups have on offer.
-        tensors: Of all of them.
-        status: What the programs of all groups are doing.
+        offers: The offers of all groups.
+        tensors: The tensors of all groups.
+        status: The states of the programs of all groups.
     """
 
     def __init__(self, backends: Sequence[RemoteBackend], tensors: Tensors, patience_s: float = _PATIENCE_S) -> None:
@@ -61,7 +60,7 @@ class GroupsBackend:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in self._watching:
             task.cancel()
         await self._stack.aclose()
@@ -80,7 +79,7 @@ class GroupsBackend:
             self._show()
 
     def _show(self) -> None:
-        """Shows what the programs of all groups are doing, and which groups must be reached before the gateway is ready."""
+        """Shows the states of all groups' programs, and which groups must be reached before the gateway is ready."""
         boards = [backend.status for backend in self._backends]
         self.status.unite(boards)
         is_patient = all(board.lacking for board in boards) or time.monotonic() < self._patient_until_s
@@ -124,11 +123,11 @@ class GroupsBackend:
         return self._backend(submission.model).stream(submission, take=take, started=started)
 
     async def refresh(self) -> None:
-        """Asks all groups how they are."""
+        """Fetches the current figures of all groups."""
         await asyncio.gather(*(backend.refresh() for backend in self._backends))
 
     def statistics(self, name: str) -> ModelStatistics:
-        """Returns those of a model in all groups together."""
+        """Returns the statistics of a model in all groups together."""
         totals = ModelStatistics()
         for backend in self._backends:
             totals.add(backend.statistics(name))
@@ -143,18 +142,19 @@ class GroupsBackend:
         return first | {"num_requests": num_requests, "programs": programs, "groups": each}
 
     def levels(self) -> Levels:
-        """Returns what every program and workflow of all groups is doing now."""
+        """Returns the current levels of every program and workflow of all groups."""
         return reduce(Levels.plus, (backend.levels() for backend in self._backends))
 
     def scaling(self) -> dict[str, Any]:
         """Returns how many replicas each program has and should have."""
         each = [backend.scaling() for backend in self._backends]
-        programs = {name: one for values in each for name, one in values.get("programs", {}).items()}
-        decisions = sorted((one for values in each for one in values.get("decisions", [])), key=lambda one: one["at_s"])
-        return next((one for one in each if one), {}) | {"programs": programs, "decisions": decisions}
+        programs = {name: program for values in each for name, program in values.get("programs", {}).items()}
+        decisions = [decision for values in each for decision in values.get("decisions", [])]
+        decisions.sort(key=lambda decision: decision["at_s"])
+        return next((values for values in each if values), {}) | {"programs": programs, "decisions": decisions}
 
     def measure(self, readings: Readings) -> None:
-        """Adds nothing: each orchestrator has metrics of its own."""
+        """Adds nothing: each orchestrator has its own metrics."""
 
     def set_logs(self, config: LogsConfig) -> None:
         """Applies log settings to the replicas of all groups."""

@@ -1,4 +1,4 @@
-"""A gateway's connection to one orchestrator: from the first greeting until one of the two leaves."""
+"""A gateway's connection to one orchestrator, from the greeting until one of the two leaves."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from dyorc.cluster.packing import next_number_range
 from dyorc.config import LinkConfig
 from dyorc.errors import TransportError
 from dyorc.leader_election.leader import Leader
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import CallerEnd, call
 from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
@@ -26,17 +26,17 @@ _WELCOME_S = 3.0
 
 
 class OrchestratorConnection:
-    """Made for a leader, and left for good.
+    """A connection to a leader, used once.
 
     Args:
-        holder: Where this gateway's inputs lie.
+        holder: Where this gateway's inputs are.
         received: Called with each message after the welcome, and its frames.
 
     Attributes:
-        is_lost: Set once the other end is gone, or what it said was no message.
+        is_lost: Set once the other end is gone, or has sent something other than a message.
         reason: Why it is lost.
-        shift_ns: What to add to its times, to have them on this machine's clock.
-        numbers_from: What to add to its numbers of requests, to have them unique in this process.
+        shift_ns: Added to the orchestrator's times, it gives times on this machine's clock.
+        numbers_from: Added to the orchestrator's request numbers, it makes them unique in this process.
     """
 
     def __init__(
@@ -56,23 +56,23 @@ class OrchestratorConnection:
         """Dials in.
 
         Args:
-            fence: The highest that this gateway knows of.
+            fence: The highest that this gateway knows.
 
         Raises:
-            TransportError: If nobody is there, or this gateway is refused.
+            TransportError: If no process listens there, or it refuses this gateway.
             TimeoutError: If it does not answer.
         """
-        hailed_ns = time.monotonic_ns()
+        greeted_ns = time.monotonic_ns()
         self._link = call(self._leader.address, link, self._take, self._end, keys=keys)
         self.send(GatewayHello(self._holder.holder_id, self._holder, fence))
         async with asyncio.timeout(_WELCOME_S):
             welcome = await self._welcome
         if self._leader.node != self._holder.node:  # on one machine there is one clock
-            self.shift_ns = (hailed_ns + time.monotonic_ns()) // 2 - welcome.clock_ns
+            self.shift_ns = (greeted_ns + time.monotonic_ns()) // 2 - welcome.clock_ns
         return welcome
 
     def send(self, message: FromGateway, frames: Sequence[Frame] = ()) -> None:
-        """Sends a message; drops it if nobody is there."""
+        """Sends a message; drops it without a connection."""
         if self._link is not None:
             self._link.send([encode(message), *frames])
 

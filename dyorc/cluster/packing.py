@@ -1,4 +1,4 @@
-"""Errors and request traces as plain values, for a process whose clock may show another time."""
+"""Errors and request traces as plain values, for another process, whose clock may differ."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -11,20 +11,18 @@ from dyorc.errors import DyOrcError, InternalError
 
 _KINDS = ("calls", "decisions", "parts", "notes")
 _RANGE = 2**36
-"""So many requests an orchestrator numbers in months, and JavaScript still has exact numbers for 100,000 ranges."""
+"""An orchestrator takes months to number this many requests, and JavaScript still has exact numbers for 100,000 ranges."""
 
 _ranges = count()
 
 
 def next_number_range() -> int:
-    """Returns what to add to the numbers of requests that somebody else gives, or they would not be unique in this process:
-    orchestrators, one after the other or beside each other, all count from 1.
-    """
+    """Returns what to add to an orchestrator's request numbers to make them unique here: every orchestrator counts from 1."""
     return next(_ranges) * _RANGE
 
 
 def pack_trace(story: RequestTrace) -> dict[str, Any]:
-    """Returns a story as plain values. Calls name their batches by their place in a list, since several share one."""
+    """Returns a trace as plain values. Calls refer to their batches by index in a list, since several calls share a batch."""
     batches: dict[int, BatchTrace] = {}
     calls: list[Any] = []
     for call in story.calls:
@@ -48,11 +46,11 @@ def pack_trace(story: RequestTrace) -> dict[str, Any]:
 
 
 def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int, numbers_from: int = 0) -> None:
-    """Fills a story with what was packed; its own beginning stays.
+    """Fills a trace with what was packed; its own beginning stays.
 
     Args:
         shift_ns: Added to all times.
-        numbers_from: Added to the numbers of requests (`new_range`).
+        numbers_from: Added to the numbers of requests (`next_number_range`).
     """
     batches = _shifted(msgspec.convert(values["batches"], list[BatchTrace], strict=False), shift_ns)
     for batch in batches:
@@ -72,13 +70,13 @@ def unpack_trace_into(story: RequestTrace, values: dict[str, Any], shift_ns: int
     story.restore([getattr(story, kind)[at] for kind, at in values["log"]])
 
 
-def _shifted(things: list[Any], shift_ns: int) -> list[Any]:
-    for thing in things:
-        names: Sequence[str] = thing.__struct_fields__
+def _shifted(entries: list[Any], shift_ns: int) -> list[Any]:
+    for entry in entries:
+        names: Sequence[str] = entry.__struct_fields__
         for name in names:
-            if name.endswith("_ns") and isinstance(value := getattr(thing, name), int) and value:
-                setattr(thing, name, value + shift_ns)
-    return things
+            if name.endswith("_ns") and isinstance(value := getattr(entry, name), int) and value:
+                setattr(entry, name, value + shift_ns)
+    return entries
 
 
 def _classes(root: type[DyOrcError] = DyOrcError) -> Iterator[type[DyOrcError]]:
@@ -87,11 +85,11 @@ def _classes(root: type[DyOrcError] = DyOrcError) -> Iterator[type[DyOrcError]]:
         yield from _classes(child)
 
 
-_BY_CODE = {one.code: one for one in _classes()}
+_BY_CODE = {error_class.code: error_class for error_class in _classes()}
 
 
 def pack_error(error: Exception) -> tuple[str, str, dict[str, Any]]:
-    """Returns an error's code, its text, and its attributes as far as they are plain."""
+    """Returns an error's code, its text, and its plain attributes."""
     code = error.code if isinstance(error, DyOrcError) else InternalError.code
     facts = {name: value for name, value in vars(error).items() if value is None or isinstance(value, str | int | float)}
     return code, str(error), facts

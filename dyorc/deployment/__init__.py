@@ -1,1 +1,1 @@
-"""Versions of workflows that come and go while a server runs."""
+"""Deploys and retires versions of workflows while a server runs."""

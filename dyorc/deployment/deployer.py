@@ -1,6 +1,7 @@
 """Deploys versions of workflows while the server runs: each is loaded in all its processes before any request gets it."""
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,13 +13,14 @@ import structlog
 
 from dyorc.authoring.loading import absolute
 from dyorc.authoring.program import check_name
+from dyorc.authoring.signature import Signature
+from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.user_files import folders_of
+from dyorc.authoring.workflow import Workflow
 from dyorc.config import DeploymentConfig
-from dyorc.deployment.compatibility import incompatibility
-from dyorc.deployment.import_check import check_import
+from dyorc.deployment.import_check import ProbeResult, check_import
 from dyorc.deployment.loaded_versions import LoadedVersions, refusal
 from dyorc.deployment.peers import DeploymentPeers
-from dyorc.deployment.probe import ProbeResult
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version, check_share, next_version
 from dyorc.errors import ConflictError, DefinitionError, InvalidInputError, PermissionDeniedError, UnknownModelError
 from dyorc.models.offers import ModelKey
@@ -27,27 +29,27 @@ from dyorc.protocol.deployment_changes import Deploy, DeploymentChange, Rollback
 _log = structlog.get_logger("dyorc.deploying")
 
 Keep = Callable[[bytes], Awaitable[None]]
-"""Notes what is deployed where it outlives the server. May raise StoreError."""
+"""Persists what is deployed, as JSON. May raise StoreError."""
 
 
 class Deployer:
-    """Used on the event loop. One change at a time.
+    """Carries out changes, one at a time. Used on the event loop.
 
     Args:
-        stage: The versions in this process.
+        versions: The versions in this process.
         peers: The other processes of the server.
         targets: What the server was started with.
-        keep: See `Keep`.
+        keep: Persists what is deployed.
 
     Attributes:
         record: What is deployed.
-        stage: The same.
+        versions: As given.
     """
 
     def __init__(
-        self, stage: LoadedVersions, peers: DeploymentPeers, config: DeploymentConfig, targets: Sequence[str], keep: Keep
+        self, versions: LoadedVersions, peers: DeploymentPeers, config: DeploymentConfig, targets: Sequence[str], keep: Keep
     ) -> None:
-        self.stage = self._stage = stage
+        self.versions = versions
         self._peers = peers
         self._config = config
         self._folders = [*folders_of(targets), *(Path(folder).resolve() for folder in config.code_folders)]
@@ -56,7 +58,7 @@ class Deployer:
         self.record = DeploymentState()
 
     async def begin(self, record: DeploymentState) -> None:
-        """Begins with what was loaded at the start, and follows what others have deployed since."""
+        """Begins with what was loaded at the start, and follows what the other processes have deployed since."""
         self.record = record
         self._peers.begin(self._bring_in_here, self._discard_here, self._follow, lambda: self.record)
         newest = await self._peers.newest()
@@ -64,11 +66,11 @@ class Deployer:
             await self._follow(newest)
 
     async def change(self, change: DeploymentChange) -> dict[str, Any]:
-        """Carries out one change, in all processes. Requests that have begun on a version which leaves are still answered.
+        """Carries out one change, in all processes. A version that leaves still answers the requests that it has.
 
         Raises:
             DeployError: If a version cannot be loaded. Nothing has changed then.
-            ConflictError: If the version exists with other code, or cannot stand beside the others.
+            ConflictError: If the version exists with other code, or is not compatible with the others.
         """
         if isinstance(change, Deploy):
             check_share(change.share)
@@ -77,13 +79,14 @@ class Deployer:
                 case Deploy():
                     return await self._deploy(change)
                 case Undeploy(model, version):
-                    history = self.record.line(model)
-                    return await self._put(model, history.unloaded() if version is None else history.undeployed(version))
+                    before = self.record.history_of(model)
+                    history = before.without_versions() if version is None else before.without_version(version)
+                    return await self._put(model, history)
                 case Rollback(model):
-                    return await self._put(model, self.record.line(model).rolled_back())
+                    return await self._put(model, self.record.history_of(model).roll_back())
 
     def report(self) -> dict[str, Any]:
-        """Returns what is deployed, and what waits for a way back, as plain values."""
+        """Returns the deployed and earlier versions of all models, as plain values."""
         return {model: _report(history) for model, history in sorted(self.record.lines.items())}
 
     # One deployment
@@ -94,7 +97,7 @@ class Deployer:
         target = change.target or self._target_of(change, history)
         if not target:
             assert history is not None
-            return await self._put(change.model, history.deployed(history.versions[change.version], change.share), change)
+            return await self._put(change.model, history.with_version(history.versions[change.version], change.share), change)
         probe = await self._probe(target)
         if change.model and probe.model != change.model:
             raise InvalidInputError(f"{target} is {probe.model!r}, not {change.model!r}")
@@ -103,7 +106,7 @@ class Deployer:
     def _target_of(self, change: Deploy, history: ModelHistory | None) -> str:
         """Returns the target of a change that names none: that of the default; empty if the version is known."""
         if history is None:
-            raise UnknownModelError(f"nothing is deployed as {change.model!r}; say what to load: a target like app.py:classify")
+            raise UnknownModelError(f"nothing is deployed as {change.model!r}; name a target to load, like app.py:classify")
         if change.version in history.versions:
             return ""
         newest = history.now.default if history.now is not None else list(history.versions)[-1]
@@ -115,8 +118,8 @@ class Deployer:
         is_file = place.endswith(".py")
         if is_file and not any(Path(place).is_relative_to(folder) for folder in self._folders):
             raise PermissionDeniedError(
-                f"{place} lies in none of the folders from which this server loads code: "
-                f"{', '.join(map(str, self._folders))}; the setting DEPLOYMENT__CODE_FOLDERS names others"
+                f"{place} is in none of the folders from which this server loads code: "
+                f"{', '.join(map(str, self._folders))}; add a folder with the setting DEPLOYMENT__CODE_FOLDERS"
             )
         if not is_file and place.partition(".")[0] not in self._packages and not _is_near(place, self._folders):
             raise PermissionDeniedError(f"module {place!r} is not part of the packages that this server was started with")
@@ -136,27 +139,27 @@ class Deployer:
             raise InvalidInputError(str(error)) from None
         known = history.versions.get(name) if history is not None else None
         if known is not None and known.bundle.digest != probe.bundle.digest:
-            raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name for this one")
+            raise ConflictError(f"version {name!r} of {model!r} exists, with other code; choose another name")
         key = ModelKey(model, name)
-        is_new = known is None and key not in self._stage.loaded
+        is_new = known is None and key not in self.versions.loaded
         try:
             version = known or await self._draft(key, probe, change)
-            after = ModelHistory.starting_with(version) if history is None else history.deployed(version, change.share)
+            after = ModelHistory.starting_with(version) if history is None else history.with_version(version, change.share)
             return await self._put(model, after, change)
         except BaseException:
             if is_new:
-                await asyncio.shield(self._stage.discard(key))
+                await asyncio.shield(self.versions.discard(key))
             raise
 
     async def _draft(self, key: ModelKey, probe: ProbeResult, change: Deploy) -> Version:
         assert probe.bundle is not None
-        while (leaving := self._stage.leaving(key)) is not None:  # it had this name before, and other code
+        while (leaving := self.versions.leaving_task(key)) is not None:  # a version with this name and other code
             await asyncio.wait([leaving])
-        drafted = await self._stage.draft(*key, probe.bundle, shares=not change.is_fresh)
+        drafted = await self.versions.draft(*key, probe.bundle, shares=not change.is_fresh)
         return msgspec.structs.replace(drafted, deployed_s=round(time.time(), 3))
 
     def _check_name(self, probe: ProbeResult) -> None:
-        """Refuses a model whose name means something else already."""
+        """Refuses a model whose name has another meaning already."""
         programs = {
             own for history in self.record.lines.values() for version in history.versions.values() for own in version.names
         }
@@ -167,10 +170,10 @@ class Deployer:
             raise ConflictError(f"program {clash[0]!r} has the name of a workflow that is served")
 
     async def _put(self, model: str, history: ModelHistory, change: Deploy | None = None) -> dict[str, Any]:
-        """Makes a model's history what is loaded and on offer, in all processes."""
-        record = self.record.with_line(model, history)
+        """Loads and offers what a model's history says, in all processes."""
+        record = self.record.with_history(model, history)
         before = self.record.lines.get(model)
-        new = [history.versions[name] for name in history.loaded() if before is None or name not in before.loaded()]
+        new = [history.versions[name] for name in history.loaded_names() if before is None or name not in before.loaded_names()]
         try:
             await self._bring_in_everywhere(new)
             if change is not None and not change.is_incompatible_allowed:
@@ -181,21 +184,21 @@ class Deployer:
             await asyncio.shield(asyncio.gather(*(self._discard_here(key) for key in keys), self._peers.discard(keys)))
             raise
         self.record = record
-        self._stage.show(record)
+        self.versions.show(record)
         await self._peers.show(record)
         _log.info("deployed", model=model, **_report(history))
         return {"model": model, **_report(history)}
 
     def _check_compatible(self, model: str, history: ModelHistory, before: ModelHistory | None) -> None:
-        """Refuses a version that gets requests which were written for another, and cannot answer them."""
+        """Refuses a version that cannot answer the requests it would get, since they were written for another."""
         if before is None or before.now is None or history.now is None:
             return
-        old = self._stage.loaded[ModelKey(model, before.now.default)]
+        old = self.versions.loaded[ModelKey(model, before.now.default)]
         for name in (history.now.default, *(version_name for version_name, share in history.now.shares.items() if share)):
-            if why := incompatibility(old.workflow, self._stage.loaded[ModelKey(model, name)].workflow):
+            if reason := incompatibility(old.workflow, self.versions.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
-                    f"version {name!r} cannot answer what is asked of version {old.version!r} of {model!r}: {why}; deploy it "
-                    "with share 0 for those who ask for it by its version, or allow the change"
+                    f"version {name!r} cannot answer requests for version {old.version!r} of {model!r}: {reason}; deploy it "
+                    "with share 0, for requests that name this version, or allow the change"
                 )
 
     # In all processes
@@ -210,27 +213,27 @@ class Deployer:
             raise errors.exceptions[0] from None
 
     async def _bring_in_here(self, version: Version) -> None:
-        await self._stage.bring_in(version, self._config.warm_timeout_s)
+        await self.versions.bring_in(version, self._config.warm_timeout_s)
 
     async def _discard_here(self, key: ModelKey) -> None:
         history = self.record.lines.get(key.name)
-        if history is None or key.version not in history.loaded():
-            await self._stage.discard(key)
+        if history is None or key.version not in history.loaded_names():
+            await self.versions.discard(key)
 
     async def _follow(self, record: DeploymentState) -> None:
-        """Does what another process has decided."""
+        """Applies what another process has decided."""
         if record.number <= self.record.number:
             return
         self.record = record
         for history in record.lines.values():
-            for name in history.loaded():
+            for name in history.loaded_names():
                 await self._bring_in_here(history.versions[name])
         if record is self.record:
-            self._stage.show(record)
+            self.versions.show(record)
 
 
 def _same_as_default(history: ModelHistory | None, probe: ProbeResult) -> str:
-    """Returns the default's version if it has just this code."""
+    """Returns the default's version if it has exactly this code, else an empty text."""
     if history is None or history.now is None or probe.bundle is None:
         return ""
     default = history.versions[history.now.default]
@@ -242,7 +245,7 @@ def _own_names(history: ModelHistory) -> set[str]:
 
 
 def _is_near(module: str, folders: Sequence[Path]) -> bool:
-    """Returns whether a module lies in one of the folders."""
+    """Returns whether a module is in one of the folders."""
     top = os.path.join(*module.split(".")[:1])
     return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
 
@@ -254,10 +257,38 @@ def _report(history: ModelHistory) -> dict[str, Any]:
         "shares": {} if now is None else dict(now.shares),
         "versions": {
             name: {
-                "is_loaded": name in history.loaded(), "target": version.bundle.target, "code": version.bundle.digest[:12],
+                "is_loaded": name in history.loaded_names(), "target": version.bundle.target, "code": version.bundle.digest[:12],
                 "programs": dict(version.names), "deployed_s": version.deployed_s,
             }
             for name, version in history.versions.items()
         },
         "can_roll_back": bool(history.past),
     }  # fmt: skip
+
+
+def incompatibility(old: Workflow, new: Workflow) -> str:
+    """Returns why a version cannot answer another version's clients; empty if it can. Additional parameters with defaults, and
+    names of dimensions, do not matter."""
+    if old.is_streaming is not new.is_streaming:
+        return "one answers in parts, the other does not"
+    before, after = old.signature, new.signature
+    return (
+        _difference_of_tensors("input", before.inputs, after.inputs)
+        or _difference_of_tensors("output", before.outputs.tensors, after.outputs.tensors)
+        or _difference_of_statics(before, after)
+    )
+
+
+def _difference_of_tensors(kind: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> str:
+    old, new = ([f"{spec.name}: {spec.dtype} {spec.wire_shape}" for spec in specs] for specs in (before, after))
+    return "" if sorted(old) == sorted(new) else f"its {kind}s are {', '.join(new) or 'none'}, not {', '.join(old) or 'none'}"
+
+
+def _difference_of_statics(before: Signature, after: Signature) -> str:
+    known = {static.name: static for static in after.statics}
+    for static in before.statics:
+        if static.name not in known or known[static.name].type is not static.type:
+            return f"it has no parameter {static.name!r} of type {static.type.__name__}"
+    names = {static.name for static in before.statics}
+    needed = [static.name for static in after.statics if static.name not in names and static.default is inspect.Parameter.empty]
+    return f"it needs a parameter {needed[0]!r}" if needed else ""

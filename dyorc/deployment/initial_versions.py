@@ -1,4 +1,4 @@
-"""What a server serves when it starts: its targets, or what was deployed in their place."""
+"""Loads what a server serves when it starts: its targets, or what was deployed in their place."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from dyorc.deployment.loading_versions import (
     names_for,
     rename_programs,
 )
-from dyorc.deployment.loading_versions import load as load_bundle
+from dyorc.deployment.loading_versions import load_bundle as load_bundle
 from dyorc.deployment.state import DeploymentState, ModelHistory, Version
 from dyorc.errors import DefinitionError, DyOrcError
 from dyorc.models.registry import ModelRegistry
@@ -42,19 +42,19 @@ def load_initial_versions(
     live: Iterable[Version] = (),
     importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Generator[tuple[list[LoadedVersion], DeploymentState]]:
-    """Imports what is to be served: the targets as they lie on the disk, unless versions of them were deployed.
+    """Imports the targets as they are on disk, unless versions of them were deployed.
 
     Args:
         stored: What was deployed when the server last ran.
-        options: What the settings have for programs, by their own names. While entered, programs have them.
-        live: Versions that requests of others may still need.
+        options: The settings' options for programs, by their own names. While entered, programs have these options.
+        live: Versions that requests of gateways may still need.
         importing: Entered while modules are imported.
 
     Yields:
-        All versions that are to be on offer, then retired ones that earlier requests still need, and the deployment state.
+        All versions to put on offer, then retired ones that earlier requests may still need, and the deployment state.
 
     Raises:
-        DefinitionError: If a target cannot be served, or there are options of a program that is not there.
+        DefinitionError: If a target cannot be served, or there are options of an unknown program.
     """
     wanted = [absolute(target) for target in targets]
     lines = {name: line for name, line in stored.lines.items() if not line.origin or line.origin in wanted}
@@ -62,7 +62,7 @@ def load_initial_versions(
     with importing():
         places = {target: parts_of(target)[0] for target in wanted if target not in served}
         imported = import_outside_of_loop(partial(import_places, list(dict.fromkeys(places.values()))))
-        restored = [_restored(line.versions[name], options) for line in lines.values() for name in line.loaded()]
+        restored = [_restore(line.versions[name], options) for line in lines.values() for name in line.loaded_names()]
     fresh = [(target, name_in(imported[place].module, *parts_of(target))) for target, place in places.items()]
     ModelRegistry.of(definition for _, definition in fresh)  # which checks their names
     mine = {program.name for _, definition in fresh for program in programs_of(definition)}
@@ -71,18 +71,17 @@ def load_initial_versions(
     chosen = {name: changes for name, changes in options.items() if name in mine or name not in others}
     with override_programs(programs, chosen):
         record = DeploymentState(stored.number, lines)
-        fingerprints = {place: fingerprints_of(one.bundle, one.importer) for place, one in imported.items()}
+        fingerprints = {place: fingerprints_of(code.bundle, code.importer) for place, code in imported.items()}
         for target, definition in fresh:
             bundle = replace(imported[places[target]].bundle, target=target)
-            loaded = _first(
-                bundle, definition, fingerprints_of_target(definition, fingerprints[places[target]]), restored, record
-            )
+            prints = fingerprints_of_target(definition, fingerprints[places[target]])
+            loaded = _first(bundle, definition, prints, restored, record)
             restored.append(loaded)
-            record = DeploymentState(
-                record.number, {**record.lines, loaded.model: ModelHistory.starting_with(loaded.noted, origin=target)}
-            )
-        _tell(lines)
-        yield restored + _lingering(record.left_over(live), options), record
+            history = ModelHistory.starting_with(loaded.as_version, origin=target)
+            record = DeploymentState(record.number, {**record.lines, loaded.model: history})
+        for name, line in lines.items():
+            _log.warning("deployed_versions_served", model=name, versions=list(line.loaded_names()), target=line.origin)
+        yield restored + _lingering(record.retired_of(live), options), record
 
 
 def _lingering(versions: Iterable[Version], options: Options) -> list[LoadedVersion]:
@@ -90,17 +89,16 @@ def _lingering(versions: Iterable[Version], options: Options) -> list[LoadedVers
     loaded: list[LoadedVersion] = []
     for version in versions:
         try:
-            loaded.append(_restored(version, options))
+            loaded.append(_restore(version, options))
         except DyOrcError as error:
             _log.warning("version_not_kept", model=version.model, version=version.version, error=str(error))
     return loaded
 
 
-def _restored(version: Version, options: Options) -> LoadedVersion:
+def _restore(version: Version, options: Options) -> LoadedVersion:
     workflow, importer = load_bundle(version.bundle, options)
-    return rename_programs(
-        workflow, version, fingerprints_of_target(workflow, fingerprints_of(version.bundle, importer)), importer
-    )
+    prints = fingerprints_of_target(workflow, fingerprints_of(version.bundle, importer))
+    return rename_programs(workflow, version, prints, importer)
 
 
 def _first(
@@ -110,7 +108,7 @@ def _first(
     known: Iterable[LoadedVersion],
     record: DeploymentState,
 ) -> LoadedVersion:
-    """Returns what lies on the disk as a first version."""
+    """Returns the code on disk as a first version."""
     if workflow.name in record.lines:
         raise DefinitionError(f"{bundle.target} is {workflow.name!r}, and something else was deployed as that; undeploy it first")
     known = list(known)
@@ -118,8 +116,3 @@ def _first(
     same = {program.name: program.name for program in programs_of(workflow) if program in objects}
     names = names_for(prints, "1", known, {name for version in known for name in version.names.values()}, record.names())
     return first_version(workflow, bundle, prints, names | same, known)
-
-
-def _tell(lines: Mapping[str, ModelHistory]) -> None:
-    for name, line in lines.items():
-        _log.warning("deployed_versions_served", model=name, versions=list(line.loaded()), target=line.origin)

@@ -1,9 +1,8 @@
-"""The versions that this process has loaded: brings them in, shows them to gateways, and lets them go when nobody needs them."""
+"""The versions that this process has loaded: loads them, puts them on offer, and drops them when no request needs them."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import structlog
 
@@ -17,28 +16,59 @@ from dyorc.deployment.loading_versions import (
     codes_for,
     fingerprints_of,
     fingerprints_of_target,
-    load,
+    load_bundle,
     names_for,
     rename_programs,
 )
-from dyorc.deployment.server_runtime import ServerRuntime
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import DeployError, DyOrcError, ModuleImportError
 from dyorc.models.offers import ModelKey
 from dyorc.models.registry import ModelRegistry, ServedModel
 from dyorc.models.status import ProgramState
+from dyorc.models.submission import BeginEpoch
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.replica.assignment import ProgramSource
 from dyorc.system.switch_interval import switch_interval_at_most
 
 _log = structlog.get_logger("dyorc.deploying")
 
-_TURN_S = 0.0005
-"""Code is imported on a thread in turns with the event loop, which waits for one each time it wakes up; Python's own are 5 ms."""
+_SWITCH_INTERVAL_S = 0.0005
+"""While a thread imports code, the event loop waits for one switch interval each time it wakes up; Python's default is 5 ms."""
 
 _LOOK_AGAIN_S = 0.5
 _FIRST_POLL_S, _MAX_POLL_S = 0.02, 0.5
 
-DrainCheck: TypeAlias = Callable[[], Callable[[], bool]]
-"""Returns a function that says whether all requests have ended that were being read, or answered, at this moment."""
+Places = Mapping[Program, ProgramSource]
+"""Programs with the places where replicas find them."""
+
+
+async def _do_nothing(*_: object) -> None:
+    pass
+
+
+async def _no_complaints() -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRuntime:
+    """What runs the programs of a server: an orchestrator, and what starts its replicas. `dyorc.server.runtime` makes it.
+
+    Attributes:
+        deploy: Starts the replicas that are not in this process, and returns when they are supervised. Call it once requests can
+            come. May raise LaunchError.
+        complaints: Returns what keeps programs from starting, by program.
+        add: Starts the replicas of another program, unless they are in this process. May raise LaunchError.
+        remove: Ends the replicas of a program.
+        address: Where replicas dial in; empty if none do.
+    """
+
+    orchestrator: Orchestrator
+    deploy: Callable[[], Awaitable[None]] = _do_nothing
+    complaints: Callable[[], Awaitable[Mapping[str, str]]] = _no_complaints
+    add: Callable[[Program, ProgramSource], Awaitable[None]] = _do_nothing
+    remove: Callable[[Program], Awaitable[None]] = _do_nothing
+    address: str = ""
 
 
 @dataclass
@@ -46,10 +76,10 @@ class ProgramOwnership:
     """A program that has replicas, or is about to.
 
     Attributes:
-        program: The one whose code they run.
-        users: The versions that call it, by this object or by a twin.
-        is_started: Whether its replicas were asked for.
-        is_ending: Whether they are being ended.
+        program: The program whose code they run.
+        users: The versions that call it, by this object or an equal one.
+        is_started: Whether its replicas were requested.
+        is_ending: Whether its replicas are being ended.
     """
 
     program: Program
@@ -59,27 +89,27 @@ class ProgramOwnership:
 
 
 class LoadedVersions:
-    """Used on the event loop.
+    """The versions of one process. Used on the event loop.
 
     Args:
         running: What runs programs here.
         repertoire: What is on offer.
-        options: Those that the settings have for programs, by their own names.
-        quiet: See `Quiet`.
+        options: The settings' options for programs, by their own names.
+        begin_epoch: Begins an epoch of the server's requests.
 
     Attributes:
         loaded: All versions that are loaded here, on offer or not.
-        has_left: Called when one of them has gone.
+        has_left: Called when a version was dropped.
     """
 
     def __init__(
-        self, running: ServerRuntime, repertoire: ModelRegistry, options: Mapping[str, ProgramOverrides], quiet: DrainCheck
+        self, running: ServerRuntime, repertoire: ModelRegistry, options: Mapping[str, ProgramOverrides], begin_epoch: BeginEpoch
     ) -> None:
         self._running = running
         self._orchestrator = running.orchestrator
         self._repertoire = repertoire
-        self._overrides = {name: one.changes for name, one in options.items()}
-        self._quiet = quiet
+        self._overrides = {name: overrides.changes for name, overrides in options.items()}
+        self._begin_epoch = begin_epoch
         self.loaded: dict[ModelKey, LoadedVersion] = {}
         self._owned: dict[str, ProgramOwnership] = {}
         self._used: set[str] = set()
@@ -90,7 +120,7 @@ class LoadedVersions:
         self.has_left: Callable[[], object] = lambda: None
 
     def begin(self, versions: Iterable[LoadedVersion], record: DeploymentState) -> None:
-        """Takes in what the server was started with."""
+        """Adds what the server was started with."""
         for loaded in versions:
             self._take_in(loaded)
         for owned in self._owned.values():
@@ -104,8 +134,8 @@ class LoadedVersions:
 
     @property
     def live(self) -> list[Version]:
-        """All versions that are loaded here, as they are noted."""
-        return [version.noted for version in self.loaded.values()]
+        """All versions that are loaded here, as values for the store."""
+        return [version.as_version for version in self.loaded.values()]
 
     async def close(self) -> None:
         """Keeps everything loaded from now on."""
@@ -116,7 +146,7 @@ class LoadedVersions:
     # Bringing in
 
     async def draft(self, model: str, version: str, bundle: Bundle, *, shares: bool) -> Version:
-        """Loads code as a version that nobody knows of yet, and returns what is to be noted of it.
+        """Loads code as a version that is not deployed yet, and returns it as a value.
 
         Args:
             shares: Whether equal programs of other versions may be used.
@@ -125,7 +155,7 @@ class LoadedVersions:
             DeployError: If it cannot be loaded.
         """
         workflow, importer, prints = await asyncio.to_thread(self._load, bundle)
-        known = [loaded_version for loaded_version in self.loaded.values() if shares]
+        known = list(self.loaded.values()) if shares else []
         is_shared = {name for name, owned in self._owned.items() if not owned.is_ending}
         names = names_for(prints, version, known, is_shared, self._used)
         codes = codes_for(names, bundle, self.loaded.values())
@@ -134,7 +164,7 @@ class LoadedVersions:
         return drafted
 
     async def bring_in(self, version: Version, timeout_s: float) -> None:
-        """Loads a version, unless it is loaded, and returns when its programs are as they should be.
+        """Loads a version, unless it is loaded, and returns when its programs are ready.
 
         Raises:
             DeployError: If it cannot be loaded. The caller then drops it.
@@ -153,13 +183,13 @@ class LoadedVersions:
                 await self._start(loaded)
                 await self._warm(loaded)
         except TimeoutError:
-            waiting = self._unready(loaded)
-            raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {'; '.join(waiting)}") from None
+            unready = "; ".join(self._unready(loaded))
+            raise DeployError(f"version {version.version!r} is not ready after {timeout_s:g} s: {unready}") from None
 
     def _load(self, bundle: Bundle) -> tuple[Workflow | Program, BundleImporter, Mapping[str, str | None]]:
-        with switch_interval_at_most(_TURN_S):
+        with switch_interval_at_most(_SWITCH_INTERVAL_S):
             try:
-                workflow, importer = load(bundle, self._overrides)
+                workflow, importer = load_bundle(bundle, self._overrides)
             except DyOrcError as error:
                 raise refusal(error) from error
             return workflow, importer, fingerprints_of_target(workflow, fingerprints_of(bundle, importer))
@@ -198,7 +228,7 @@ class LoadedVersions:
     # Showing
 
     def show(self, record: DeploymentState) -> None:
-        """Offers what is to be loaded, as far as it is, and lets everything else go. Nothing that was asked for is cut."""
+        """Puts the deployed versions on offer, as far as they are loaded, and drops all others once their requests have ended."""
         lineups = [(model, line.now) for model, line in record.lines.items() if line.now is not None]
         chosen = [(ModelKey(model, now.default), 0.0) for model, now in lineups]
         chosen += [(ModelKey(model, version), share) for model, now in lineups for version, share in now.shares.items()]
@@ -220,12 +250,12 @@ class LoadedVersions:
 
     # Letting go
 
-    def leaving(self, key: ModelKey) -> asyncio.Task[None] | None:
-        """Returns what ends when a version has left; None if it is not about to leave."""
+    def leaving_task(self, key: ModelKey) -> asyncio.Task[None] | None:
+        """Returns the task that ends when a version has left; None if it is not about to leave."""
         return self._leaving.get(key)
 
     async def discard(self, key: ModelKey) -> None:
-        """Drops a version that is not to be on offer. If it was, requests may still run it."""
+        """Drops a version that is not deployed. If it was on offer, it is dropped once its requests have ended."""
         if key in self._offered:
             self._let_go(key)
         elif key in self.loaded:
@@ -236,10 +266,10 @@ class LoadedVersions:
             self._leaving[key] = asyncio.get_running_loop().create_task(self._leave(key))
 
     async def _leave(self, key: ModelKey) -> None:
-        """Drops a version once its last request is answered."""
+        """Drops a version once its last request has ended."""
         loaded = self.loaded[key]
         try:
-            is_over, delay_s = self._quiet(), _FIRST_POLL_S
+            is_over, delay_s = self._begin_epoch(), _FIRST_POLL_S
             while not is_over() or any(self._orchestrator.runs(part.workflow) for part in loaded.parts):
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _MAX_POLL_S)
@@ -268,20 +298,21 @@ class LoadedVersions:
     async def _end(self, owned: ProgramOwnership) -> None:
         owned.is_ending = True
         if owned.is_started:
-            await self._orchestrator.programs.empty(owned.program)
+            await self._orchestrator.programs.unload(owned.program)
             await self._running.remove(owned.program)
             self._orchestrator.programs.remove(owned.program)
         del self._owned[owned.program.name]
 
     def _unload(self) -> None:
-        """Forgets the modules of versions that have left, unless a program of theirs serves others still."""
+        """Forgets the modules of versions that have left, unless one of their programs still serves another version."""
         needed = {owned.program for owned in self._owned.values()}
-        for loaded in [loaded_version for loaded_version in self._left if not needed & set(loaded_version.programs.values())]:
-            loaded.unload()
-            self._left.remove(loaded)
+        for version in list(self._left):
+            if not needed & set(version.programs.values()):
+                version.unload()
+                self._left.remove(version)
 
 
 def refusal(error: DyOrcError) -> DeployError:
-    """Returns the error for the client that deploys: the text, and the user's lines."""
+    """Returns the error for the client that deploys, with the user's lines of the traceback."""
     traceback = error.user_traceback if isinstance(error, ModuleImportError) else ""
     return DeployError(f"{error}\n{traceback}".rstrip())

@@ -1,4 +1,4 @@
-"""Versions as they are loaded in this process: their modules, their workflow, their programs under names of their own."""
+"""Versions as they are loaded in this process: their modules, their workflow, and their programs under unique names."""
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ class LoadedVersion:
         model: The name of its workflow or program.
         version: Its version.
         workflow: What a request runs.
-        programs: Its programs by their own names; each is called what it is called among all versions.
-        prints: What equal programs have in common, by their own names; None where that cannot be told.
-        importer: Holds its modules; None: they have their own names, since the server was started with it.
+        programs: Its programs by their own names; each object has its unique name among all versions.
+        prints: Fingerprints of its programs, which equal programs share, by their own names; None where they cannot be computed.
+        importer: Holds its modules; None: they have their own names, since the server was started with them.
         bundle: Its code.
         codes: See `Version`.
     """
@@ -50,18 +50,18 @@ class LoadedVersion:
         return ModelKey(self.model, self.version)
 
     @property
-    def noted(self) -> Version:
-        """What is to be noted of it, by which another process loads it."""
+    def as_version(self) -> Version:
+        """The same as a value, from which another process can load it."""
         return Version(model=self.model, version=self.version, bundle=self.bundle, names=self.names, codes=self.codes)
 
     @property
     def names(self) -> dict[str, str]:
-        """What its programs are called among all versions, by their own names."""
+        """Its programs' unique names among all versions, by their own names."""
         return {own: program.name for own, program in self.programs.items()}
 
     @cached_property
     def parts(self) -> list[ServedModel]:
-        """The models that come with it, first the one that it is a version of."""
+        """The models that come with it: first its own, then those of its programs."""
         programs = [
             ServedModel(ModelKey(own, self.version), of_program(program), is_program=True)
             for own, program in self.programs.items()
@@ -71,13 +71,13 @@ class LoadedVersion:
         return [ServedModel(self.key, self.workflow), *programs]
 
     def with_share(self, share: float) -> list[ServedModel]:
-        """Returns the same when it has a share of the requests."""
+        """Returns its models when it has a share of the requests."""
         first, *others = self.parts
         return [replace(first, share=share), *others]
 
     def source(self, program: Program) -> ProgramSource:
         """Returns where the replicas of one of its programs find it."""
-        own = next(own for own, one in self.programs.items() if one is program)
+        own = next(name for name, candidate in self.programs.items() if candidate is program)
         return ProgramSource(
             folder=start_folder(), target=self.bundle.target, program=own, overrides=program.overrides, bundle=self.bundle,
             served_as=program.name, code=self.codes[own],
@@ -96,19 +96,18 @@ def first_version(
     names: Mapping[str, str],
     known: Iterable[LoadedVersion],
 ) -> LoadedVersion:
-    """Returns the first version of what was imported by its own name.
+    """Returns the first version of code that was imported under its own module names.
 
     Args:
         known: Versions whose programs may have its names.
     """
     codes = codes_for(names, bundle, known)
-    return rename_programs(
-        workflow, Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes), prints, None
-    )
+    version = Version(model=workflow.name, version=FIRST_VERSION, bundle=bundle, names=names, codes=codes)
+    return rename_programs(workflow, version, prints, None)
 
 
-def load(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
-    """Imports code below a package of its own. Its programs get the options that the settings have for them.
+def load_bundle(bundle: Bundle, overrides: Mapping[str, Mapping[str, Any]]) -> tuple[Workflow | Program, BundleImporter]:
+    """Imports code below a separate package. Its programs get the settings' options for them.
 
     Raises:
         DefinitionError: If it cannot be imported, or cannot have such options.
@@ -133,17 +132,17 @@ def fingerprints_of(bundle: Bundle, importer: BundleImporter | None) -> Fingerpr
 
 
 def fingerprints_of_target(target: Workflow | Program, fingerprints: Fingerprints) -> dict[str, str | None]:
-    """Returns what programs that are equal to these have in common."""
+    """Returns the fingerprints of a target's programs, by name."""
     return {program.name: fingerprints.of(program, program.name) for program in programs_of(target)}
 
 
 def rename_programs(
     target: Workflow | Program, version: Version, prints: Mapping[str, str | None], importer: BundleImporter | None
 ) -> LoadedVersion:
-    """Gives the programs of a version the names that they have among all versions."""
+    """Gives the programs of a version their unique names among all versions."""
     programs = {program.name: program for program in programs_of(target)}
     for own, program in programs.items():
-        object.__setattr__(program, "name", version.names[own])  # the user's workflows hold the very objects
+        object.__setattr__(program, "name", version.names[own])  # the user's workflows hold these objects
     if isinstance(target, Program):
         workflow = of_program(target)
     else:
@@ -153,7 +152,7 @@ def rename_programs(
 
 
 def label(model: str, version: str) -> str:
-    """Returns what a version of a workflow is called in figures and records."""
+    """Returns the name of a version of a workflow in metrics and records."""
     return model if version == FIRST_VERSION else f"{model}@{version}"
 
 
@@ -167,16 +166,16 @@ def names_for(
     """Names the programs of a new version: the name of an identical program, or an unused name.
 
     Args:
-        prints: Of its programs, by their own names.
+        prints: Fingerprints of its programs, by their own names.
         known: Versions whose programs may be used instead.
-        is_shared: Names of programs that may.
+        is_shared: Names of the programs that may be used.
         used: Names that programs have or had.
     """
     shared = {
-        (own, print_): one.programs[own].name
-        for one in known
-        for own, print_ in one.prints.items()
-        if print_ is not None and one.programs[own].name in is_shared
+        (own, print_): version.programs[own].name
+        for version in known
+        for own, print_ in version.prints.items()
+        if print_ is not None and version.programs[own].name in is_shared
     }
     return {
         own: shared.get((own, print_ or "")) or _first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()
@@ -184,13 +183,13 @@ def names_for(
 
 
 def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVersion]) -> dict[str, str]:
-    """Returns a digest for the code of the programs of a new version, so that a program that it shares stays the same.
+    """Returns a code digest for each program of a new version; a shared program keeps its digest.
 
     Args:
-        names: What its programs are called, by their own names.
+        names: The programs' unique names, by their own names.
         known: Versions whose programs may have these names.
     """
-    codes = {one.programs[own].name: code for one in known for own, code in one.codes.items()}
+    codes = {version.programs[own].name: code for version in known for own, code in version.codes.items()}
     return {own: codes.get(name, bundle.digest) for own, name in names.items()}
 
 

@@ -1,4 +1,4 @@
-"""The other processes of a server, which serve the same versions: they load what one of them deploys, and show it together."""
+"""The other processes of a server, which serve the same versions: all load what one of them deploys, and offer it together."""
 
 import asyncio
 import contextlib
@@ -12,29 +12,25 @@ import structlog
 
 from dyorc.deployment.state import DeploymentState, Version
 from dyorc.errors import ConflictError, DeployError
-from dyorc.gateway.siblings import PeerProcesses
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.models.offers import ModelKey
 
 _log = structlog.get_logger("dyorc.deploying")
 
 DEPLOYED = "deployed"
-"""What siblings remember for a process that starts."""
+"""The key under which the other processes remember the record for a process that starts."""
 _TURN, _BRING_IN, _STATE, _DISCARD, _SHOW, _RECORD = (
-    f"deploying/{what}" for what in ("turn", "bring_in", "state", "discard", "show", "record")
+    f"deploying/{question}" for question in ("turn", "bring_in", "state", "discard", "show", "record")
 )
 _POLL_S = 0.1
 _TURN_S = 5.0
-"""A process that has its turn and says nothing for so long has lost it."""
+"""A process that has the turn loses it if it sends nothing for this long."""
 _MAX_WAIT_S = 60.0
 _READY, _LOADING = "ready", "loading"
 
 
 class DeploymentPeers:
-    """Used on the event loop.
-
-    Args:
-        siblings: How they are asked.
-    """
+    """Deploys together with the other processes. Used on the event loop."""
 
     def __init__(self, siblings: PeerProcesses) -> None:
         self._siblings = siblings
@@ -51,17 +47,17 @@ class DeploymentPeers:
         follow: Callable[[DeploymentState], Awaitable[None]],
         record: Callable[[], DeploymentState],
     ) -> None:
-        """Does what others ask for, from now on."""
+        """Answers the other processes, from now on."""
         answer = self._siblings.answer
         answer(_TURN, self._give_turn)
         answer(_BRING_IN, lambda text: self._load(msgspec.json.decode(text, type=Version), bring_in))
-        answer(_STATE, lambda asked: self._state(*asked))
+        answer(_STATE, lambda arguments: self._state(*arguments))
         answer(_DISCARD, lambda keys: [self._spawn(discard(ModelKey(*key))) for key in keys] and None)
         answer(_SHOW, lambda text: self._spawn(follow(DeploymentState.of_json(text))))
         answer(_RECORD, lambda _: record().to_json().decode())
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels what is under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,10 +66,10 @@ class DeploymentPeers:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Lets nobody else deploy while entered.
+        """Keeps the other processes from deploying while entered.
 
         Raises:
-            ConflictError: If somebody else takes too long.
+            ConflictError: If another process takes too long.
         """
         async with self._lock:
             give_up_s = time.monotonic() + _MAX_WAIT_S
@@ -91,16 +87,16 @@ class DeploymentPeers:
         wanted = [self._siblings.number, True]
         if not self._give_turn(wanted):
             return False
-        found = await self._siblings.ask(_TURN, wanted)
-        if all(found.values.values()):
+        replies = await self._siblings.ask(_TURN, wanted)
+        if all(replies.values.values()):
             return True
         wanted[1] = False
         self._give_turn(wanted)
         await self._siblings.ask(_TURN, wanted)
         return False
 
-    def _give_turn(self, asked: list[Any]) -> bool:
-        number, is_wanted = asked
+    def _give_turn(self, request: list[Any]) -> bool:
+        number, is_wanted = request
         now_s = time.monotonic()
         is_free = self._turn_of in (None, number) or now_s > self._turn_until_s
         if not is_wanted:
@@ -117,17 +113,17 @@ class DeploymentPeers:
         """Makes all others load a version, and returns when its programs are ready in all of them.
 
         Raises:
-            DeployError: If one of them cannot.
+            DeployError: If one of them cannot load it.
         """
         text = msgspec.json.encode(version).decode()
-        found = await self._siblings.ask(_BRING_IN, text)
+        replies = await self._siblings.ask(_BRING_IN, text)
         give_up_s = time.monotonic() + timeout_s
         key = [version.model, version.version]
-        while found.values or found.errors:
-            found = await self._siblings.ask(_STATE, [*key, self._siblings.number])
-            states = {*found.values.values(), *found.errors.values()}
-            if wrong := states - {_READY, _LOADING}:
-                raise DeployError(min(wrong))
+        while replies.values or replies.errors:
+            replies = await self._siblings.ask(_STATE, [*key, self._siblings.number])
+            states = {*replies.values.values(), *replies.errors.values()}
+            if errors := states - {_READY, _LOADING}:
+                raise DeployError(min(errors))
             if states <= {_READY}:
                 return
             if time.monotonic() > give_up_s:
@@ -150,7 +146,7 @@ class DeploymentPeers:
     def _state(self, model: str, version: str, number: int) -> str:
         if self._turn_of == number:
             self._turn_until_s = time.monotonic() + _TURN_S
-        return self._states.get(f"{model}@{version}", "a process has started anew meanwhile; deploy again")
+        return self._states.get(f"{model}@{version}", "a process has restarted meanwhile; deploy again")
 
     async def discard(self, keys: Sequence[ModelKey]) -> None:
         """Makes all others drop versions that were never on offer."""
@@ -159,15 +155,15 @@ class DeploymentPeers:
     # Showing
 
     async def show(self, record: DeploymentState) -> None:
-        """Makes all others offer what is deployed now, also processes that start later."""
+        """Makes all others offer what is deployed now, including processes that start later."""
         text = record.to_json().decode()
         self._siblings.remember(DEPLOYED, text)
         await self._siblings.ask(_SHOW, text)
 
     async def newest(self) -> DeploymentState | None:
-        """Returns the newest record of the others; None if there are none."""
-        found = await self._siblings.ask(_RECORD)
-        records = [DeploymentState.of_json(text) for text in found.values.values()]
+        """Returns the newest record of the others; None without others."""
+        replies = await self._siblings.ask(_RECORD)
+        records = [DeploymentState.of_json(text) for text in replies.values.values()]
         return max(records, key=lambda record: record.number, default=None)
 
     def _spawn(self, work: Awaitable[None]) -> None:

@@ -16,11 +16,11 @@ _log = structlog.get_logger("dyorc.deploying")
 
 
 async def read_record(store: Store, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
-    """Returns what is deployed, as others who serve it remember, or the store.
+    """Returns what is deployed, as the other processes remember it or the store has it.
 
     Args:
         store: Not open yet; it is closed when this returns.
-        group: Whose workflows they are.
+        group: The group that serves it.
     """
     if remembered and DEPLOYED in remembered:
         return DeploymentState.of_json(remembered[DEPLOYED])
@@ -38,16 +38,16 @@ async def read_stored_record(notes: NoteStore, group: str) -> DeploymentState:
     Raises:
         StoreError: If it cannot be used now.
     """
-    found = await notes.noted(_name(group))
+    text = await notes.noted(_name(group))
     try:
-        return DeploymentState() if found is None else DeploymentState.of_json(found)
+        return DeploymentState() if text is None else DeploymentState.of_json(text)
     except msgspec.MsgspecError as error:
         _log.warning("deployed_versions_unknown", error=str(error))
         return DeploymentState()
 
 
 def record_writer(store: NoteStore, group: str, before: DeploymentState, is_open: bool) -> Keep:
-    """Returns what notes the record. Models of others with the same group stay as they are."""
+    """Returns a function that writes the record to the store. Other servers' models of the same group stay as they are."""
     others = dict(before.lines)
 
     async def keep(text: bytes) -> None:
@@ -65,16 +65,16 @@ async def read_live_versions(notes: NoteStore, group: str) -> list[Version]:
     Raises:
         StoreError: If the store cannot be used now.
     """
-    found = await notes.noted(_live(group))
+    text = await notes.noted(_live(group))
     try:
-        return [] if found is None else msgspec.json.decode(found, type=list[Version])
+        return [] if text is None else msgspec.json.decode(text, type=list[Version])
     except msgspec.MsgspecError as error:
         _log.warning("live_versions_unknown", error=str(error))
         return []
 
 
 async def write_live_versions(notes: NoteStore, group: str, versions: Sequence[Version]) -> None:
-    """Notes them for the next leader.
+    """Writes the loaded versions to the store, for the next leader.
 
     Raises:
         StoreError: If the store cannot be used now.

@@ -1,6 +1,6 @@
 """What is deployed, as plain values: the versions of each workflow, and the share of the requests that each gets.
 
-It outlives the server as a note in its store, and other processes of the server follow it. Nothing here loads anything.
+It outlives the server in its store, and the other processes of the server follow it. Nothing here loads anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from dyorc.authoring.bundles import Bundle
 from dyorc.errors import ConflictError, InvalidInputError, UnknownModelError
 
 _MAX_PAST = 16
-"""So many steps can be taken back."""
+"""How many changes can be undone."""
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,10 +19,9 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: The name of the workflow or program.
-        names: What its programs are called among those of all versions, by their own names. Programs that versions share have
-            one name there.
-        codes: A digest for the code of each, by their own names: that of the bundle with which it was loaded first.
-        deployed_s: When (Unix time).
+        names: Its programs' unique names among all versions, by their own names. A program that versions share has one name.
+        codes: A code digest for each program, by their own names: of the bundle with which it was loaded first.
+        deployed_s: When it was deployed (Unix time).
     """
 
     model: str
@@ -37,8 +36,8 @@ class TrafficAssignment(msgspec.Struct, frozen=True):
     """The versions of a model that are loaded.
 
     Attributes:
-        default: The one that answers requests which name none, but for the shares of others.
-        shares: The others, each with its part of these requests.
+        default: Answers the requests that name no version, except for the shares of others.
+        shares: The other versions, each with its share of these requests.
     """
 
     default: str
@@ -46,17 +45,17 @@ class TrafficAssignment(msgspec.Struct, frozen=True):
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """All of them, the default first."""
+        """All versions, the default first."""
         return self.default, *self.shares
 
 
 class ModelHistory(msgspec.Struct, frozen=True):
-    """All that is known of one model.
+    """The versions of one model, now and in the past.
 
     Attributes:
-        versions: Those that are loaded, and those to which a way leads back.
-        now: What is loaded; None: it was unloaded.
-        past: What was before, the latest last.
+        versions: The loaded versions, and those that a rollback can reach.
+        now: What is loaded; None: nothing.
+        past: The earlier assignments, the latest last.
         origin: The target that the server was started with; empty: it was deployed later.
     """
 
@@ -67,27 +66,27 @@ class ModelHistory(msgspec.Struct, frozen=True):
 
     @classmethod
     def starting_with(cls, version: Version, *, origin: str = "") -> "ModelHistory":
-        """Returns the line of a model with one version."""
+        """Returns the history of a model with one version."""
         return cls({version.version: version}, TrafficAssignment(version.version), (), origin)
 
-    def loaded(self) -> tuple[str, ...]:
+    def loaded_names(self) -> tuple[str, ...]:
         """Returns the versions that are loaded, the default first."""
         return () if self.now is None else self.now.versions
 
-    # What can be done
+    # Changes
 
-    def deployed(self, version: Version, share: float) -> "ModelHistory":
-        """Returns the line after a version got a share of the requests. With all of them, it is the default, and those that had
-        a part of them leave.
+    def with_version(self, version: Version, share: float) -> "ModelHistory":
+        """Returns the history after a version got a share of the requests. With all of them, it becomes the default, and the
+        versions that had shares leave.
 
         Raises:
-            ConflictError: If it is the default already, and is to have less than all, or shares add up to more than all.
+            ConflictError: If it is the default and the share is below 1, or shares add up to more than 1.
         """
         name = version.version
         versions = {**self.versions, name: version}
         now = self.now
         if now is None or share >= 1:
-            kept = {} if now is None else {one: 0.0 for one, part in now.shares.items() if part == 0 and one != name}
+            kept = {} if now is None else {other: 0.0 for other, part in now.shares.items() if part == 0 and other != name}
             return self._changed(TrafficAssignment(name, kept), versions)
         if name == now.default:
             raise ConflictError(
@@ -99,8 +98,8 @@ class ModelHistory(msgspec.Struct, frozen=True):
             raise ConflictError(f"the shares of {version.model!r} would add up to {sum(shares.values()):g}: {shares}")
         return self._changed(TrafficAssignment(now.default, shares), versions)
 
-    def undeployed(self, version: str) -> "ModelHistory":
-        """Returns the line without a version.
+    def without_version(self, version: str) -> "ModelHistory":
+        """Returns the history after a version was unloaded.
 
         Raises:
             UnknownModelError: If it is not loaded.
@@ -108,30 +107,29 @@ class ModelHistory(msgspec.Struct, frozen=True):
         """
         now = self.now
         if now is None or version not in now.versions:
-            raise UnknownModelError(f"version {version!r} is not loaded; loaded are {list(self.loaded())}")
+            raise UnknownModelError(f"version {version!r} is not loaded; loaded are {list(self.loaded_names())}")
         if version != now.default:
-            return self._changed(
-                TrafficAssignment(now.default, {one: share for one, share in now.shares.items() if one != version})
-            )
+            shares = {other: share for other, share in now.shares.items() if other != version}
+            return self._changed(TrafficAssignment(now.default, shares))
         if now.shares:
             raise ConflictError(
-                f"version {version!r} is the default; say first which one is to be: "
+                f"version {version!r} is the default; choose another default first: "
                 f"deploy one of {list(now.shares)} with share 1, or roll back"
             )
-        return self.unloaded()
+        return self.without_versions()
 
-    def unloaded(self) -> "ModelHistory":
-        """Returns the line with nothing loaded. The way back leads to what is loaded now."""
+    def without_versions(self) -> "ModelHistory":
+        """Returns the history with nothing loaded. A rollback leads to what is loaded now."""
         return self if self.now is None else msgspec.structs.replace(self, now=None, past=self._grown())
 
-    def rolled_back(self) -> "ModelHistory":
-        """Returns the line as it was before its last change.
+    def roll_back(self) -> "ModelHistory":
+        """Returns the history as it was before its last change.
 
         Raises:
             ConflictError: If there was none.
         """
         if not self.past:
-            raise ConflictError("there is nothing before this to go back to")
+            raise ConflictError("there is no earlier deployment to roll back to")
         return self._trimmed(msgspec.structs.replace(self, now=self.past[-1], past=self.past[:-1]))
 
     def _changed(self, now: TrafficAssignment, versions: Mapping[str, Version] | None = None) -> "ModelHistory":
@@ -144,9 +142,10 @@ class ModelHistory(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _trimmed(line: "ModelHistory") -> "ModelHistory":
-        """Forgets versions to which no way leads back."""
+        """Forgets versions that no rollback can reach."""
         needed = {version for lineup in (*line.past, line.now) if lineup is not None for version in lineup.versions}
-        return msgspec.structs.replace(line, versions={name: one for name, one in line.versions.items() if name in needed})
+        versions = {name: version for name, version in line.versions.items() if name in needed}
+        return msgspec.structs.replace(line, versions=versions)
 
 
 class DeploymentState(msgspec.Struct, frozen=True):
@@ -154,32 +153,33 @@ class DeploymentState(msgspec.Struct, frozen=True):
 
     Attributes:
         number: Grows with each change.
-        lines: By the models' names.
+        lines: The models' histories, by name.
     """
 
     number: int = 0
     lines: Mapping[str, ModelHistory] = {}
 
-    def line(self, model: str) -> ModelHistory:
-        """Returns a model's line.
+    def history_of(self, model: str) -> ModelHistory:
+        """Returns a model's history.
 
         Raises:
             UnknownModelError: If it has none.
         """
-        if (found := self.lines.get(model)) is None:
+        if (history := self.lines.get(model)) is None:
             raise UnknownModelError(f"nothing is deployed as {model!r}; deployed are {sorted(self.lines)}")
-        return found
+        return history
 
-    def with_line(self, model: str, line: ModelHistory) -> "DeploymentState":
-        """Returns the record with another line."""
+    def with_history(self, model: str, line: ModelHistory) -> "DeploymentState":
+        """Returns the state after a change of a model's history."""
         return DeploymentState(self.number + 1, {**self.lines, model: line})
 
-    def left_over(self, versions: Iterable[Version]) -> list[Version]:
-        """Returns those of these versions that are not to be loaded, of models that are known."""
-        return [one for one in versions if one.model in self.lines and one.version not in self.lines[one.model].loaded()]
+    def retired_of(self, versions: Iterable[Version]) -> list[Version]:
+        """Returns the retired ones of these versions: their model is known, but they are not deployed."""
+        loaded = {model: history.loaded_names() for model, history in self.lines.items()}
+        return [version for version in versions if version.model in loaded and version.version not in loaded[version.model]]
 
     def names(self) -> set[str]:
-        """Returns what the programs of all versions are called."""
+        """Returns the unique names of all versions' programs."""
         versions = [version for line in self.lines.values() for version in line.versions.values()]
         return {name for version in versions for name in version.names.values()}
 
@@ -189,12 +189,12 @@ class DeploymentState(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_json(cls, text: bytes | str) -> "DeploymentState":
-        """Returns what `to_json` was called on. Raises msgspec.MsgspecError if it is something else."""
+        """Returns the state that `to_json` has encoded. Raises msgspec.MsgspecError for any other text."""
         return msgspec.json.decode(text, type=cls)
 
 
 def check_share(share: float) -> float:
-    """Returns a share, if it is one.
+    """Returns the share.
 
     Raises:
         InvalidInputError: If it is not between 0 and 1.
@@ -205,6 +205,6 @@ def check_share(share: float) -> float:
 
 
 def next_version(line: ModelHistory | None) -> str:
-    """Returns the whole number after the largest that is a version's name."""
+    """Returns a name for the next version: the number after the largest one that is a version's name."""
     numbers = [int(name) for name in (line.versions if line is not None else ()) if name.isdecimal()]
     return str(max(numbers, default=0) + 1)

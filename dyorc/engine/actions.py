@@ -1,4 +1,4 @@
-"""Actions: everything the engine ever asks for."""
+"""Actions: everything that the engine asks its shell to do."""
 
 from collections.abc import Hashable, Sequence
 from enum import Enum
@@ -31,8 +31,8 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         operands: The input tensors of each call.
         room_share: For which part of `TransportConfig.arena_wait_s` its results may wait for room.
         inputs: The identities of its requests, as long as a `SuspectsReported` asks for them; else empty.
-        is_suspect: Whether its only call may end the process that runs it.
-        span: Its own, if any of its requests is traced; spans that the program's code makes stand below it.
+        is_suspect: Whether its only call may crash the process that runs it.
+        span: Its own, if any of its requests is traced; the parent of the spans that the program's code makes.
         requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.
     """
 
@@ -80,7 +80,7 @@ class FailRequest(msgspec.Struct, frozen=True):
 
 
 class EffectFailed(msgspec.Struct, frozen=True):
-    """An effect of a request has failed, and neither its client nor its workflow was told. The request has ended.
+    """An effect of a request that has ended has failed, and neither its client nor its workflow learned of it.
 
     Attributes:
         workflow: The request's.
@@ -100,14 +100,14 @@ class SetTimer(msgspec.Struct, frozen=True):
 
 
 class FetchValue(msgspec.Struct, frozen=True):
-    """Bring tensors in as arrays, because a workflow reads them; answer with `ValueFetched`."""
+    """Fetch tensors as arrays, because a workflow reads them; answer with `ValueFetched`."""
 
     fetch_id: int
     tensors: tuple[TensorRef, ...]
 
 
 class ReleaseTensors(msgspec.Struct, frozen=True):
-    """Free these blocks: nobody reads their tensors any more."""
+    """Free these blocks: their tensors are no longer read."""
 
     blocks: Sequence[BlockId]
 
@@ -120,7 +120,7 @@ class StageTensors(msgspec.Struct, frozen=True):
 
 
 class ProgramStarved(msgspec.Struct, frozen=True):
-    """The last calls of a program all failed for want of memory, the latest with this error. Without an error: one has run."""
+    """The last calls of a program all failed for want of memory, the latest with this error. Without an error: a call has run."""
 
     program: str
     error: str
@@ -134,8 +134,9 @@ class ReplaceReplica(msgspec.Struct, frozen=True):
 
 
 class ParkReplica(msgspec.Struct, frozen=True):
-    """A replica is not wanted for now, and holds no batch: it may drop its program. The engine gives it no batch before it joins
-    again. The tensors in its memory stay readable until they are released.
+    """A replica is not wanted now, and holds no batch: it may drop its program. It gets no batch before it joins again.
+
+    The tensors in its memory stay readable until they are released.
     """
 
     replica_id: str

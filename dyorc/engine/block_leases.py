@@ -1,4 +1,4 @@
-"""Counts who still needs which block of memory.
+"""Counts the leases on blocks of memory, so that blocks are freed when they are no longer needed.
 
 Stored tensors stay where they were made, in blocks that hold the outputs of a whole batch. A request pins the tensors it
 needs: one lease on the block per row. Each operand of a batch in flight has a lease too, because the batch may read it until it
@@ -7,10 +7,10 @@ lease was released: within one turn, a row may be released before its neighbour 
 
     unknown ── acquire_new ──> leased ── last release, end of turn ──> freed: its number is never used again
                                  │
-                                 └── holder gone: forgotten, nobody is told
+                                 └── holder gone: forgotten, no action follows
 
-A block that its holder does not have, or that could not be read from it, is *lost*: nobody may be sent there to read it.
-It is freed like the others, because its holder is alive and may have it after all.
+A block that its holder does not have, or that could not be read from it, is *lost*: no reader is sent there. It is freed like
+the others, because its holder is alive and may have it after all.
 
 Tensors that travel inside messages have no leases and cost nothing here.
 """
@@ -33,7 +33,7 @@ class BlockLeases:
     Attributes:
         holders: Processes in whose memory blocks may lie; parked replicas are among them, and "" is the orchestrator.
         counts: Leases on each known block.
-        lost: Known blocks that nobody can read.
+        lost: Known blocks that cannot be read.
         unleased: Blocks that have lost their last lease in this turn; some may have one again.
     """
 
@@ -67,7 +67,7 @@ class BlockLeases:
                     self.unleased[block] = None
 
     def discard(self, blocks: Iterable[BlockId]) -> None:
-        """Has tensors freed that nobody wants."""
+        """Frees tensors that are not wanted."""
         blocks = list(blocks)
         self.acquire_new(blocks)
         self.release(blocks)
@@ -122,10 +122,10 @@ class BlockLeases:
         if holder not in self.holders:
             return False
         self.holders.discard(holder)
-        gone = [block for block in self.counts if block[0] == holder]
-        for block in gone:
+        held = [block for block in self.counts if block[0] == holder]
+        for block in held:
             self._forget(block)
-        return bool(gone)
+        return bool(held)
 
     def _forget(self, block: BlockId) -> None:
         del self.counts[block]
@@ -135,13 +135,13 @@ class BlockLeases:
     # Releases
 
     def flush(self) -> ReleaseTensors | None:
-        """Frees the blocks without leases at the end of a turn. Returns None if there are none."""
+        """Frees the blocks without leases at the end of a turn. Returns None if all have leases."""
         released = [block for block in self.unleased if not self.counts[block]]
         self.unleased.clear()
         for block in released:
             self._forget(block)
         return ReleaseTensors(released) if released else None
 
-    def expected(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
+    def expected_counts(self, leases: Iterable[Iterable[BlockId]]) -> Counter[BlockId]:
         """Returns what the counts should be, given all leases. For the invariants."""
         return Counter(block for blocks in leases for block in blocks if block in self.counts)

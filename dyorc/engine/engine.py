@@ -1,7 +1,7 @@
 """The engine: events in, actions out.
 
 Synchronous and deterministic: no sockets, no Ray, no torch, no clock, no asyncio. The orchestrator feeds it and carries out what
-it decides; so do the simulator and the tests, with clocks of their own. One thread at a time may call it.
+it decides; so do the simulator and the tests, with their own clocks. One thread at a time may call it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -57,10 +57,10 @@ class Engine:
 
     Args:
         config: Limits.
-        programs: What is deployed. Their replicas join later.
-        host: What the shell keeps from one engine to the next; by default there is none before this one.
-        predictor: Foretells decisions; by default from how they turned out before.
-        make_scheduler: Makes another scheduler than the one that serves, to compare with it.
+        programs: The deployed programs. Their replicas join later.
+        host: What the shell keeps from one engine to the next; by default new.
+        predictor: Predicts decisions; by default from earlier ones.
+        make_scheduler: Makes a scheduler; by default the one that serves.
 
     Raises:
         ValueError: If two programs have the same name.
@@ -81,11 +81,11 @@ class Engine:
         self.config = config
         self._host = host or Host()
         self.speculator = Speculator(config.speculation, predictor, self._host.statistics)
-        shared = EngineContext(config, self.speculator, self._host)
-        self.turn, self.timers, self.leases = shared.turn, shared.timers, shared.leases
+        context = EngineContext(config, self.speculator, self._host)
+        self.turn, self.timers, self.leases = context.turn, context.timers, context.leases
         self._deployed = deployed
-        self.scheduler = make_scheduler(shared, deployed)
-        self.tasks = TaskRunner(shared, deployed, self.scheduler)
+        self.scheduler = make_scheduler(context, deployed)
+        self.tasks = TaskRunner(context, deployed, self.scheduler)
 
     @property
     def now_ns(self) -> int:
@@ -93,9 +93,9 @@ class Engine:
         return self.turn.now_ns
 
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Action]:
-        """Takes in what happened up to now, together, and says what to do.
+        """Handles events together and decides what to do.
 
-        Events given together share batches, so a shell should hand over all that it has.
+        Events that are handled together can share batches, so a shell should hand over all that it has.
 
         Args:
             now_ns: A monotonic clock, in nanoseconds.
@@ -125,7 +125,7 @@ class Engine:
         return turn.finish()
 
     def statistics(self, name: str, unix_offset_ns: int = 0) -> ModelStatistics:
-        """Returns what became of a program's calls or a workflow's requests, as far as they have ended.
+        """Returns the statistics of a program's calls or a workflow's requests that have ended.
 
         Args:
             unix_offset_ns: Added to the times that `handle` is given to get Unix time.
@@ -145,7 +145,7 @@ class Engine:
         return self.tasks.answering.pending_effects()
 
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and effects that have not happened as lost, because this engine is given up."""
+        """Counts unanswered requests as failed, and pending effects as lost, because this engine is given up."""
         self.tasks.answering.count_lost()
 
     def _apply(self, event: Event) -> None:
@@ -158,10 +158,10 @@ class Engine:
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)
-                self.tasks.fetches.fetched(event)
+                self.tasks.fetches.value_fetched(event)
             case AnswerTaken():
                 self.scheduler.lose(event.lost)
-                self.tasks.answering.taken(event)
+                self.tasks.answering.answer_taken(event)
             case PartTaken():
                 if event.lost:
                     self.scheduler.lose(event.lost)
@@ -169,7 +169,7 @@ class Engine:
             case RequestCancelled(request_id=request_id):
                 self.tasks.answering.cancel(request_id, RequestCancelledError("the request was cancelled"))
             case TimerFired():
-                pass  # due timers are looked at after every event
+                pass  # due timers are handled after the events of every turn
             case ProgramAdded():
                 self._add(event)
             case ProgramRemoved():
@@ -204,7 +204,7 @@ class Engine:
             self.turn.actions.append(FailRequest(event.request_id, error))
             if event.story is not None:
                 event.story.end(self.now_ns, is_answered=False)
-            self._host.statistics.ended_without_result(event.workflow.name, error.code, 0, self.now_ns)
+            self._host.statistics.count_unanswered(event.workflow.name, error.code, 0, self.now_ns)
             self.leases.discard(blocks_of(event.inputs))
             return
         deadline_ns = event.terms.deadline_ns
@@ -222,12 +222,12 @@ class Engine:
             case TimerKind.DEADLINE, int(request_id):
                 self.tasks.answering.cancel(request_id, self._deadline_error(request_id))
             case TimerKind.TURN, _:
-                pass  # a turn has begun: waiters that were put off continue
+                pass  # a turn has begun: postponed waiters continue
             case _:
                 self.scheduler.fire(timer)
 
     def _deadline_error(self, request_id: int) -> DeadlineError:
-        """Returns the error of a request whose time is up. It names the program that had no replica for it, if there is one."""
+        """Returns the error of a request whose time is up. It names a program that had no replica for it."""
         text = "the request's deadline passed before its answer was ready"
         request = self.tasks.requests.get(request_id)
         if request is not None and request.root is not None:

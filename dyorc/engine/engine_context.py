@@ -93,8 +93,8 @@ class Host:
     statistics: EngineStatistics = field(default_factory=EngineStatistics)
     batch_ids: Iterator[int] = field(default_factory=lambda: count(1))
     refused: KnownInputs[str] = field(default_factory=KnownInputs[str])
-    caution: CrashSuspects = field(default_factory=CrashSuspects)
-    watch: StepMonitor | None = None
+    crash_suspects: CrashSuspects = field(default_factory=CrashSuspects)
+    step_monitor: StepMonitor | None = None
     observer: Observer | None = None
     wanted: dict[str, ReplicasWanted] = field(default_factory=dict[str, ReplicasWanted])
 

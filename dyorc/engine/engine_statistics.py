@@ -28,14 +28,14 @@ class BatchTimes:
 
 
 class GuessCounts:
-    """What a program's calls, or those of a workflow's requests, had to do with guessing.
+    """Guesses among the calls of a program, or of a workflow's requests.
 
     Attributes:
         num_made: Calls that ran, or began to, before they were certain.
-        num_committed: Those that turned out to be needed.
-        num_squashed: Those that did not.
+        num_committed: Guesses that were right.
+        num_squashed: Guesses that were wrong.
         useful_s: Expected device time of calls that were needed, guesses or not.
-        wasted_s: That of wrong guesses.
+        wasted_s: Expected device time of wrong guesses.
     """
 
     __slots__ = ("num_committed", "num_made", "num_squashed", "useful_s", "wasted_s")
@@ -45,7 +45,7 @@ class GuessCounts:
         self.useful_s = self.wasted_s = 0.0
 
 
-class Holds:
+class HoldCounts:
     """Batches of a program that waited for calls about to be ready.
 
     Attributes:
@@ -59,8 +59,8 @@ class Holds:
     def __init__(self) -> None:
         self.num = self.num_joined = self.held_ns = 0
 
-    def ended(self, num_joined: int, held_ns: int) -> None:
-        """Counts one that was sent."""
+    def add(self, num_joined: int, held_ns: int) -> None:
+        """Counts a held batch that was sent."""
         self.num += 1
         self.num_joined += max(0, num_joined)
         self.held_ns += max(0, held_ns)
@@ -74,9 +74,8 @@ class ModelRecord:
         latency: How long answered requests took; of a program, how long its batches took once their replica was free for them.
         waits: How long the program's calls waited for a replica.
         reasons: Batches that ran, by why they were formed.
-        moves: What the inputs of the program's batches came by: how many bytes, and how long the replica waited for them (s).
-        effect_failures: Effects of the workflow's requests that failed, or were lost, without anybody being told, by the codes of
-            their errors.
+        moves: By tier, how many bytes of inputs came that way, and how long replicas waited for them, in seconds.
+        effect_failures: Unreported effects of the workflow's requests that failed, or were lost, by the codes of their errors.
         num_replays: How many times the workflow was run again because no guess was right.
     """
 
@@ -92,7 +91,7 @@ class ModelRecord:
         self.effect_failures: dict[str, int] = {}
         self.latency, self.waits = Histogram(), Histogram()
         self.reasons: dict[str, int] = {}
-        self.guesses, self.holds = GuessCounts(), Holds()
+        self.guesses, self.holds = GuessCounts(), HoldCounts()
         self.num_replays = 0
         self.moves: dict[str, tuple[int, float]] = {}
         self._inference_count = self._execution_count = self._success_ns = 0
@@ -102,7 +101,7 @@ class ModelRecord:
         """By size: how many, and their times for input, inference and output."""
         self._last_ns = 0
 
-    def batch_done(self, times: BatchTimes, waits_ns: list[int], reason: str, now_ns: int) -> None:
+    def count_batch(self, times: BatchTimes, waits_ns: list[int], reason: str, now_ns: int) -> None:
         """Counts a batch of the program.
 
         Args:
@@ -118,7 +117,7 @@ class ModelRecord:
         self._execution_count += 1
         self._success_ns += queue_ns + size * times.elapsed_ns
         self._last_ns = now_ns
-        self.calls_done(times, queue_ns, size)
+        self.count_calls(times, queue_ns, size)
         sums = self._batches.get(size)
         if sums is None:
             sums = self._batches[size] = [0, 0, 0, 0]
@@ -127,7 +126,7 @@ class ModelRecord:
         sums[2] += times.infer_ns
         sums[3] += times.output_ns
 
-    def calls_done(self, times: BatchTimes, queue_ns: int, number: int) -> None:
+    def count_calls(self, times: BatchTimes, queue_ns: int, number: int) -> None:
         """Counts the calls of a batch, which waited for `queue_ns` in all."""
         self._num_run += number
         self._queue_ns += queue_ns
@@ -135,12 +134,12 @@ class ModelRecord:
         self._infer_ns += number * times.infer_ns
         self._output_ns += number * times.output_ns
 
-    def moved(self, tier: str, num_bytes: int, took_s: float) -> None:
-        """Counts inputs of a batch that came one way."""
+    def add_transfer(self, tier: str, num_bytes: int, took_s: float) -> None:
+        """Counts inputs of a batch that came by one tier."""
         before_bytes, before_s = self.moves.get(tier, (0, 0.0))
         self.moves[tier] = (before_bytes + num_bytes, before_s + took_s)
 
-    def answered(self, took_ns: int, now_ns: int) -> None:
+    def count_answer(self, took_ns: int, now_ns: int) -> None:
         """Counts an answered request of the workflow."""
         self._inference_count += 1
         self._execution_count += 1
@@ -148,14 +147,14 @@ class ModelRecord:
         self.latency.add(took_ns)
         self._last_ns = now_ns
 
-    def failed(self, code: str, took_ns: int, now_ns: int) -> None:
+    def count_failure(self, code: str, took_ns: int, now_ns: int) -> None:
         """Counts a failed call or request, by its error's code."""
         self._fail.add(took_ns)
         self.failures[code] = self.failures.get(code, 0) + 1
         self._last_ns = now_ns
 
-    def effects_failed(self, code: str, number: int) -> None:
-        """Counts effects that failed, or were lost, without anybody being told."""
+    def count_effect_failures(self, code: str, number: int) -> None:
+        """Counts unreported effects that failed, or were lost."""
         self.effect_failures[code] = self.effect_failures.get(code, 0) + number
 
     @property
@@ -165,15 +164,15 @@ class ModelRecord:
 
     @property
     def num_failed(self) -> int:
-        """Those that have failed."""
+        """Calls or requests that have failed."""
         return self._fail.count
 
     def sizes(self, bounds: Sequence[float]) -> Histogram:
         """Returns the sizes of the batches that ran."""
-        found = Histogram(bounds)
+        sizes = Histogram(bounds)
         for size, sums in self._batches.items():
-            found.add(size, sums[0])
-        return found
+            sizes.add(size, sums[0])
+        return sizes
 
     def totals(self, unix_offset_ns: int) -> ModelStatistics:
         """Returns the counts as a report.
@@ -202,8 +201,8 @@ class EngineStatistics:
     """All records.
 
     Attributes:
-        programs: Those of programs' calls, by the programs' names.
-        workflows: Those of workflows' requests, also of workflows that only stand for a program.
+        programs: Of the programs' calls, by program name.
+        workflows: Of the workflows' requests, by workflow name, also of workflows that only wrap a program.
     """
 
     def __init__(self) -> None:
@@ -218,26 +217,26 @@ class EngineStatistics:
         return record
 
     def of_workflow(self, name: str) -> ModelRecord:
-        """Returns the record of a workflow's requests, also if the workflow only stands for a program."""
+        """Returns the record of a workflow's requests, also if the workflow only wraps a program."""
         record = self.workflows.get(name)
         if record is None:
             record = self.workflows[name] = ModelRecord(name)
         return record
 
-    def ended_without_result(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
-        """Counts a request that failed for no reason of its calls: it was refused, cancelled, late, or lost with its engine.
+    def count_unanswered(self, workflow: str, code: str, took_ns: int, now_ns: int) -> None:
+        """Counts a request that failed for another reason than its calls: refused, cancelled, late, or lost with its engine.
 
-        If it stands for one call of a program, that counts as failed too: nobody else has counted it.
+        If its workflow only wraps a program, it counts as a failed call, too.
         """
-        self.of_workflow(workflow).failed(code, took_ns, now_ns)
+        self.of_workflow(workflow).count_failure(code, took_ns, now_ns)
         if workflow in self.programs:
-            self.programs[workflow].failed(code, took_ns, now_ns)
+            self.programs[workflow].count_failure(code, took_ns, now_ns)
 
     def of(self, name: str, unix_offset_ns: int) -> ModelStatistics:
         """Returns the statistics of a model, which is a program's if it is one. All 0 for a model that was never used.
 
         Args:
-                    unix_offset_ns: Added to the engine's times to get Unix time.
+            unix_offset_ns: Added to the engine's times to get Unix time.
         """
         record = self.programs.get(name) or self.workflows.get(name) or ModelRecord(name)
         return record.totals(unix_offset_ns)

@@ -1,4 +1,4 @@
-"""Events: everything the engine is ever told."""
+"""Events: everything that the engine learns from its shell."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
@@ -8,8 +8,8 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
 
@@ -41,7 +41,7 @@ class SuspectsReported(msgspec.Struct, frozen=True):
 
     Attributes:
         suspects: They run alone from now on, until one of them has run without harm.
-        refused: They are not run any more.
+        refused: They are no longer run.
         names_inputs_until_ns: Until then, batches name their inputs (`DispatchBatch.inputs`), in case this process ends too.
     """
 
@@ -51,7 +51,7 @@ class SuspectsReported(msgspec.Struct, frozen=True):
 
 
 class RequestCancelled(msgspec.Struct, frozen=True):
-    """The caller does not want the answer any more."""
+    """The caller no longer wants the answer."""
 
     request_id: int
 
@@ -61,7 +61,7 @@ class TimerFired(msgspec.Struct, frozen=True):
 
 
 class ValueFetched(msgspec.Struct, frozen=True):
-    """The arrays that `FetchValue` asked for, or why there are none: an error, or blocks that were `lost`."""
+    """The arrays that `FetchValue` asked for, or why they are missing: an error, or blocks that were `lost`."""
 
     fetch_id: int
     arrays: tuple[Any, ...] = ()
@@ -131,7 +131,7 @@ class BatchUnsent(msgspec.Struct, frozen=True):
 class ReplicaJoined(msgspec.Struct, frozen=True):
     """A replica has loaded its program and is ready.
 
-    `num_cores` is how many its node has, if its program runs on them; 0 stands for a device of its own.
+    `num_cores` is how many its node has, if its program runs on them; 0: it has its own device.
     """
 
     replica_id: str
@@ -141,9 +141,7 @@ class ReplicaJoined(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
-    """A replica is gone, parked or not, and all that it held; `is_crash` says that its process certainly ended by its own
-    doing.
-    """
+    """A replica is gone, parked or not, with all that it held; `is_crash` says that its process certainly crashed."""
 
     replica_id: str
     reason: str = "connection lost"
@@ -151,7 +149,7 @@ class ReplicaLeft(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeaving(msgspec.Struct, frozen=True):
-    """A replica will end soon. It gets no more batches, and is parked (`ParkReplica`) once it has returned those that it has."""
+    """A replica will end soon. It gets no more batches, and is parked (`ParkReplica`) once it has returned those it holds."""
 
     replica_id: str
 
@@ -166,15 +164,15 @@ class LoadFailed(msgspec.Struct, frozen=True):
 
 
 class ReplicasWanted(msgspec.Struct, frozen=True):
-    """A program is to have this many replicas that take batches, from now on. Saying it again changes nothing.
+    """A program should have this many replicas that take batches, from now on. Repeating it changes nothing.
 
-    Surplus replicas are parked (`ParkReplica`) once they hold nothing; for missing ones, the engine waits. As long as nothing is
-    said of a program, all its replicas take batches.
+    Surplus replicas are parked (`ParkReplica`) once they hold no batch; for missing ones, the engine waits. Without this event,
+    all replicas of a program take batches.
 
     Attributes:
         lead_s: How long it takes until a replica is ready, if none is; 0 if unknown. Calls that cannot wait so long fail at once.
-        misplaced: Replicas that are parked before others, whatever they run.
-        is_order: Whether a person has set the number, so that calls do not change it. Of 0 replicas nobody waits for one then.
+        misplaced: Replicas that are parked before others, even if they are busy.
+        is_order: Whether a person has set the number, so that calls do not change it. With 0 replicas, calls fail at once then.
     """
 
     program: str
@@ -187,29 +185,29 @@ class ReplicasWanted(msgspec.Struct, frozen=True):
 class ProgramAdded(msgspec.Struct, frozen=True):
     """A program may be called from now on; its replicas join later.
 
-    If another program of that name is deployed, it stands for both: calls of the new one run on its replicas.
+    If another program of that name is deployed, calls of the new one run on its replicas.
     """
 
     program: Program
 
 
 class ProgramRemoved(msgspec.Struct, frozen=True):
-    """No request calls a program any more. If another stands for it, only the name by which it was called is forgotten.
+    """No request calls a program any longer. If it runs on the replicas of another of that name, only the program is forgotten.
 
-    Whoever has had its replicas parked (`ReplicasWanted`) loses nothing; calls that are there all the same fail.
+    If its replicas were parked before (`ReplicasWanted`), nothing is lost; calls that still wait fail.
     """
 
     program: Program
 
 
 class HolderJoined(msgspec.Struct, frozen=True):
-    """A process that is no replica holds inputs of requests: a gateway. `ReplicaLeft` says that it is gone."""
+    """A gateway's process holds inputs of requests. `ReplicaLeft` says that it is gone."""
 
     holder_id: str
 
 
 class WorkflowRemoved(msgspec.Struct, frozen=True):
-    """No request runs a workflow any more: what was learned of it is forgotten."""
+    """No request runs a workflow any longer: what was learned of it is forgotten."""
 
     workflow: Workflow
 

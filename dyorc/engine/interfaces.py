@@ -1,6 +1,6 @@
 """What the tasks and the engine need of a scheduler, and of the shell.
 
-`dyorc.engine.scheduling.scheduler` is the one used in production. News of how calls ended travels the other way, in `Turn.ended`.
+`dyorc.engine.scheduling.scheduler` is the one used in production. How calls ended travels the other way, in `Turn.ended`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ ReplicaEvent: TypeAlias = (
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a program has to do.
+    """The load of a program.
 
     Attributes:
         num_queued: Calls that are certain and wait.
@@ -77,7 +77,7 @@ class Scheduling(Dispatcher, Protocol):
     """What the engine needs of a scheduler."""
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """Returns why a request that may call `programs` cannot be taken now; None if it can."""
+        """Returns why a request that may call `programs` cannot be accepted now; None if it can."""
         ...
 
     def take(self, event: ReplicaEvent) -> None:
@@ -85,7 +85,7 @@ class Scheduling(Dispatcher, Protocol):
         ...
 
     def fire(self, timer: Timer) -> None:
-        """Handles a timer of the scheduler's that is due."""
+        """Handles a due timer that the scheduler has set."""
         ...
 
     def lose(self, blocks: Iterable[BlockId]) -> None:
@@ -101,7 +101,7 @@ class Scheduling(Dispatcher, Protocol):
         ...
 
     def load(self, program: str) -> Load:
-        """Returns what a program has to do."""
+        """Returns a program's load."""
         ...
 
     def coldness(self, program: str) -> str:
@@ -117,13 +117,13 @@ class StepMonitor(Protocol):
     """Measures user code: a step of a workflow, or the predicate of a decision. May interrupt it with `StepInterrupted`."""
 
     def begin(self, workflow: str) -> None:
-        """Notes that a step begins."""
+        """Begins a step."""
         ...
 
     def end(self) -> None:
-        """Notes that the step has ended by itself."""
+        """Ends a step that was not interrupted."""
         ...
 
     def abort(self) -> str:
-        """Notes that the step was interrupted. Returns what to tell the user."""
+        """Ends a step that was interrupted. Returns the text of the error."""
         ...

@@ -1,7 +1,7 @@
 """The story of one request: why its batches had their sizes, what was guessed, what that saved or cost.
 
-Kept only for requests that are recorded, and filled by the engine as they go on: so it has to be cheap. The steps that people
-read are made of it when somebody asks. They are plain values, ready for JSON; times are in ms since the request arrived.
+The engine fills it while the request runs, and only for recorded requests: so it has to be cheap. The steps that people read are
+made on demand. They are plain values, ready for JSON; times are in ms since the request arrived.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ Step: TypeAlias = dict[str, Any]
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
-    """Input tensors of a batch that came to its replica one way.
+    """Input tensors of a batch that came to its replica by one tier.
 
     Attributes:
-        tier: The way: ``message``, ``shm``, ``zmq``, ``grpc``, or ``process`` if they were there already.
-        num_bytes: How many.
+        tier: ``message``, ``shm``, ``zmq``, ``grpc``, or ``process`` if they were there already.
+        num_bytes: Their size.
         took_s: How long the replica waited for them.
     """
 
@@ -34,7 +34,7 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
     Attributes:
         reason: Why it was formed (`FormReason`).
         size: Its calls.
-        num_guesses: Those of them that were guesses when it was sent.
+        num_guesses: How many of its calls were guesses when it was sent.
         requests: The engine's numbers of the requests that its calls belong to, in the order of the calls.
         sent_ns: When it was sent to its replica.
         started_ns: When it became the first there.
@@ -44,7 +44,7 @@ class BatchTrace(msgspec.Struct, eq=False, gc=False):
         publish_s: Time for splitting and storing its outputs.
         moves: How its inputs came.
         outcome: ``running``, ``done``, ``failed``, or ``lost`` with its replica or its inputs.
-        spans: Of those of its calls whose requests are traced. The batch's own span is below the first.
+        spans: Of its calls whose requests are traced. The batch's own span is below the first.
     """
 
     batch_id: int
@@ -77,11 +77,11 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
         call_id: Its number, unique in its engine.
         sources: The numbers of the calls whose results it reads; none if it reads only the request's inputs. Those behind the
             result of another workflow are known once it has ended.
-        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 before the first.
         branch: The outcome of that decision under which it was asked for.
         asked_ns: When the workflow asked for it.
         queued_ns: When all its inputs were there.
-        ended_ns: When it was done, had failed, or was not needed any more.
+        ended_ns: When it was done, had failed, or was no longer needed.
         is_guess: Whether it was a guess when it was asked for.
         committed_ns: When the guess turned out to be right.
         was_cold: Whether no replica of its program took batches when it was queued.
@@ -90,7 +90,7 @@ class CallTrace(msgspec.Struct, eq=False, gc=False):
         bet: What was expected of running it as a guess; None if it was not run as one.
         batches: Those it was in: more than one if it was tried again.
         outcome: ``waiting``, ``done``, ``failed``, ``squashed`` (a wrong guess, even if it was done before), or ``withdrawn``
-            (nobody needed it any more).
+            (no longer needed).
         error: Why it failed.
         depth: How many workflows deep the one that asked was called; 0: it is the request's own.
     """
@@ -130,14 +130,14 @@ class DecisionTrace(msgspec.Struct, eq=False, gc=False):
     Attributes:
         site: Where it stands in the user's code.
         sources: The numbers of the calls whose results it reads.
-        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 if there is none.
+        decision: Index in `RequestTrace.decisions` of the last decision before it; -1 before the first.
         branch: The outcome of that decision under which it was reached.
         opened_ns: When a path of the workflow reached it.
         decided_ns: When its value was there.
         followed: The outcomes that were guessed meanwhile, with their probabilities.
         followed_ns: When the first of them was.
         outcome: The true one.
-        gains_ms: What each guess brought, in milliseconds; negative: what it cost others.
+        gains_ms: What each guess saved, in milliseconds; negative: what it cost others.
         depth: That of its workflow, as for calls.
     """
 
@@ -207,75 +207,75 @@ class RequestTrace:
         self.parts: list[PartTrace] = []
         self.notes: list[TraceNote] = []
         self._log: list[CallTrace | DecisionTrace | PartTrace | TraceNote] = []
-        """Whatever took a step, each time it did: a call for each of its batches and for its end, a decision when branches were
+        """What took a step, once for each step: a call for each of its batches and for its end, a decision when branches were
         followed and when it was taken."""
 
     def restore(self, log: list[CallTrace | DecisionTrace | PartTrace | TraceNote]) -> None:
-        """Takes over what took a step, in order, of a story that another process has told."""
+        """Sets what took a step, in order, from the story of another process."""
         self._log = log
 
-    def dispatched(self, call: CallTrace, batch: BatchTrace) -> None:
-        """Notes that a call was sent in a batch."""
+    def add_dispatch(self, call: CallTrace, batch: BatchTrace) -> None:
+        """Adds a batch to a call that was sent in it."""
         call.batches.append(batch)
         self._log.append(call)
 
-    def ended(self, call: CallTrace, now_ns: int, error: str = "") -> None:
-        """Notes that a call is done, or has failed."""
+    def end_call(self, call: CallTrace, now_ns: int, error: str = "") -> None:
+        """Ends a call that is done, or has failed."""
         call.ended_ns = now_ns
         call.error = error
         call.outcome = "failed" if error else "done"
         if not call.is_repeat:
             self._log.append(call)
 
-    def followed(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
-        """Notes which outcomes of an open decision are guessed, and their probabilities."""
+    def add_guesses(self, decision: DecisionTrace, outcomes: dict[str, float], now_ns: int) -> None:
+        """Adds outcomes of an open decision that are guessed, with their probabilities."""
         if not decision.followed:
             decision.followed_ns = now_ns
             self._log.append(decision)
         decision.followed.update(outcomes)
 
-    def decided(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
-        """Notes how an open decision turned out, and what each guess brought."""
+    def end_decision(self, decision: DecisionTrace, outcome: str, gains_ms: dict[str, float], now_ns: int) -> None:
+        """Ends an open decision with its outcome and what each guess gained."""
         decision.decided_ns = now_ns
         decision.outcome = outcome
         decision.gains_ms = gains_ms
         self._log.append(decision)
 
-    def sent(self, part: PartTrace) -> None:
-        """Notes that the next part of the answer was sent."""
+    def add_part(self, part: PartTrace) -> None:
+        """Adds the next part of the answer, which was sent."""
         self.parts.append(part)
         self._log.append(part)
 
     def end(self, now_ns: int, *, is_answered: bool) -> None:
-        """Notes that the request was answered or has failed. What had an effect may go on."""
+        """Ends the request, which was answered or has failed. Its effects may go on."""
         self.ended_ns = now_ns
         self.is_answered = is_answered
         if is_answered:
             self._log.append(TraceNote(now_ns, "answered"))
 
     def note(self, note: TraceNote) -> None:
-        """Notes something else."""
+        """Adds another event."""
         self.notes.append(note)
         self._log.append(note)
 
     def steps(self) -> list[Step]:
         """Returns what has happened, in order."""
-        return TraceReader(self).news()
+        return TraceReader(self).new_steps()
 
     def since(self, position: int) -> "list[CallTrace | DecisionTrace | PartTrace | TraceNote]":
-        """Returns what has taken a step since then, once for each step."""
+        """Returns what has taken a step since a position in the log, once for each step."""
         return self._log[position:]
 
 
 class TraceReader:
-    """Tells a story step by step, while it may go on. Any thread, one at a time."""
+    """Reads a story step by step, while it goes on. Any thread, one at a time."""
 
     def __init__(self, story: RequestTrace) -> None:
         self._story = story
         self._position = 0
         self._num_seen: dict[int, int] = {}
 
-    def news(self) -> list[Step]:
+    def new_steps(self) -> list[Step]:
         """Returns the steps since the last time."""
         story, seen = self._story, self._num_seen
         entries = story.since(self._position)

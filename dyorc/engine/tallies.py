@@ -1,4 +1,4 @@
-"""What was counted, as plain values, which pass between processes.
+"""Counts as plain values, which pass between processes.
 
 This module is never compiled: mypyc drops the types of fields, by which such values are read again.
 """
@@ -44,9 +44,9 @@ class BatchTally:
 class ModelStatistics:
     """One model: a program counts its calls in all workflows, a workflow its requests.
 
-    A call counts when it has run, guesses included; one that was withdrawn before, because nobody needed it any more, counts
-    neither as success nor as failure. A program's times are summed over its calls, each of which takes as long as its whole
-    batch. A workflow's `queue` and `compute` are those of the calls that its requests made, but for guesses that were still
+    A call counts when it has run, guesses included; one that was withdrawn before, because it was no longer needed, counts
+    neither as success nor as failure. A program's times are summed over its calls, which each take as long as their whole batch.
+    A workflow's `queue` and `compute` are those of the calls that its requests made, but for guesses that were still
     open when they had run; if a batch has calls of several workflows, they count as having waited equally long.
 
     Attributes:

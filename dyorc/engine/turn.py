@@ -1,8 +1,8 @@
 """One turn of the engine: what exists only while it handles the events that came together.
 
-The two halves meet here instead of calling each other back. The scheduler notes how calls ended; the tasks take these notes,
-step workflows, and hand ready calls to the scheduler, which forms batches. `Engine.handle` alternates between them until nothing
-is left; the `drain` of each half says in which order it works through its lists.
+The two halves meet here instead of calling each other back. The scheduler records how calls ended; the tasks read that, step
+workflows, and hand ready calls to the scheduler, which forms batches. `Engine.handle` alternates between them until no work is
+left; the `drain` of each half says in which order it works through its lists.
 """
 
 from collections import deque
@@ -61,16 +61,16 @@ class Turn:
         now_ns: When the current events happened.
         actions: What the shell has to do, in order.
         ended: How calls ended, for the tasks.
-        ready: Calls whose inputs are all there, or one of which has failed.
-        restored: Those who need lost tensors that are there again or, with an error, cannot be restored.
-        settled: Futures whose dependents have not been told yet.
+        ready: Calls whose inputs are all there, or have failed.
+        restored: What needs lost tensors that are there again or, with an error, cannot be restored.
+        settled: Futures whose dependents have not been notified yet.
         runnable: Waiters that have everything they waited for.
         num_steps: How many steps each request has taken in this turn.
         postponed: Waiters that continue in the next turn, because their request has used up its share of this one. Only this list
             may have entries when the turn ends.
         restorations: Restorations that have to be started or ended.
         swept: Requests in which a restoration may have become unnecessary.
-        releasable: Requests that may keep tensors which nobody needs any more.
+        releasable: Requests that may keep tensors that are no longer needed.
         touched: Programs, by name, that may form batches because something happened to them.
         queued: Calls with stored inputs that have just been queued, and may have them sent ahead.
     """
@@ -101,7 +101,7 @@ class Turn:
         self.now_ns = now_ns
         for request, waiters in self.postponed.items():
             self.runnable.extend(waiters)
-            self.releasable[request] = None  # nothing of it was released while these had to wait
+            self.releasable[request] = None  # none of its tensors were released while these waited
         self.postponed.clear()
 
     def has_work(self) -> bool:
@@ -136,8 +136,8 @@ class Turn:
         future.error = error
         self.settled.append(future)
 
-    def tell(self, waiter: Waiter) -> None:
-        """Tells a waiter that one of the values it needs is there."""
+    def notify(self, waiter: Waiter) -> None:
+        """Counts a value that a waiter has waited for, and continues the waiter after the last one."""
         waiter.num_awaited -= 1
         if not waiter.num_awaited:
             self.runnable.append(waiter)

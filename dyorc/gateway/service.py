@@ -11,28 +11,25 @@ from msgspec.structs import replace
 
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
-from dyorc.core.terms import Terms
+from dyorc.core.request import Receiver, Terms
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
-from dyorc.gateway.backend import Backend, Started
+from dyorc.gateway.backend import Backend, Deployments, Started
 from dyorc.gateway.catalog import Catalog, Model
 from dyorc.gateway.client_memory import ClientMemory
-from dyorc.gateway.deployments import Deployments
-from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Origins
+from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.gateway.readiness import repository_index
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest
-from dyorc.gateway.shedding import Shedding
-from dyorc.gateway.siblings import NoPeers, PeerProcesses
+from dyorc.gateway.server_view import ServerView
+from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.gateway.tenants import Tenant
-from dyorc.gateway.whole import ServerView
 from dyorc.models.submission import Submission
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.record import Origin
-from dyorc.transport.body import ArenaBody
+from dyorc.transport.arena import ArenaBody
 from dyorc.transport.outbox import num_bytes_of
 
 T = TypeVar("T")
@@ -52,7 +49,7 @@ class InferenceService:
         origins: Decides which requests are recorded.
         peers: The other processes of the server.
         server_view: What concerns all processes of the server.
-        deployments: Changes which versions are served; None if nobody can.
+        deployments: Changes which versions are served; None if that is impossible.
     """
 
     def __init__(
@@ -85,18 +82,18 @@ class InferenceService:
         """Returns a model, for a tenant that may use it.
 
         Raises:
-            UnknownModelError: If there is none, or not this version.
+            UnknownModelError: If the model or the version is unknown.
             PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
         return self.catalog.model(name, version)
 
     def managed(self, tenant: Tenant) -> Deployments:
-        """Returns what changes the versions that are served, for a tenant that may.
+        """Returns what changes the served versions, for a tenant that may do that.
 
         Raises:
             PermissionDeniedError: If it may not.
-            UnsupportedError: If nobody can here.
+            UnsupportedError: If this server cannot change them.
         """
         tenant.check_managing("load and unload models")
         if self.deployments is None:
@@ -109,7 +106,7 @@ class InferenceService:
         return repository_index(self.catalog, self.server_view.status, deployed, tenant, only_ready=only_ready)
 
     def memory(self) -> RequestMemory:
-        """Returns where one request's tensors are; enter it until the answer is made."""
+        """Returns the memory of one request; enter it until the answer is made."""
         return RequestMemory(self.backend.tensors, self.clients, self.config.max_request_bytes)
 
     async def infer(
@@ -164,7 +161,7 @@ class InferenceService:
         origin: Origin | None,
         body: ArenaBody | None,
     ) -> int:
-        """Runs a request of a model that does not stream, for a receiver; `Backend.submit` says how.
+        """Runs a request of a model that does not stream, for a receiver; see `Backend.submit`.
 
         Args:
             arrays: Its inputs, instead of those in `request`.
@@ -188,7 +185,7 @@ class InferenceService:
         started: Started | None = None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Runs a request and yields its parts in order: those that are ready at the same time come together.
+        """Runs a request and yields its parts in order; parts that are ready at the same time come together.
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """

@@ -12,12 +12,12 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """An orchestrator that leads.
 
     Attributes:
-        group: What it leads.
-        fence: Grows with each leadership of the group. Of two that both say they lead, the one with the higher fence does.
+        group: The group that it leads.
+        fence: Grows with each leadership of the group. If two orchestrators claim to lead, the one with the higher fence does.
         address: Where gateways dial in, ``unix:///path`` or ``tcp://host:port``.
         replicas_address: Where replicas dial in.
-        node: Name of its machine, as replicas know it.
-        pid: Of its process.
+        node: The name of its machine, as replicas know it.
+        pid: Its process.
     """
 
     group: str
@@ -30,28 +30,28 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderTerm:
-    """A leadership, for those parts of the process that act by it.
+    """A leadership, for the parts of the process that depend on it.
 
     Attributes:
-        group: What it leads.
+        group: The group.
         fence: Its fence.
-        is_sure: Whether it may act as the leader now.
-        heard_of: Called with a higher fence that somebody has heard of.
+        is_sure: Returns whether the process may act as the leader now.
+        report_fence: Called with a higher fence that a gateway or a replica knows.
     """
 
     group: str
     fence: int
     is_sure: Callable[[], bool]
-    heard_of: Callable[[int], None]
+    report_fence: Callable[[int], None]
 
 
 def lease_of(leader: Leader) -> Lease:
-    """Returns what the store keeps of a leader."""
+    """Returns a leader's record for the store."""
     return Lease(fence=leader.fence, record=msgspec.json.encode(leader))
 
 
 def leader_of(lease: Lease) -> Leader | None:
-    """Returns the leader whose record this is; None if there is none, or it has not said yet where it is found."""
+    """Returns the leader that a lease names; None without a leader, or if it has not announced its addresses yet."""
     return msgspec.json.decode(lease.record, type=Leader) if lease.record else None
 
 

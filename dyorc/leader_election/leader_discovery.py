@@ -1,12 +1,11 @@
-"""Where the leader of a group is: for gateways, which follow it, and for replicas, which ask when they have lost theirs.
+"""Finds the leader of a group: for gateways, which follow it, and for replicas, which ask when they have lost theirs.
 
-A leader that is known stays known while the store cannot be used, and after its lease has ended: it may still be there, and
-nobody knows a better one.
+The last known leader counts while the store cannot be used, and after its lease has ended: it may still be there, and there is no
+better one.
 """
 
 import asyncio
 import random
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -19,7 +18,7 @@ from dyorc.store.opening import leases_of
 _log = structlog.get_logger("dyorc.leadership")
 
 _SOON_S = 0.05
-"""Interval of looks while somebody waits for the next leader."""
+"""How often to look while a caller waits for the next leader."""
 
 
 class LeaderDiscovery:
@@ -27,10 +26,10 @@ class LeaderDiscovery:
 
     Args:
         leases: The store, open.
-        poll_s: Interval of looks when all is well.
+        poll_s: How often to look otherwise.
 
     Attributes:
-        leader: The one with the highest fence that was seen; None if none was.
+        leader: The leader with the highest fence so far; None before there was one.
     """
 
     def __init__(self, leases: LeaseStore, group: str, poll_s: float = 1.0) -> None:
@@ -47,12 +46,12 @@ class LeaderDiscovery:
         self._following = asyncio.create_task(self._follow())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._following.cancel()
         await asyncio.wait([self._following])
 
     def look(self) -> None:
-        """Looks at once: the leader that is known does not answer."""
+        """Looks at once: the known leader does not answer."""
         self._is_due.set()
 
     async def newer(self, than: int = 0) -> Leader:
@@ -95,7 +94,7 @@ class LeaderDiscovery:
 
 
 def find_leader(store: str, group: str, timeout_s: float = 2.0) -> Leader | None:
-    """Looks once for the leader of a group, blocking. Returns None if there is none, or the store cannot be used in time.
+    """Looks once for the leader of a group, blocking. Returns None without a leader, or if the store cannot be used in time.
 
     Args:
         store: The setting `STORE`.

@@ -1,15 +1,15 @@
 """An orchestrator's lead of its group: waits for it, keeps it, notices when it is lost, gives it up.
 
-The lead is a lease in the store, renewed at a third of its length. Three things can end it, and they differ:
+The lead is a lease in the store, renewed at a third of its length. It can end in three ways:
 
-* Somebody else has acquired it: the store says so. The lead is lost for good (`lost`).
-* The store cannot be used: then nobody else can acquire it either, and this process goes on. Should somebody have acquired it
-  just before, the store's first answer says so.
-* This process did not renew it in time although the store was not the reason: it was stopped, or its event loop stood still.
-  Then it does not know (`is_sure`) until the store has answered.
+* Another process has acquired it: the store reports that. The lead is lost for good (`wait_until_lost`).
+* The store cannot be used: then no other process can acquire it either, and this one continues. If another one acquired it just
+  before, the store's first answer shows it.
+* This process did not renew it in time, although the store could be used: it was stopped, or its event loop stood still. Then
+  it does not know whether it leads (`is_sure`) until the store has answered.
 
-No clock decides what counts: a process that sees two leaders follows the one with the higher fence. A leader that stops
-by itself saves work.
+No clock decides who leads: a process that sees two leaders follows the one with the higher fence. A leader that notices its loss
+only saves work.
 """
 
 import asyncio
@@ -19,7 +19,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -33,11 +32,11 @@ _log = structlog.get_logger("dyorc.leadership")
 _RENEWALS = 3
 """Renewals in the time of a lease."""
 _TRIES = 10
-"""How often a standby asks in the time of a lease: an orchestrator that gives up its lead is succeeded this soon."""
+"""How often a standby tries in the time of a lease: this limits the gap when an orchestrator gives up its lead."""
 _TRIES_WHILE_AWAY = 20
 """How often the leader tries to renew in that time while the store is away: it should be the first when the store is back."""
 _MARGIN = 0.1
-"""Fraction of a lease by which this process's clock may be slower than the store's."""
+"""The fraction of a lease by which this process's clock may be slower than the store's."""
 
 
 class Leadership:
@@ -45,13 +44,13 @@ class Leadership:
 
     Args:
         leases: The store, open.
-        lease_s: How long the lead lasts without being renewed. Equal for all of the group.
+        lease_s: How long the lead lasts without being renewed. The same for the whole group.
         clock_s: Monotonic.
-        is_alive: Whether the process deserves to lead. While it does not, the lead is not renewed.
+        is_alive: Returns whether the process works. While it does not, the lead is not renewed.
 
     Attributes:
-        fence: Of this leadership; 0 before it is won.
-        owner: What the store knows this process by.
+        fence: The fence of this leadership; 0 before it is won.
+        owner: This process's name in the store.
         is_store_away: Whether the last attempt to renew failed because of the store.
     """
 
@@ -82,19 +81,19 @@ class Leadership:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._renewing is None:
             return
         self._renewing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._renewing
-        with contextlib.suppress(StoreError, TimeoutError):  # then it ends by itself
+        with contextlib.suppress(StoreError, TimeoutError):  # then the lease expires
             async with asyncio.timeout(self._lease_s):
                 await self._leases.release_lease(self._name, self.owner, self.fence)
 
     @property
     def is_sure(self) -> bool:
-        """Whether this process may act as the leader now. If not, it has to wait for what the store says."""
+        """Whether this process may act as the leader now. If not, it must wait for the store."""
         return not self._lost.done() and self._clock_s() < self._sure_until_s
 
     @property
@@ -105,20 +104,21 @@ class Leadership:
     @property
     def lead(self) -> LeaderTerm:
         """This leadership, once it is won, for the components that depend on it."""
-        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
+        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence)
 
-    def heard_of(self, fence: int) -> None:
-        """Takes note of a higher fence that a gateway or a replica knows. If nobody in the store has it, the store has lost its
-        data; those who know that fence would follow nobody, so the lead is given up for one above it.
+    def report_fence(self, fence: int) -> None:
+        """Reports a higher fence that a gateway or a replica knows. If the store has no such leader, it has lost its data.
+        Processes that know this fence would follow no lower one, so this leader gives up its lead, and the next fence is higher.
         """
         if fence > max(self.fence, self._outranked_by):
             self._outranked_by = fence
             self._is_due.set()
 
     async def win(self) -> int:
-        """Waits until this process leads, however long that takes. Returns the fence.
+        """Waits until this process leads, without a time limit. Returns the fence.
 
-        While the store is away the leader's lease may end. It renews it as soon as the store is back; others wait that long.
+        While the store is away, the leader's lease may expire. After the store is back, others wait for the length of a lease, so
+        that the leader can renew it first.
         """
         known, patient_until_s = 0, 0.0
         while not self.fence:
@@ -146,24 +146,23 @@ class Leadership:
         return self.fence
 
     def announce(self, address: str, replicas_address: str = "", node: str = "") -> Leader:
-        """Says in the store where this leader is found, now and with each renewal. Before that, nobody looks for it."""
+        """Writes to the store where this leader is found, now and with each renewal. Before that, no process can find it."""
         leader = self.describe(address, replicas_address, node)
-        self.say(leader)
+        self.publish(leader)
         return leader
 
     def describe(self, address: str, replicas_address: str = "", node: str = "") -> Leader:
         """Returns the record of this leader."""
-        return Leader(
-            group=self.group, fence=self.fence, address=address, replicas_address=replicas_address, node=node, pid=os.getpid()
-        )  # fmt: skip
+        addresses = {"address": address, "replicas_address": replicas_address}
+        return Leader(group=self.group, fence=self.fence, node=node, pid=os.getpid(), **addresses)
 
-    def say(self, leader: Leader) -> None:
+    def publish(self, leader: Leader) -> None:
         """Writes a record to the store, now and with each renewal."""
         self._record = lease_of(leader).record
         self._is_due.set()
 
-    async def lost(self) -> str:
-        """Waits until somebody else leads. Returns a sentence that says so."""
+    async def wait_until_lost(self) -> str:
+        """Waits until the lead is lost. Returns the reason, a sentence."""
         return await asyncio.shield(self._lost)
 
     async def _keep(self) -> None:
@@ -186,9 +185,9 @@ class Leadership:
         except (StoreError, TimeoutError) as error:
             if self._clock_s() - began_s < 2 * limit_s:
                 self._store_is_away(error)
-                self._sure_until(began_s)  # nobody else can have acquired it, as far as this process knows
+                self._sure_until(began_s)  # as far as this process knows, no other one can have acquired it
             else:
-                self._is_due.set()  # this process was stopped meanwhile: that says nothing of the store
+                self._is_due.set()  # this process was stopped meanwhile: the store may be fine
             return
         if not is_ours:
             self._lost.set_result(
@@ -198,8 +197,8 @@ class Leadership:
             return
         if self._outranked_by:
             self._lost.set_result(
-                f"somebody knows a leader of group {self.group!r} with fence {self._outranked_by}, which the store does not: it "
-                "has lost its data; the next fence is higher"
+                f"a gateway or replica knows a leader of group {self.group!r} with fence {self._outranked_by}, but the store "
+                "does not: it has lost its data; the next fence is higher"
             )
             return
         self._sure_until(began_s)
@@ -215,16 +214,12 @@ class Leadership:
             await self._leases.release_lease(self._name, self.owner, raised)
 
     def _sure_until(self, began_s: float) -> None:
-        """Notes that the lease was prolonged, at the earliest when the store was asked, or could not be."""
+        """Notes that the lease was prolonged, counted from when the renewal began."""
         self._sure_until_s = began_s + self._lease_s * (1 - _MARGIN)
 
     def _store_is_away(self, error: Exception) -> None:
         if not self.is_store_away:
             self.is_store_away = True
-            consequence = "this orchestrator goes on leading" if self.fence else "nobody can begin to lead"
-            _log.warning(
-                "store_is_away",
-                group=self.group,
-                consequence=consequence,
-                error=getattr(error, "detail", "it does not answer in time"),
-            )
+            consequence = "this orchestrator continues to lead" if self.fence else "no orchestrator can begin to lead"
+            reason = getattr(error, "detail", "it does not answer in time")
+            _log.warning("store_is_away", group=self.group, consequence=consequence, error=reason)

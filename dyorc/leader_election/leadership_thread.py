@@ -1,14 +1,13 @@
-"""A lead that is kept on a thread of its own, so that a workflow that computes for seconds on the event loop does not lose it.
+"""A lead that is kept on a separate thread, so that a workflow that computes for seconds on the event loop does not lose it.
 
-Without this, such a request would be fatal: the leader is succeeded while it computes, the request is submitted again to its
-successor, and so on. A loop that stands still for much longer than any workflow may hangs: then the lead is let go.
+Without this, such a request would be fatal: the leader is replaced while it computes, the request is submitted again to the next
+leader, and so on. A loop that stands still for much longer than any workflow may hangs: then the lead is given up.
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dyorc.leader_election.leader import Leader, LeaderTerm
@@ -25,7 +24,7 @@ class LeadershipThread:
 
     Args:
         store: The setting `STORE`.
-        hang_limit_s: After the loop has stood still for so long, the lead is no longer renewed.
+        hang_limit_s: After the loop has stood still for this long, the lead is no longer renewed.
     """
 
     def __init__(self, store: str, group: str, lease_s: float, hang_limit_s: float) -> None:
@@ -51,7 +50,7 @@ class LeadershipThread:
             raise self._failure
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._failure is None:
             self._loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join)
@@ -75,27 +74,27 @@ class LeadershipThread:
     @property
     def lead(self) -> LeaderTerm:
         """See `Leadership.lead`."""
-        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, heard_of=self.heard_of)
+        return LeaderTerm(group=self.group, fence=self.fence, is_sure=lambda: self.is_sure, report_fence=self.report_fence)
 
-    def heard_of(self, fence: int) -> None:
-        """See `Leadership.heard_of`."""
-        self._loop.call_soon_threadsafe(self._inner.heard_of, fence)
+    def report_fence(self, fence: int) -> None:
+        """See `Leadership.report_fence`."""
+        self._loop.call_soon_threadsafe(self._inner.report_fence, fence)
 
     async def win(self) -> int:
         """See `Leadership.win`."""
-        return await self._there(self._inner.win())
+        return await self._on_thread(self._inner.win())
 
     def announce(self, address: str, replicas_address: str = "", node: str = "") -> Leader:
         """See `Leadership.announce`."""
         leader = self._inner.describe(address, replicas_address, node)
-        self._loop.call_soon_threadsafe(self._inner.say, leader)
+        self._loop.call_soon_threadsafe(self._inner.publish, leader)
         return leader
 
-    async def lost(self) -> str:
-        """See `Leadership.lost`. May be called again after the lead has been left."""
-        return self._inner.reason or await self._there(self._inner.lost())
+    async def wait_until_lost(self) -> str:
+        """See `Leadership.wait_until_lost`. May be called again after this is left."""
+        return self._inner.reason or await self._on_thread(self._inner.wait_until_lost())
 
-    async def _there(self, step: Coroutine[Any, Any, T]) -> T:
+    async def _on_thread(self, step: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step, self._loop))
 
     async def _beat(self) -> None:

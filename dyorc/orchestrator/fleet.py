@@ -1,14 +1,15 @@
 """What the orchestrator needs of replicas, whether they dial in from other processes or live in this one."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch
-from dyorc.engine.events import Event
+from dyorc.engine.events import Event, ReplicaJoined, ReplicaLeft
 
 
 class Fleet(Protocol):
@@ -29,8 +30,8 @@ class Fleet(Protocol):
         ...
 
     def add(self, program: Program) -> bool:
-        """Serves another program, which is on the status board. Returns whether its replicas come by themselves; otherwise
-        somebody has to start them."""
+        """Serves another program, which is on the status board. Returns whether its replicas come by themselves; otherwise the
+        caller has to start them."""
         ...
 
     def remove(self, program: str) -> None:
@@ -42,7 +43,7 @@ class Fleet(Protocol):
         ...
 
     def end_turn(self) -> None:
-        """Runs what programs in this process have been given: the engine has decided everything in this turn."""
+        """Runs the batches that programs in this process have: the engine has made all decisions of this turn."""
         ...
 
     def release(self, blocks: Sequence[BlockId]) -> None:
@@ -61,8 +62,8 @@ class Fleet(Protocol):
         """Sets how many replicas of a program should take batches, and how many more should be parked. Saying it again changes
         nothing.
 
-        Replicas load the program until there are enough. To have fewer, tell the engine too (`ReplicasWanted`): it says by `park`
-        which are not needed once they hold no batch.
+        Replicas load the program until there are enough. To have fewer, tell the engine too (`ReplicasWanted`): it parks surplus
+        replicas once they hold no batch.
 
         Returns:
             Whether the program's replicas are this fleet's.
@@ -84,3 +85,78 @@ class Fleet(Protocol):
     def report(self) -> Mapping[str, int]:
         """Returns figures for people."""
         ...
+
+
+class Fleets:
+    """Several fleets as one: some programs in this process, others in processes that dial in.
+
+    What concerns a replica goes to the fleet that announced it, everything else to all.
+    """
+
+    def __init__(self, fleets: Sequence[Fleet]) -> None:
+        self._fleets = fleets
+        self._fleet_of: dict[str, Fleet] = {}
+
+    @asynccontextmanager
+    async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
+        """Enters all fleets."""
+        async with AsyncExitStack() as stack:
+            for fleet in self._fleets:
+                await stack.enter_async_context(fleet.running(partial(self._post, post, fleet), flush))
+            yield
+
+    def _post(self, post: Callable[[Event], None], fleet: Fleet, event: Event) -> None:
+        if isinstance(event, ReplicaJoined):
+            self._fleet_of[event.replica_id] = fleet
+        elif isinstance(event, ReplicaLeft):
+            self._fleet_of.pop(event.replica_id, None)
+        post(event)
+
+    def add(self, program: Program) -> bool:
+        """Offers a program to one fleet after the other."""
+        return any(fleet.add(program) for fleet in self._fleets)
+
+    def remove(self, program: str) -> None:
+        for fleet in self._fleets:
+            fleet.remove(program)
+
+    def dispatch(self, action: DispatchBatch) -> None:
+        """Runs a batch. If its replica has left, the engine is about to learn that."""
+        if (fleet := self._fleet_of.get(action.replica_id)) is not None:
+            fleet.dispatch(action)
+
+    def end_turn(self) -> None:
+        for fleet in self._fleets:
+            fleet.end_turn()
+
+    def release(self, blocks: Sequence[BlockId]) -> None:
+        """Tells all fleets: any replica may hold a block, or a copy."""
+        for fleet in self._fleets:
+            fleet.release(blocks)
+
+    def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
+        if (fleet := self._fleet_of.get(replica_id)) is not None:
+            fleet.stage(replica_id, tensors)
+
+    def give_up(self, replica_id: str, reason: str) -> None:
+        if (fleet := self._fleet_of.get(replica_id)) is not None:
+            fleet.give_up(replica_id, reason)
+
+    def want(self, program: str, num_warm: int, num_parked: int) -> bool:
+        """Tells the first fleet that has replicas of the program."""
+        return any(fleet.want(program, num_warm, num_parked) for fleet in self._fleets)
+
+    def park(self, replica_id: str) -> None:
+        if (fleet := self._fleet_of.get(replica_id)) is not None:
+            fleet.park(replica_id)
+
+    def set_logs(self, config: LogsConfig) -> None:
+        for fleet in self._fleets:
+            fleet.set_logs(config)
+
+    def start_over(self) -> None:
+        for fleet in self._fleets:
+            fleet.start_over()
+
+    def report(self) -> Mapping[str, int]:
+        return {name: number for fleet in self._fleets for name, number in fleet.report().items()}

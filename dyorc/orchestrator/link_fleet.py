@@ -29,9 +29,8 @@ from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import PeerEnding
+from dyorc.transport.cluster_network import NodeNetwork
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
@@ -57,7 +56,7 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
 from dyorc.transport.tiers import ByteSpan
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -91,11 +90,10 @@ class Site:
 
 
 class LinkFleet:
-    """Replicas in processes of their own, which dial in. Turns messages into events and actions into messages.
+    """Replicas in separate processes, which dial in. Turns messages into events and actions into messages.
 
     Args:
-        tensors: References to tensors.
-        status: Told what each program's replicas do.
+        status: Records what each program's replicas do.
     """
 
     _link: OrchestratorEnd
@@ -108,7 +106,9 @@ class LinkFleet:
         self._tensors = tensors
         self._peers: dict[str, bytes] = {}
         self._hellos: dict[bytes, ReplicaHello | Parked] = {}
-        self._roster = ReplicaRegistry(status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id)))
+        self._registry = ReplicaRegistry(
+            status, self._tell, site.scale, lambda replica_id: self._post(ReplicaLeaving(replica_id))
+        )
         self._welcomed: set[str] = set()
         self._last_words: dict[str, str] = {}  # why replicas said that their processes were about to end
         self._stagers: dict[str, bytes] = {}
@@ -130,7 +130,7 @@ class LinkFleet:
             try:
                 yield
             finally:
-                self._roster.close()
+                self._registry.close()
 
     @property
     def address(self) -> str:
@@ -149,12 +149,12 @@ class LinkFleet:
     # To replicas
 
     def add(self, program: Program) -> bool:
-        """Replicas may dial in from now on, once somebody has started them."""
+        """Accepts replicas of a program from now on; the caller has to start them."""
         return False
 
     def remove(self, program: str) -> None:
         """Sends the replicas of a program nothing from now on."""
-        self._roster.remove(program)
+        self._registry.remove(program)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
@@ -175,7 +175,7 @@ class LinkFleet:
             self._note_kept(action)
 
     def _note_kept(self, action: DispatchBatch) -> None:
-        """Notes that a replica keeps tensors of other nodes that were sent to it in parts (`Inbox`)."""
+        """Records that a replica keeps tensors of other nodes that were sent to it in parts (`Inbox`)."""
         node = self._hellos[self._peers[action.replica_id]].holder.node
         for operands in action.operands:
             for tensor in operands:
@@ -198,21 +198,21 @@ class LinkFleet:
             for block in blocks:
                 for replica_id in self._staged.pop(block, ()):
                     fetched.setdefault(replica_id, []).append(block)
-            for replica_id, theirs in fetched.items():
-                self._send_aside(replica_id, UnstageTensors(tuple(theirs)))
+            for replica_id, unneeded in fetched.items():
+                self._send_to_stager(replica_id, UnstageTensors(tuple(unneeded)))
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
         """Tells a replica that it will need tensors of another node."""
         spans: dict[str, list[ByteSpan]] = {}
         for tensor in tensors:
             spans.setdefault(tensor.holder, []).append(ByteSpan(tensor.block, tensor.offset, tensor.num_bytes))
-        for holder_id, theirs in spans.items():
+        for holder_id, held in spans.items():
             holder = self._tensors.holder(holder_id)
-            if holder is not None and self._send_aside(replica_id, StageSpans(holder, tuple(theirs))):
-                for span in theirs:
+            if holder is not None and self._send_to_stager(replica_id, StageSpans(holder, tuple(held))):
+                for span in held:
                     self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
 
-    def _send_aside(self, replica_id: str, message: Message) -> bool:
+    def _send_to_stager(self, replica_id: str, message: Message) -> bool:
         """Sends a message to a replica's second thread, if it has one."""
         peer = self._stagers.get(replica_id)
         return peer is not None and self._link.send(peer, [encode(message)])
@@ -221,12 +221,12 @@ class LinkFleet:
         """Makes parked replicas load the program, and requests processes if there are too few."""
         if program not in self._status.programs:
             return False
-        self._roster.want(program, num_warm, num_parked)
+        self._registry.want(program, num_warm, num_parked)
         return True
 
     def park(self, replica_id: str) -> None:
         """Makes a replica drop its program."""
-        self._roster.park(replica_id)
+        self._registry.park(replica_id)
 
     def set_logs(self, config: LogsConfig) -> None:
         """Tells all replicas, also replicas that join later."""
@@ -274,7 +274,7 @@ class LinkFleet:
                 self._greet(peer, message)
             case LoadFailure(program=program):
                 reason = f"{message.error_type}: {message.message}"
-                self._roster.load_failed(program, reason)
+                self._registry.load_failed(program, reason)
                 self._post(LoadFailed(program, message.error_type, message.message, message.traceback))
             case StagingHello(replica_id=replica_id):
                 self._stagers[replica_id] = peer
@@ -282,7 +282,7 @@ class LinkFleet:
                 self._status.loading(program)
             case Leaving(replica_id=replica_id, grace_s=grace_s):
                 self._link.send(peer, [encode(Acknowledged())])
-                self._roster.leaving(replica_id, grace_s)
+                self._registry.replica_leaving(replica_id, grace_s)
             case LastWords(replica_id=replica_id, reason=reason):
                 self._link.send(peer, [encode(Acknowledged())])
                 if replica_id in self._peers:
@@ -304,7 +304,7 @@ class LinkFleet:
             _log.debug("replica_outdated", replica=replica_id)  # Serve replaces it
             return
         if hello.fence > self._fence and self._site.lead is not None:
-            self._site.lead.heard_of(hello.fence)
+            self._site.lead.report_fence(hello.fence)
             self._link.send(peer, [encode(ReplicaWelcome(self._fence))])  # so that it looks for who leads
             return
         if hello.holder.holder_id != replica_id:
@@ -321,14 +321,14 @@ class LinkFleet:
             if self._logs is not None:
                 self._send(replica_id, [self._logs])
         if isinstance(hello, Parked):
-            self._roster.parked(hello)
-        elif self._roster.ready(hello):
+            self._registry.replica_parked(hello)
+        elif self._registry.replica_ready(hello):
             self._post(ReplicaJoined(replica_id, hello.program, hello.holder.node, hello.num_cores))
 
     # Replicas that go
 
     def _connection_lost(self, peer: bytes, ending: PeerEnding) -> None:
-        """Handles that a replica is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
+        """Handles a replica that is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
         for another.
         """
         hello = self._hellos.get(peer)
@@ -354,7 +354,7 @@ class LinkFleet:
         del self._peers[replica_id]
         self._welcomed.discard(replica_id)
         self._last_words.pop(replica_id, None)
-        self._roster.left(replica_id)
+        self._registry.replica_left(replica_id)
         self._tensors.leave(replica_id)
         forget = encode(Forget(replica_id))
         self._stagers.pop(replica_id, None)
@@ -363,6 +363,6 @@ class LinkFleet:
         for block in [block for block in self._staged if block[0] == replica_id]:
             del self._staged[block]
         for other in self._stagers:
-            self._send_aside(other, Forget(replica_id))
+            self._send_to_stager(other, Forget(replica_id))
         self._loop.call_later(_SWEEP_AFTER_S, sweep, self._site.transport.arena_folder)
         self._post(ReplicaLeft(replica_id, reason, is_crash))

@@ -1,19 +1,75 @@
-"""Measures programs and replicas for metrics: what they have to do, their states, processes and arenas, and the link to them."""
+"""Measures programs and replicas for metrics and the page: load, states, processes and arenas, and the link to them."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from dyorc.answering.tensor_exchange import Tensors
 from dyorc.engine.engine import Engine
+from dyorc.engine.engine_statistics import EngineStatistics, GuessCounts, ModelRecord
+from dyorc.engine.interfaces import Load
 from dyorc.models.status import ProgramState, ProgramStatus, ReplicaState, StatusBoard
-from dyorc.telemetry.levels import Levels
+from dyorc.orchestrator.scaler import Scaler
+from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.process_source import ReplicaProcesses
+from dyorc.telemetry.metrics.metric_sources import ReplicaProcesses
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.transport.arena_usage import ArenaUsage
+from dyorc.transport.arena_file import ArenaUsage
+
+
+def levels_of(
+    engine: Engine, statistics: EngineStatistics, programs: Mapping[str, ProgramStatus], scaler: Scaler, link: Mapping[str, int]
+) -> Levels:
+    """Returns what every program and workflow is doing now. Cost: looks at every program, replica and request in flight."""
+    in_flight = Counter(engine.workflows_in_flight())
+    return Levels(
+        programs={
+            name: _of_program(status, engine.scheduler.load(name), statistics.of_program(name), scaler)
+            for name, status in programs.items()
+        },
+        workflows={
+            name: WorkflowLevels(
+                in_flight=in_flight[name],
+                num_ended=record.num_ended,
+                num_failed=record.num_failed,
+                latency=list(record.latency.counts),
+            )
+            for name, record in statistics.workflows.items()
+        },
+        link=dict(link),
+    )
+
+
+def _of_program(status: ProgramStatus, load: Load, record: ModelRecord, scaler: Scaler) -> ProgramLevels:
+    name, counts = status.name, status.counts()
+    return ProgramLevels(
+        num_queued=load.num_queued,
+        num_running=load.num_running,
+        num_warm=counts.warm,
+        num_parked=counts.parked,
+        num_starting=counts.warming + counts.starting,
+        num_wanted=status.num_wanted,
+        num_parked_wanted=max(0, status.num_processes - status.num_wanted),
+        forecast_per_s=scaler.forecast_per_s(name),
+        reason=scaler.reason(name),
+        fit=load.line,
+        num_calls=record.num_ended,
+        reasons={reason.lower(): number for reason, number in record.reasons.items()},
+        guesses=_of_guesses(record.guesses),
+    )
+
+
+def _of_guesses(guesses: GuessCounts) -> GuessLevels:
+    return GuessLevels(
+        num_made=guesses.num_made,
+        num_committed=guesses.num_committed,
+        num_squashed=guesses.num_squashed,
+        useful_s=guesses.useful_s,
+        wasted_s=guesses.wasted_s,
+    )
 
 
 def read_levels(levels: Levels, engine: Engine, readings: Readings) -> None:
-    """Adds what is in flight and what programs have to do, and what only the engine knows of that."""
+    """Adds requests in flight, and the load of programs as far as only the engine knows it."""
     for name, workflow in levels.workflows.items():
         if workflow.in_flight:
             readings.add(catalogue.REQUESTS_IN_FLIGHT, workflow.in_flight, name)
@@ -53,7 +109,7 @@ class ReplicaMeasuring:
         programs = self._status.programs
         node = self._tensors.exchange.holder.node
         pids = {
-            name: {pid for one in status.replicas.values() if one.node == node for pid in one.pids}
+            name: {pid for replica in status.replicas.values() if replica.node == node for pid in replica.pids}
             for name, status in programs.items()
         }
         self._processes.read(pids, readings)
@@ -66,13 +122,13 @@ class ReplicaMeasuring:
     def _read_arenas(self, readings: Readings) -> None:
         usages = self._tensors.usage_of_arenas()
         for holder_id, usage in usages.items():
-            found = self._status.find(holder_id)
-            if found is None:
+            program_and_replica = self._status.find(holder_id)
+            if program_and_replica is None:
                 readings.add(catalogue.ARENA_SIZE, usage.size_bytes)
                 readings.add(catalogue.ARENA_USED, usage.used_bytes)
                 readings.add(catalogue.ARENA_RESIDENT, usage.resident_bytes)
             else:
-                program = found[0].name
+                program = program_and_replica[0].name
                 readings.add(catalogue.REPLICA_ARENA_SIZE, usage.size_bytes, program)
                 readings.add(catalogue.REPLICA_ARENA_USED, usage.used_bytes, program)
                 readings.add(catalogue.REPLICA_ARENA_RESIDENT, usage.resident_bytes, program)

@@ -1,7 +1,7 @@
 """The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
 
-It owns the clock; a `Fleet` has the replicas, `Tensors` knows where bytes are, `Answers` who waits for what. Everything happens
-on one event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
+It owns the clock; a `Fleet` has the replicas, `Tensors` the references to bytes, `LocalAnswers` the receivers of answers.
+Everything happens on one event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity, read_warning
 from dyorc.answering.local_answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
 from dyorc.answering.part_stream import PartStream
-from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.requests_in_flight import RecordedRequest, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.answering.waiting import Started, answer_of, parts_of
+from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -57,20 +57,17 @@ from dyorc.models.offers import ModelKey, Offers
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
-from dyorc.orchestrator.askers import Askers
-from dyorc.orchestrator.effect_log import EffectLog
 from dyorc.orchestrator.fleet import Fleet
-from dyorc.orchestrator.level_readings import levels_of
-from dyorc.orchestrator.measuring import ReplicaMeasuring, read_levels
-from dyorc.orchestrator.scaler import Scaler
-from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.measuring import ReplicaMeasuring, levels_of, read_levels
+from dyorc.orchestrator.request_owners import RequestOwners
+from dyorc.orchestrator.scaler import Scaler, ScalingTarget
 from dyorc.orchestrator.served_programs import ServedPrograms
-from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
+from dyorc.orchestrator.side_effects import EffectLog, SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.metric_sources import read_statistics
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.telemetry.metrics.statistics_source import read_statistics
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -88,7 +85,7 @@ class Orchestrator:
     """Runs workflows on replicas.
 
     Args:
-        repertoire: The workflows, and the programs that are deployed.
+        registry: The workflows, and the programs that are deployed.
         tensors: References to all tensors; open as long as the orchestrator runs.
         status: What each program is doing, as `fleet` reports it.
         fleet: The replicas.
@@ -97,20 +94,20 @@ class Orchestrator:
         tensors: The same.
         status: The same.
         scaler: Decides how many replicas there are.
-        programs: Those that are served, which may come and go.
+        programs: The served programs, which may change.
         askers: Requests of other processes.
     """
 
     def __init__(
-        self, repertoire: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
+        self, registry: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
-        self._repertoire = repertoire
+        self._registry = registry
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
-        self._host = Host(batch_ids=count(secrets.randbits(48)), watch=self._watch)
+        self._host = Host(batch_ids=count(secrets.randbits(48)), step_monitor=self._watch)
         self.scaler = Scaler(config.scaling)
-        self.programs = ServedPrograms(repertoire, status, fleet, self.scaler, self)
+        self.programs = ServedPrograms(registry, status, fleet, self.scaler, self)
         self._num_engines = 0
         self._engine = self._new_engine()
         self._turns_ns = Histogram()
@@ -119,11 +116,11 @@ class Orchestrator:
         self.tensors = tensors
         self._fleet = fleet
         self._answers = LocalAnswers(tensors, self._post)
-        self._ahead = SideEffectBarrier(fleet, self._post)
+        self._barrier = SideEffectBarrier(fleet, self._post)
         self._effect_log = EffectLog()
         self._numbers = count(1)
-        self.askers = Askers(tensors, self._numbers, self._post, self._arrive_for_others)
-        self._askers = self.askers.of_requests
+        self.request_owners = RequestOwners(tensors, self._numbers, self._post, self._arrive_for_others)
+        self._owners = self.request_owners.of_requests
         self._events: list[Event] = self.programs.twins_added()
         self._is_flush_due = False
         self._is_flushing = False
@@ -155,7 +152,7 @@ class Orchestrator:
     @property
     def num_requests(self) -> int:
         """Requests in flight."""
-        return self._answers.num_requests + len(self._askers)
+        return self._answers.num_requests + len(self._owners)
 
     async def finish_effects(self, timeout_s: float) -> None:
         """Waits until the effects of answered requests have happened, for so long at most. Call it when no more requests come."""
@@ -166,10 +163,10 @@ class Orchestrator:
     @property
     def offers(self) -> Offers:
         """The models that it runs."""
-        return self._repertoire.offers
+        return self._registry.offers
 
     async def refresh(self) -> None:
-        """Does nothing: what is said here is always up to date."""
+        """Does nothing: everything here is always up to date."""
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
@@ -259,7 +256,7 @@ class Orchestrator:
         Raises:
             UnknownModelError: If there is no such model.
         """
-        if (workflow := self._repertoire.workflows.get(model)) is None:
+        if (workflow := self._registry.workflows.get(model)) is None:
             raise _unknown(model)
         return workflow
 
@@ -277,17 +274,17 @@ class Orchestrator:
             CapacityError: If the arena is full.
             PayloadTooLargeError: If the inputs would not fit into an empty arena.
         """
-        workflow = self._repertoire.workflows.get(submission.model)
+        workflow = self._registry.workflows.get(submission.model)
         if workflow is None:
             raise _unknown(submission.model)
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
         request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
-        recorded = Recorded.begin(request_id, submission)
+        recorded = RecordedRequest.begin(request_id, submission)
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
-        self._arrive(arrived, is_alone and not self._askers)
+        self._arrive(arrived, is_alone and not self._owners)
         return request_id
 
     def cancel(self, request_id: int) -> bool:
@@ -310,7 +307,7 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`. By default, the outputs themselves are returned."""
         return await answer_of(self, submission, take, started)
@@ -320,11 +317,11 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order; see `Backend.stream`. A slow caller holds the workflow up, after
         `EngineConfig.max_untaken_parts`."""
-        workflow = self._repertoire.workflows.get(submission.model)
+        workflow = self._registry.workflows.get(submission.model)
         answers = self._answers if workflow is not None and workflow.is_streaming else None
         return parts_of(self, answers, submission, take, started)
 
@@ -344,8 +341,8 @@ class Orchestrator:
             self._flush_now()  # there is nothing to share a batch with, so do not wait for the turn's end
 
     def _post(self, event: Event) -> None:
-        if self._ahead.held:
-            self._ahead.heed(event)
+        if self._barrier.held:
+            self._barrier.observe(event)
         self._events.append(event)
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -354,14 +351,14 @@ class Orchestrator:
     def _flush(self) -> None:
         """Ends the turn of the loop."""
         self._is_flush_due = False
-        # Programs in this process may answer a request before the next arrives, so how many are in flight does not tell.
+        # Programs in this process may answer a request before the next arrives, so the number in flight says nothing.
         if self._num_arrived:
             self._is_crowded = self._num_arrived > 1
             self._num_arrived = 0
         self._flush_now()
 
     def _flush_now(self) -> None:
-        """Hands the engine all events, and does what it says; also those that come of that, unless it takes too long."""
+        """Hands the engine all events and carries out its actions; also for events that follow, unless that takes too long."""
         if not self._events or self._is_flushing:
             return
         self._is_flushing, was_due, self._is_flush_due = True, self._is_flush_due, True  # what is posted meanwhile is seen here
@@ -377,7 +374,7 @@ class Orchestrator:
             self._loop.call_soon(self._flush)
 
     def _take_turn(self) -> None:
-        """Hands the engine the events that there are, and does what it says."""
+        """Hands the engine the posted events, and carries out its actions."""
         events, self._events = self._events, []
         now_ns = time.monotonic_ns()
         try:
@@ -404,45 +401,45 @@ class Orchestrator:
         return Engine(self._config.engine, self.programs.by_name.values(), self._host)
 
     def _start_over(self) -> None:
-        """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
+        """Handles a bug of the engine: fails everything in flight, and starts a new engine. Idle replicas announce themselves
         again."""
         self._give_up_engine()
         self._engine = self._new_engine()
         for name in self.status.programs:
             self.status.starve(name, "")
-        self._events[:0] = [*self.askers.holders_joined(), *self.programs.twins_added()]
+        self._events[:0] = [*self.request_owners.holders_joined(), *self.programs.twins_added()]
         self._fleet.start_over()
         self.tensors.free_all()
-        self._ahead.held.clear()
+        self._barrier.held.clear()
         self._answers.lose_all()
-        for request_id in list(self._askers):
+        for request_id in list(self._owners):
             self._fail(request_id, InternalError(SCHEDULER_FAILED))
 
     def _give_up_engine(self) -> None:
-        """Counts what is lost with the engine, and says which effects are."""
-        self._effect_log.lost(self._engine.pending_effects())
+        """Counts and logs what is lost with the engine."""
+        self._effect_log.log_lost(self._engine.pending_effects())
         self._engine.count_lost()
 
     # Actions out
 
     def _fail(self, request_id: int, error: Exception) -> None:
-        self._askers.pop(request_id, self._answers).failed(request_id, error)
+        self._owners.pop(request_id, self._answers).fail(request_id, error)
 
     def _carry_out(self, action: Action) -> None:
         match action:
             case DispatchBatch():
-                if action.requests and self._askers:
-                    self._ahead.announce(action, self._askers)
+                if action.requests and self._owners:
+                    self._barrier.announce(action, self._owners)
                 else:
                     self._fleet.dispatch(action)
             case AnswerRequest():
-                self._askers.get(action.request_id, self._answers).answer(action)
+                self._owners.get(action.request_id, self._answers).answer(action)
             case AnswerPart():
-                self._askers.get(action.request_id, self._answers).part(action)
+                self._owners.get(action.request_id, self._answers).part(action)
             case FailRequest(request_id=request_id, error=error):
                 self._fail(request_id, error)
             case EffectFailed():
-                self._effect_log.failed(action)
+                self._effect_log.log_failed(action)
             case ReleaseTensors(blocks=blocks):
                 self.tensors.free(blocks)
                 self._fleet.release(blocks)
@@ -459,7 +456,7 @@ class Orchestrator:
             case ProgramStarved(program=program, error=error):
                 self.status.starve(program, error)
             case ReplaceReplica(replica_id=replica_id, reason=reason):
-                self._ahead.forget(replica_id)
+                self._barrier.forget(replica_id)
                 self._fleet.give_up(replica_id, reason)
             case _:
                 assert_never(action)

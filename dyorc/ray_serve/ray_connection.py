@@ -1,14 +1,17 @@
-# pyright: basic
-# Ray ships no complete types.
-"""A connection to a Ray cluster that somebody else runs, and to Serve on it.
+"""Connects to an existing Ray cluster and to Serve on it, and runs the steps that Ray needs with retries.
 
-It takes seconds, most of them imports, and needs no lead: an orchestrator that stands by connects ahead.
+Connecting takes seconds, most of them for imports, and needs no lead: a standby orchestrator connects ahead.
 """
 
+import asyncio
 import socket
 import time
+from collections.abc import Callable
+
+import structlog
 
 from dyorc.config import Settings
+from dyorc.errors import LaunchError, bounded, text_of
 from dyorc.telemetry import logs
 
 _MAX_ATTEMPTS = 20
@@ -16,7 +19,7 @@ _RETRY_S = 0.25
 
 
 def connect(settings: Settings) -> None:
-    """Connects, unless this process is connected already. Blocking."""
+    """Connects, unless this process is connected. Blocking."""
     import ray
     from ray import serve
     from ray.exceptions import ActorAlreadyExistsError
@@ -46,3 +49,49 @@ def disconnect() -> None:
 
     if ray.is_initialized():
         ray.shutdown()
+
+
+_log = structlog.get_logger("dyorc.launcher")
+
+_MAX_CHARACTERS = 300
+
+
+async def start_with_retry(what: str, step: Callable[[], object], undo: Callable[[], object], max_attempts: int = 2) -> None:
+    """Runs `step` on a thread, and again if it raises: Ray's processes have fixed timeouts, which a busy machine may exceed.
+
+    Args:
+        what: The name of what is started, for people.
+        undo: Reverts what a failed attempt may have done.
+
+    Raises:
+        LaunchError: If the last attempt fails; one line, with the exception as its cause.
+    """
+    for number in range(1, max_attempts + 1):
+        try:
+            await on_thread(step)
+            return
+        except Exception as error:
+            await on_thread(undo)
+            reason = _in_one_line(error)
+            if number == max_attempts:
+                times = "" if max_attempts == 1 else f", tried {max_attempts} times"
+                raise LaunchError(f"{what} could not be started{times}: {reason}") from error
+            _log.warning("start_failed", what=what, error=reason, attempt=number)
+
+
+async def on_thread(step: Callable[[], object]) -> None:
+    """Runs a step on a thread. If this is cancelled, it still waits for the step, since threads cannot be ended: a step that
+    calls Serve after Ray has ended would start another Ray.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def _in_one_line(error: Exception) -> str:
+    """Returns an error's text in one line; Ray's texts fill pages and quote log files."""
+    text = " ".join(text_of(error).split())
+    return bounded(f"{type(error).__name__}: {text}", _MAX_CHARACTERS)

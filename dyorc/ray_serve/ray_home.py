@@ -1,14 +1,20 @@
-"""The folder of a Ray of our own, and what Ray finds in the environment. No import of Ray here: entering comes before that."""
+"""Prepares our own Ray, before it is imported: its folder, its environment, and this machine's fork server.
+
+The fork server imports torch while this process does, on another core.
+"""
 
 import os
 import secrets
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dyorc.errors import ConfigurationError
+from dyorc.replica.assignment import ForkServerSpec
+from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
 
 _FOLDER_PREFIX = "dyorc-"
@@ -46,7 +52,7 @@ class RayHome:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()
@@ -89,6 +95,39 @@ def _check_length(folder: str) -> None:
 
 
 def _remove_orphans() -> None:
-    """Removes what is left of servers that were killed before they could do so."""
+    """Removes the folders of servers that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         clear_up(str(folder))
+
+
+class HeadStart:
+    """Entered before any of the user's modules is imported; left after everything else has ended.
+
+    Attributes:
+        home: Where Ray keeps its files.
+        forks: A client of this machine's fork server. The code that forks replicas with it closes it.
+        place: The fork server, for other clients.
+    """
+
+    def __init__(self) -> None:
+        self.home = RayHome()
+
+    def __enter__(self) -> Self:
+        self.home.__enter__()
+        self.place = ForkServerSpec(folder=f"{self.home.folder}/forks", home=self.home.folder)
+        self.forks = ForkClient(self.place)
+        try:
+            self.forks.open()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def preload(self, libraries: tuple[str, ...]) -> None:
+        """Makes the fork server import what the user's modules have imported here."""
+        self.place = replace(self.place, modules=libraries)
+        self.forks.preload(list(libraries))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.forks.close()
+        self.home.__exit__(kind, error, trace)

@@ -1,13 +1,12 @@
-"""A node's fork server: has imported what replicas need, and forks their processes when asked.
+"""A node's fork server: has imported what replicas need, and forks their processes on request.
 
 `python -m dyorc.replica.fork_server DESCRIPTOR FOLDER INODE HOME`, started by `ForkClient` with a listening socket and its inode,
-and with the server's folder, which it clears up if the server was killed. It
-imports no module of the user's, starts no thread and never touches CUDA, so that a forked process may do all three. It ends once
-nobody is connected and its replicas have ended; those that do not, it kills. If it is killed itself, its replicas live on, and
-whoever needs it next starts another.
+and with the server's folder, which it clears up if the server was killed. It imports none of the user's modules, starts no thread
+and never uses CUDA, so that a forked process may do all three. It ends once no client is connected and its replicas have ended;
+it kills those that take too long. If it is killed itself, its replicas live on, and the next client starts another.
 
-Each request has one reply: ``preload`` imports modules and tells which packages have started threads, ``fork`` starts a replica,
-``fork_member`` a member of the group that a replica leads. When a leader ends, its members are killed, whatever they are doing.
+Each request has one reply: ``preload`` imports modules and returns which packages have started threads, ``fork`` starts a
+replica, ``fork_member`` a member of the group that a replica leads. When a leader ends, its members are killed at once.
 """
 
 import contextlib
@@ -23,20 +22,20 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from dyorc.replica.fork_folder import new_member_path, new_replica_path, remove
-from dyorc.replica.lines import JsonLineSocket, Message
 from dyorc.replica.server_home import clear_up
+from dyorc.system.json_lines import JsonLineSocket, Message
 
-_LIBRARIES = ("numpy", "torch", "dyorc.replica.hosting")
+_LIBRARIES = ("numpy", "torch", "dyorc.replica.forked_process")
 _FIRST_CALL_S = 10.0
-"""How long it waits for whoever started it."""
+"""How long it waits for the process that has started it."""
 _END_S = 5.0
-"""How long its replicas have to end after nobody is connected any more, beyond what they take to end gracefully."""
+"""How long its replicas have to end after the last client has left, in addition to their graceful shutdown."""
 
 
 def main() -> None:
-    """Runs one."""
+    """Runs a fork server."""
     if os.fork():
-        os._exit(0)  # it is nobody's child: Ray's workers kill theirs when they end
+        os._exit(0)  # so that it has no parent: Ray's workers kill their children when they end
     listener = socket.socket(fileno=int(sys.argv[1]))
     listener.set_inheritable(False)
     folder, inode, home = sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -45,14 +44,14 @@ def main() -> None:
     remove(folder, inode)
     if home:
         clear_up(home)
-    os._exit(0)  # nothing is left to be done, and exit handlers of libraries are not for this process
+    os._exit(0)  # without the exit handlers of libraries
 
 
 class ForkServer:
-    """Serves until nobody needs it.
+    """Serves until no client or replica needs it.
 
     Args:
-        listener: Where it is asked.
+        listener: Where clients connect.
         folder: Where its replicas listen.
     """
 
@@ -62,10 +61,10 @@ class ForkServer:
         self._selector = selectors.DefaultSelector()
         self._lines: dict[int, JsonLineSocket] = {}
         self._left: list[JsonLineSocket] = []
-        """Of callers who have hung up; still open, so that they can see when this process ends."""
+        """Connections of clients that have hung up; still open, so that these can see when this process ends."""
         self._children: set[int] = set()
         self._members: dict[int, set[int]] = {}
-        """By the process that leads them."""
+        """Members of groups, by the process that leads them."""
         self._alone_since_s = time.monotonic()
         self._patience_s = _FIRST_CALL_S
 
@@ -83,7 +82,7 @@ class ForkServer:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)  # whoever waits for this process to end may then remove what they have left
+                os.waitpid(pid, 0)  # once this process has ended, nothing uses what they have left
 
     def _is_needed(self) -> bool:
         if self._lines:
@@ -109,26 +108,26 @@ class ForkServer:
                     line.send("preloaded", threads_of=_import(message["modules"]))
                 case "fork":
                     path = new_replica_path(self._folder, message["key"])
-                    line.send("forked", **self._fork(message, path, "dyorc.replica.hosting"))
+                    line.send("forked", **self._fork(message, path, "replica"))
                 case "fork_member":
-                    line.send("forked", **self._fork(message, new_member_path(self._folder), "dyorc.replica.member"))
+                    line.send("forked", **self._fork(message, new_member_path(self._folder), "member"))
                 case other:
-                    line.send("refused", error=f"a fork server cannot {other!r}")
+                    line.send("refused", error=f"unknown request {other!r}")
 
-    def _fork(self, order: Message, path: str, module: str) -> dict[str, Any]:
-        """Forks a process, which becomes what the module says; returns once it listens."""
-        ready, told = os.pipe()
+    def _fork(self, order: Message, path: str, role: str) -> dict[str, Any]:
+        """Forks a replica or a member; returns once it listens."""
+        ready, listening_pipe = os.pipe()
         try:
             pid = os.fork()
         except OSError as error:
-            os.close(told)
+            os.close(listening_pipe)
             os.close(ready)
             return {"error": f"no process can be forked: {error}"}
         if pid == 0:
             self._close_inherited()
             os.close(ready)
-            importlib.import_module(module).become(order["assignment"], path, told)
-        os.close(told)
+            importlib.import_module("dyorc.replica.forked_process").become(role, order["assignment"], path, listening_pipe)
+        os.close(listening_pipe)
         self._children.add(pid)
         if (leader := order.get("leader")) is not None:
             self._members.setdefault(leader, set()).add(pid)
@@ -137,7 +136,7 @@ class ForkServer:
             return {"path": path} if end.read(1) else {"error": "the forked process ended at once; its log says why"}
 
     def _close_inherited(self) -> None:
-        """Closes in a forked process what belongs to this one."""
+        """In a forked process: closes what belongs to the fork server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -145,7 +144,7 @@ class ForkServer:
             end.close()
 
     def _reap(self) -> None:
-        """Takes note of children that have ended."""
+        """Collects children that have ended."""
         self._woken.recv(4096)
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
@@ -155,12 +154,12 @@ class ForkServer:
 
 
 def _import(names: Sequence[str]) -> list[str]:
-    """Imports modules, as far as that works: in a replica, the user's code will raise the error again.
+    """Imports modules, and ignores errors: in a replica, the user's code will raise them again.
 
     Returns:
         The packages that have started threads.
     """
-    found: list[str] = []
+    with_threads: list[str] = []
     num_threads = _num_threads()
     with _without_blas_threads():
         for name in names:
@@ -169,10 +168,10 @@ def _import(names: Sequence[str]) -> list[str]:
                     importlib.import_module(name)
                 if _num_threads() > num_threads:
                     num_threads = _num_threads()
-                    found.append(name.partition(".")[0])
+                    with_threads.append(name.partition(".")[0])
     gc.collect()
     gc.freeze()  # the collector would write to each object, and so copy the memory that forked processes share
-    return found
+    return with_threads
 
 
 def _num_threads() -> int:
@@ -181,7 +180,7 @@ def _num_threads() -> int:
 
 @contextlib.contextmanager
 def _without_blas_threads() -> Generator[None]:
-    """Keeps OpenBLAS, which NumPy brings along, from starting its threads when it is loaded; replicas set their number."""
+    """Keeps OpenBLAS, a part of NumPy, from starting its threads when it is loaded; replicas set their number."""
     name = "OPENBLAS_NUM_THREADS"
     before = os.environ.get(name)
     os.environ[name] = "1"

@@ -1,18 +1,42 @@
-"""What a forked process has to set right before it may be a replica: what it has inherited is the fork server's."""
+"""A forked process becomes a replica, or a member of a replica's group. Called by the fork server, in the child.
+
+A replica's main thread listens to its owners (`ReplicaOwners`); the worker has its own thread. A member is a rank of the plan
+that a replica runs; it lives as long as the replica that leads the group holds the only connection to it.
+"""
 
 import contextlib
 import ctypes
+import faulthandler
+import importlib
 import logging
 import os
 import random
 import signal
+import socket
 import sys
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Literal, NoReturn
 
-from dyorc.replica.assignment import ReplicaAssignment
+import structlog
+
+from dyorc.authoring.overrides import override
+from dyorc.authoring.program import Program
+from dyorc.errors import text_of
+from dyorc.replica.assignment import ForkServerSpec, ProgramSource, ReplicaAssignment
+from dyorc.replica.fork_client import ForkClient, GroupSite
+from dyorc.replica.replica_owners import ReplicaOwners
+from dyorc.replica.worker import Worker
 from dyorc.system import malloc
+from dyorc.telemetry import logs
 
+_log = structlog.get_logger("dyorc.replica")
+
+_BACKLOG = 16
+_CALL_S = 10.0
+"""How long a member waits for its leader."""
 _PR_SET_NAME = 15
 _SET_BLAS_THREADS = (
     "scipy_openblas_set_num_threads64_",
@@ -22,15 +46,108 @@ _SET_BLAS_THREADS = (
 )
 
 
-def settle(assignment: ReplicaAssignment) -> None:
-    """Makes this process the replica's own."""
+def become(role: Literal["replica", "member"], orders: str, path: str, listening_pipe: int) -> NoReturn:
+    """Runs a replica until it has no owner, or a member until its leader is gone.
+
+    Args:
+        orders: A `ReplicaAssignment`: the replica's, or that of the member's leader.
+        path: Where to listen for owners, or the leader.
+        listening_pipe: A descriptor, written to once this process listens.
+    """
+    status = 1
+    try:
+        assignment = ReplicaAssignment.from_json(orders)
+        _settle(assignment)
+        if role == "member":
+            _name_process(f"dyorc-rank-{assignment.source.program}")
+            leader = _accept_leader(path, listening_pipe)
+            importlib.import_module("dyorc.planner.runtime.rank").become_rank(leader)
+        else:
+            logs.set_up(assignment.uplink.logs, replica=assignment.identity.replica_id)
+            with _listening(path, listening_pipe) as listener:
+                status = _host(assignment, listener)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)  # without the exit handlers of the fork server's libraries
+
+
+@contextlib.contextmanager
+def _listening(path: str, listening_pipe: int) -> Generator[socket.socket]:
+    """Listens while entered. Since this process itself calls `listen`, its peers see it as the process at the other end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        try:
+            listener.listen(_BACKLOG)
+            os.write(listening_pipe, b"1")
+            os.close(listening_pipe)
+            yield listener
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _accept_leader(path: str, listening_pipe: int) -> socket.socket:
+    with _listening(path, listening_pipe) as listener:
+        listener.settimeout(_CALL_S)
+        connection, _ = listener.accept()
+    connection.settimeout(None)
+    return connection
+
+
+def _import_program(source: ProgramSource) -> Program:
+    program = override(source.load(), source.overrides)
+    if "ray" in sys.modules:
+        importlib.import_module("dyorc.replica.serve_deployment").connect()
+    return program
+
+
+def _host(assignment: ReplicaAssignment, listener: socket.socket) -> int:
+    faulthandler.enable()  # shows where a program crashes the interpreter
+    loaded = threading.Event()
+    failures: list[str] = []
+
+    def lost(reason: str) -> None:
+        _log.warning("group_lost", program=assignment.source.program, reason=reason)
+        failures.append(reason)
+        try:
+            worker.report_last_words(reason)
+        finally:
+            owners.end(reason)
+
+    site = GroupSite(ForkClient(ForkServerSpec(folder=os.path.dirname(listener.getsockname()))), assignment, lost)
+    source = assignment.source
+    worker = Worker(lambda: _import_program(source), assignment.identity, assignment.uplink, source.plan, site)
+
+    def start() -> None:
+        try:
+            worker.start()
+            loaded.set()
+        except BaseException as error:
+            failures.append(text_of(error))
+            owners.end(failures[-1])
+
+    owners = ReplicaOwners(listener, assignment.key, lambda: worker.check() if loaded.is_set() else None)
+    threading.Thread(target=start, name="dyorc-start", daemon=True).start()
+    owners.run()
+    if loaded.is_set() and not failures:  # otherwise it has lost its group, and its running batch will run elsewhere
+        end = worker.leave if owners.is_leaving else worker.stop
+        end(assignment.graceful_s)
+    return 1 if failures else 0
+
+
+def _settle(assignment: ReplicaAssignment) -> None:
+    """Replaces what this process has inherited from the fork server."""
     os.setsid()
     malloc.keep_freed()
-    name_process(f"dyorc-{assignment.source.program}")
+    _name_process(f"dyorc-{assignment.source.program}")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ |= {"DYORC_NUM_THREADS": str(assignment.num_threads), **assignment.environment}
     folder = assignment.source.folder
-    with contextlib.suppress(OSError):  # on another node it may not exist; the target has a path of its own
+    with contextlib.suppress(OSError):  # it may not exist on another node; the target has its own path
         os.chdir(folder)
     sys.path.insert(0, folder)
     _forget_logging()
@@ -38,8 +155,8 @@ def settle(assignment: ReplicaAssignment) -> None:
     _limit_threads(assignment.num_threads)
 
 
-def name_process(name: str) -> None:
-    """Sets the name under which people see this process; the kernel keeps 15 bytes."""
+def _name_process(name: str) -> None:
+    """Sets the process name that tools like `top` show; the kernel keeps 15 bytes."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -61,7 +178,7 @@ def _reseed() -> None:
 
 
 def _limit_threads(num_threads: int) -> None:
-    """Sets how many threads torch and NumPy use. They read the environment when they were loaded: in the fork server."""
+    """Sets how many threads torch and NumPy use. They have read the environment in the fork server, when they were loaded."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(num_threads)

@@ -9,29 +9,28 @@ from dyorc.authoring.program import Program
 from dyorc.errors import ProgramLoadError
 from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import ProgramExecutor
-from dyorc.replica.freeing import free_memory
-from dyorc.replica.group_site import GroupSite
-from dyorc.replica.warmup import load_and_warm_up
+from dyorc.replica.fork_client import GroupSite
+from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
 from dyorc.transport.tiers import TensorHolder
 
 if TYPE_CHECKING:
-    from dyorc.replica.group import MemberGroup
+    from dyorc.replica.member_group import MemberGroup
 
 
 @dataclass
 class ProgramCopy:
-    """The program, and what the replica says of itself.
+    """The program, and what the replica reports of itself.
 
     Attributes:
-        plan: Stands for its code and options.
-        start_s: How long it took from the start of the process until the program was found.
+        plan: A digest of its code and options.
+        start_s: How long it took from the start of the process until the program was imported.
         executor: The loaded program; None while it is parked.
-        load_s: How long loading it last took.
+        load_s: How long the last loading took.
         spans: Where spans of the program's code go; None if nothing is traced.
-        site: Where members are found, if the program has a plan.
-        group: Those that run it; None while it is parked, and without a plan.
+        site: Where members come from, if the program has a plan.
+        group: The members that run it; None while it is parked, and without a plan.
     """
 
     program: Program
@@ -46,10 +45,10 @@ class ProgramCopy:
     group: "MemberGroup | None" = None
 
     def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
-        """Returns the message by which the replica announces itself as it is now.
+        """Returns the message that announces the replica in its present state.
 
         Args:
-            fence: The highest of an orchestrator that it has heard of.
+            fence: The highest that it knows.
         """
         identity, pid = self.identity, os.getpid()
         name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
@@ -64,7 +63,7 @@ class ProgramCopy:
         )
 
     def warm(self) -> LoadFailure | None:
-        """Loads the program, unless it is loaded. Returns why that was not possible; the copy is parked then."""
+        """Loads the program, unless it is loaded. If that fails, returns the reason, and the copy stays parked."""
         if self.executor is not None:
             return None
         started_s = time.monotonic()
@@ -82,7 +81,7 @@ class ProgramCopy:
     def _load(self) -> ProgramExecutor:
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
-        from dyorc.replica.planned_loading import load_planned  # it needs torch
+        from dyorc.replica.member_group import load_planned  # it needs torch
 
         executor, self.group = load_planned(self.program, self.site)
         return executor
@@ -97,5 +96,5 @@ class ProgramCopy:
 
 
 def failure_of(error: ProgramLoadError) -> LoadFailure:
-    """Returns the message that tells of a program that cannot be loaded."""
+    """Returns the message that reports a program that cannot be loaded."""
     return LoadFailure(error.program, error.error_type, error.message, error.remote_traceback)

@@ -1,4 +1,4 @@
-"""What a process needs to be part of a cluster: the store that all share, and keys, if there are other machines."""
+"""What a process needs to be part of a cluster: the shared store, the lead of a group, and keys if there are other machines."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -8,17 +8,16 @@ from dyorc.errors import ConfigurationError, StoreError
 from dyorc.leader_election.leadership_thread import LeadershipThread
 from dyorc.store.base import Store
 from dyorc.store.opening import store_of
-from dyorc.transport.keys_file import read_keys
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.cluster_network import NodeNetwork, read_keys
 
 
 @contextlib.asynccontextmanager
 async def shared_store(settings: Settings) -> AsyncGenerator[Store]:
-    """Opens the store. Redis need not be there yet.
+    """Keeps the store open while entered. Redis may start later.
 
     Raises:
         DefinitionError: If the setting names no store.
-        ConfigurationError: If it cannot be opened; says why.
+        ConfigurationError: If the store cannot be opened.
     """
     store = store_of(settings.store)
     try:
@@ -31,24 +30,24 @@ async def shared_store(settings: Settings) -> AsyncGenerator[Store]:
         await store.__aexit__(None, None, None)
 
 
-def steady_leadership(settings: Settings) -> LeadershipThread:
-    """Returns the lead of the group that the settings name, to be entered."""
+def leadership_of(settings: Settings) -> LeadershipThread:
+    """Returns the leadership of the settings' group, to be entered."""
     cluster = settings.cluster
     hang_limit_s = max(cluster.lease_s, 2 * settings.engine.step_limit_s)  # no workflow computes for longer
     return LeadershipThread(settings.store, cluster.group, cluster.lease_s, hang_limit_s)
 
 
 def network_of(cluster: ClusterConfig) -> NodeNetwork | None:
-    """Returns a process's place among other machines; None if the cluster is on this one.
+    """Returns how a process reaches other machines; None if the cluster is on this one.
 
     Raises:
-        ConfigurationError: If there are other machines, and no keys, or none that can be read.
+        ConfigurationError: If there are other machines, and no readable keys.
     """
     if not cluster.host:
         return None
     if not cluster.keys_file:
         raise ConfigurationError(
-            f"cluster.host is {cluster.host!r}, so other machines are part of the cluster, and cluster.keys_file is not set: "
-            "`dyorc cluster-keys FILE` makes the keys by which they know each other"
+            f"cluster.host is {cluster.host!r}, so the cluster has other machines, but cluster.keys_file is not set: "
+            "`dyorc cluster-keys FILE` makes the keys by which the machines know each other"
         )
     return NodeNetwork(host=cluster.host, secrets=read_keys(cluster.keys_file))

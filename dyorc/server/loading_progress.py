@@ -1,4 +1,4 @@
-"""What ``dyorc serve`` shows while programs load: a live table, or one line per change if the output is not a terminal."""
+"""What ``dyorc serve`` prints while programs load: a live table, or one line per change if the output is not a terminal."""
 
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +26,7 @@ async def show_progress(console: Console, status: StatusBoard, changes: AsyncIte
     """Shows the state of each program until all are ready.
 
     Args:
-        changes: Yields Serve's complaints by program at every change; ends when all are ready.
+        changes: Yields Serve's complaints, by program, at every change; ends when all programs are ready.
     """
     if console.is_terminal:
         with Live(_table(status, {}), console=console, refresh_per_second=8) as live:
@@ -62,6 +62,6 @@ def _table(status: StatusBoard, complaints: Mapping[str, str]) -> Table:
 
 
 def _trouble_of(program: ProgramStatus, complaints: Mapping[str, str]) -> str:
-    """Returns what keeps a program from being ready. Serve is asked only every few seconds, so a complaint may be outdated."""
+    """Returns what keeps a program from being ready. Complaints are fetched only every few seconds, so they may be outdated."""
     complaint = "" if program.is_as_wanted else complaints.get(program.name, "")
     return program.error or complaint

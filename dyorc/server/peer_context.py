@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dyorc.config import GatewayConfig
+from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import PeerProcesses
 from dyorc.system.ports import bind
 
 if TYPE_CHECKING:
-    from dyorc.cells.notes import CrashNotes
+    from dyorc.cells.batches import CrashNotes
 
 _LOOK_AGAIN_S = 5.0
 
@@ -20,12 +20,12 @@ class PeerContext:
     """A process among others that serve the same on the same ports.
 
     Attributes:
-        siblings: The others.
-        num_cells: How many there are in all.
-        remembered: What they want this one to know.
-        notes: Where it is noted what runs, for others to read if this process crashes.
-        listener: A socket on which others have listened before, in place of one that shares the port.
-        listens_when_ready: Whether no request should come before the programs are ready, since others serve meanwhile.
+        siblings: The other processes.
+        num_cells: How many processes there are in all.
+        remembered: What the others keep for a process that starts.
+        notes: Notes what runs, for others to read if this process crashes.
+        listener: An inherited socket that already listens, in place of one that shares the port.
+        listens_when_ready: Whether to listen only once the programs are ready: others serve meanwhile.
     """
 
     siblings: PeerProcesses
@@ -36,7 +36,7 @@ class PeerContext:
     listens_when_ready: bool = False
 
     async def join(self, service: InferenceService, config: GatewayConfig) -> socket.socket:
-        """Learns what the other processes know, and returns where to listen."""
+        """Takes over what the other processes know, and returns a socket for listening."""
         service.server_view.restore(self.remembered or {})
         status = service.backend.status
         while self.listens_when_ready and not status.is_ready and not status.is_failing:

@@ -1,4 +1,4 @@
-"""The user's modules, and what runs the programs in them. Whatever calls the engine is put together of this."""
+"""Loads the user's modules, runs their programs, and deploys further versions. For the composition roots that run an engine."""
 
 import asyncio
 import contextlib
@@ -9,21 +9,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dyorc.config import Settings
+from dyorc.deployment.deployer import Deployer, Keep
 from dyorc.deployment.initial_versions import load_initial_versions
+from dyorc.deployment.loaded_versions import LoadedVersions, Places, ServerRuntime
 from dyorc.deployment.loading_versions import LoadedVersion as LoadedVersion
-from dyorc.deployment.server_runtime import Places, ServerRuntime
+from dyorc.deployment.peers import DeploymentPeers
 from dyorc.deployment.state import DeploymentState, Version
+from dyorc.gateway.peer_processes import NoPeers, PeerProcesses
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.offers import ModelKey
 from dyorc.models.registry import ModelRegistry
-from dyorc.server.garbage_collector import pause_garbage_collector
+from dyorc.models.submission import BeginEpoch
 from dyorc.server.peer_context import PeerContext
+from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
-from dyorc.telemetry.tracing.tracing_setup import TraceOutput
-from dyorc.transport.network import NodeNetwork
+from dyorc.telemetry.tracing.tracer import TraceOutput
+from dyorc.transport.cluster_network import NodeNetwork
 
 if TYPE_CHECKING:
-    from dyorc.ray_serve.head_start import HeadStart
+    from dyorc.ray_serve.ray_home import HeadStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,11 @@ class LoadedTargets:
     """What the user's modules define.
 
     Attributes:
-        targets: What was asked for.
+        targets: As given, such as ``app.py:classify``.
         repertoire: The workflows and programs.
         places: Each program, with the place where its replicas find it.
-        modules: Names of the modules that were imported before them.
-        versions: All that are loaded: those that are to be on offer, then retired ones that earlier requests still need.
+        modules: Names of the modules that were imported before the user's.
+        versions: The loaded versions: first those on offer, then retired ones that earlier requests still need.
         record: What is deployed.
     """
 
@@ -49,29 +53,27 @@ class LoadedTargets:
 
 @contextlib.contextmanager
 def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart | None"]:
-    """Prepares a Ray of our own, if there is to be one. Enter it before anything else.
-
-    Ray reads its environment when a module imports it: a Ray of our own has to set it before that.
+    """Prepares our own Ray, if the server needs one. Enter it before anything else: Ray reads its environment when a module
+    imports it, so the environment must be set before that.
     """
     if without_ray or settings.deployment.ray_address:
         yield None
         return
-    from dyorc.ray_serve.head_start import HeadStart
+    from dyorc.ray_serve.ray_home import HeadStart
 
     with HeadStart() as start:
         yield start
 
 
 async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
-    """Connects an orchestrator that stands by to the Ray cluster, if there is one: then it can lead at once when its turn comes.
+    """Connects a standby orchestrator to the Ray cluster, if there is one, so that it can lead at once when its turn comes.
 
     Raises:
         LaunchError: If Ray cannot be reached.
     """
     if without_ray or not settings.deployment.ray_address:
         return
-    from dyorc.ray_serve.ray_connection import connect, disconnect
-    from dyorc.ray_serve.starting import start_with_retry
+    from dyorc.ray_serve.ray_connection import connect, disconnect, start_with_retry
 
     await start_with_retry(
         f"standing by on {settings.deployment.ray_address}", lambda: connect(settings), disconnect, max_attempts=1
@@ -82,7 +84,7 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 def load_targets(
     targets: Sequence[str], settings: Settings, stored: DeploymentState | None = None, live: Sequence[Version] = ()
 ) -> Generator[LoadedTargets]:
-    """Imports what is to be served. While entered, its programs have the options that the settings give them.
+    """Imports the targets. While entered, their programs have the options of the settings.
 
     Args:
         targets: Such as ``app.py:classify``.
@@ -90,15 +92,13 @@ def load_targets(
         live: Versions that requests of gateways may still need.
 
     Raises:
-        DefinitionError: If a target cannot be served, or the settings have options of a program that is not there.
+        DefinitionError: If a target cannot be served, or the settings have options of an unknown program.
     """
     modules = frozenset(sys.modules)
-    options = {name: one.changes for name, one in settings.programs.items()}
-    with load_initial_versions(targets, stored or DeploymentState(), options, live, pause_garbage_collector) as (
-        versions,
-        record,
-    ):
-        lingering = {ModelKey(one.model, one.version) for one in record.left_over(live)}
+    options = {name: overrides.changes for name, overrides in settings.programs.items()}
+    loading = load_initial_versions(targets, stored or DeploymentState(), options, live, pause_garbage_collector)
+    with loading as (versions, record):
+        lingering = {ModelKey(version.model, version.version) for version in record.retired_of(live)}
         offered = [part for version in versions for part in version.parts if version.key not in lingering]
         kept = [part for version in versions for part in version.parts if version.key in lingering]
         repertoire = ModelRegistry.of_parts(offered, kept)
@@ -117,9 +117,9 @@ async def run_programs(
     Args:
         start: From `head_start`.
         traces: Where spans go; None if nothing is traced.
-        place: The process's place among others without Ray; None if it is alone.
-        lead: The leadership by which it runs them for gateways in other processes; None if it leads no group.
-        network: The process's place among other machines of its cluster; None without others.
+        place: This process among others without Ray; None if it is alone.
+        lead: Its lead of a group, for whose gateways it runs them; None if it leads no group.
+        network: How this process reaches other machines; None without any.
 
     Raises:
         LaunchError: If Ray cannot be started.
@@ -131,7 +131,7 @@ async def run_programs(
         num_cells, notes = (1, None) if place is None else (place.num_cells, place.notes)
         running = in_process(served.repertoire, settings, num_cells, notes, traces)
     else:
-        from dyorc.ray_serve.libraries import UserImports
+        from dyorc.ray_serve.user_imports import UserImports
 
         imports = UserImports.since(served.modules, served.targets)
         running = on_ray(served.repertoire, served.places, settings, imports, start, traces, lead)
@@ -140,12 +140,11 @@ async def run_programs(
 
 
 @contextlib.asynccontextmanager
-async def deployed_beside(running: ServerRuntime) -> AsyncGenerator[Callable[[], None]]:
-    """Deploys while entered, from when what this yields is called. If that fails, what runs inside is cancelled, and the error
-    raised.
+async def deploy_in_background(running: ServerRuntime) -> AsyncGenerator[Callable[[], None]]:
+    """Yields a function that begins to deploy. If deploying fails, the body is cancelled and the error raised.
 
-    Programs can be ready long before Ray, which only looks after them. Requests that wait for programs may come to an end only
-    while this is entered; and leaving it may take seconds, since Ray's start cannot be broken off.
+    Programs can be ready long before Ray, which only supervises them. Requests that wait for programs can only finish while this
+    is entered. Leaving it may take seconds, since Ray's start cannot be interrupted.
     """
     is_wanted = asyncio.Event()
 
@@ -161,3 +160,30 @@ async def deployed_beside(running: ServerRuntime) -> AsyncGenerator[Callable[[],
             task.cancel()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+@contextlib.asynccontextmanager
+async def run_deployer(
+    served: LoadedTargets,
+    running: ServerRuntime,
+    settings: Settings,
+    begin_epoch: BeginEpoch,
+    siblings: PeerProcesses | None,
+    keep: Keep,
+) -> AsyncGenerator[Deployer]:
+    """Runs the deployer while entered.
+
+    Args:
+        begin_epoch: Begins an epoch of this server's requests.
+        keep: See `dyorc.deployment.deployer.Keep`.
+    """
+    versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
+    peers = DeploymentPeers(siblings or NoPeers())
+    versions.begin(served.versions, served.record)
+    deployer = Deployer(versions, peers, settings.deployment, served.targets, keep)
+    await deployer.begin(served.record)
+    try:
+        yield deployer
+    finally:
+        await peers.close()
+        await versions.close()

@@ -1,21 +1,31 @@
-"""What takes requests in, whatever carries them: the service behind HTTP, gRPC and jobs, and what is kept of each request."""
+"""What takes requests in: the service behind HTTP, gRPC and jobs, the records of requests, and the endpoints for clients."""
 
 import contextlib
-from collections.abc import Generator
+import socket
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 
 from dyorc.config import Settings
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.codec.http_errors import status_of_outcome
+from dyorc.gateway.http.app import Gateway
+from dyorc.gateway.http.direct import DirectInference
+from dyorc.gateway.http.http_server import HttpServer
+from dyorc.gateway.http.metrics_server import metrics_server
+from dyorc.gateway.jobs.jobs import Jobs
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.log_control import LogControl
+from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
-from dyorc.gateway.records import Records
+from dyorc.gateway.peer_processes import PeerProcesses
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.siblings import PeerProcesses
+from dyorc.server.stop_signals import Drain, Finish
+from dyorc.telemetry.metrics.metric_sources import EventLoopLag
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
-from dyorc.telemetry.tracing.tracing_setup import TraceOutput
+from dyorc.telemetry.tracing.tracer import TraceOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +33,9 @@ class RequestPipeline:
     """Where requests come in.
 
     Attributes:
-        service: Runs them.
-        recording: Gets the record of each that has ended, and hands it on.
-        settings: All of the process.
+        service: Runs the requests.
+        recording: Passes on the record of each request that has ended.
+        settings: All settings of the process.
     """
 
     service: InferenceService
@@ -33,7 +43,7 @@ class RequestPipeline:
     settings: Settings
 
     def records(self) -> Records | None:
-        """Keeps records of requests, if the settings give them memory."""
+        """Begins to keep records of requests, if the settings give them memory."""
         config = self.settings.telemetry.records
         if not config.max_bytes:
             return None
@@ -49,8 +59,8 @@ def request_pipeline(
     """Takes requests in while entered.
 
     Args:
-        backend: Runs them.
-        siblings: The other processes of the same server; None if there are none.
+        backend: Runs the requests.
+        siblings: The other processes of the same server; None without any.
         traces: Where spans go; None if nothing is traced.
 
     Raises:
@@ -66,3 +76,61 @@ def request_pipeline(
     with contextlib.closing(service):
         service.server_view.control_logs(LogControl(config.logs, requests, recording, backend.set_logs))
         yield RequestPipeline(service, recording, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where clients reach a server.
+
+    Attributes:
+        url: For HTTP.
+        grpc_address: Empty without gRPC.
+    """
+
+    url: str
+    grpc_address: str
+
+
+@contextlib.asynccontextmanager
+async def serve_endpoints(
+    pipeline: RequestPipeline, jobs: Jobs, drain: Drain, listener: socket.socket | None = None
+) -> AsyncGenerator[Endpoints]:
+    """Serves clients by HTTP and gRPC while entered, with the page and metrics. At the end, takes no new requests and waits for
+    those in flight.
+
+    Args:
+        drain: Limits that wait.
+        listener: A bound socket, on a port that other processes share; None listens on the port of the settings.
+
+    Raises:
+        OSError: If the address is not available.
+        ConfigurationError: If a certificate cannot be used.
+    """
+    service, config, telemetry = pipeline.service, pipeline.settings.gateway, pipeline.settings.telemetry
+    async with contextlib.AsyncExitStack() as stack:
+        metrics = None
+        if telemetry.metrics:
+            watch = await stack.enter_async_context(EventLoopLag())
+            metrics = Metrics(service, watch.measure, jobs.measure)
+        live = LiveFeed(service, jobs) if telemetry.page else None
+        if live is not None and telemetry.records.max_bytes:
+            pipeline.recording.add(live.graphs)
+        gateway = Gateway(service, jobs, live, pipeline.records(), metrics)
+        http = HttpServer(gateway, config, service.shedding, DirectInference(service), listener)
+        server = await stack.enter_async_context(http)
+        if metrics is not None:
+            metrics.add(server.measure)
+            if telemetry.metrics_port is not None:
+                await stack.enter_async_context(metrics_server(metrics, telemetry, config))
+        parts: list[Finish] = [server.drain, jobs.drain]
+        grpc_address = ""
+        if config.grpc:
+            from dyorc.gateway.grpc.grpc_server import GrpcServer
+
+            grpc = await stack.enter_async_context(GrpcServer(service, config, is_port_shared=listener is not None))
+            parts.append(grpc.drain)
+            grpc_address = grpc.address
+        stack.push_async_callback(lambda: drain.finish(*parts))
+        if live is not None:
+            await stack.enter_async_context(live)  # ends first, so that the server need not wait for its listeners
+        yield Endpoints(server.url, grpc_address)

@@ -1,7 +1,4 @@
-"""A server in one process but for the programs: gateway and orchestrator here, the programs on Ray or here, too.
-
-`dyorc serve` starts this. `dyorc.server` has the pieces. Wiring only.
-"""
+"""A server in one process: gateway and orchestrator here, programs here too or on Ray. `dyorc serve` starts it. Wiring only."""
 
 import asyncio
 import contextlib
@@ -10,18 +7,15 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
 from dyorc.deployment.persistence import read_record, record_writer
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.server.deployer_setup import deploying
-from dyorc.server.drain import Drain
-from dyorc.server.endpoints import endpoints
-from dyorc.server.garbage_collector import settle_garbage_collector
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.peer_context import PeerContext
-from dyorc.server.program_loading import deployed_beside, head_start, load_targets, run_programs
-from dyorc.server.request_pipeline import request_pipeline
-from dyorc.server.running_server import RunningServer
+from dyorc.server.program_loading import deploy_in_background, head_start, load_targets, run_deployer, run_programs
+from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
+from dyorc.server.running_server import RunningServer, settle_garbage_collector
+from dyorc.server.stop_signals import Drain
 from dyorc.store.opening import store_of
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 
 
 @contextlib.asynccontextmanager
@@ -38,12 +32,12 @@ async def serve_embedded(
     Args:
         targets: What to serve, e.g. ``app.py:classify``.
         without_ray: Whether all programs run in this process.
-        place: Its place among other processes without Ray; None if it serves alone.
-        hurry: When it is set, requests in flight are not waited for at the end.
+        place: This process among others without Ray; None if it serves alone.
+        hurry: Once it is set, the end does not wait for requests in flight.
 
     Raises:
-        DefinitionError: If a target cannot be served, the settings have options of a program that is not there, or the store's
-            setting is invalid.
+        DefinitionError: If a target cannot be served, the settings have options of an unknown program, or the store's setting is
+            invalid.
         ConfigurationError: If a file named by the settings cannot be used, or the server may not listen on its address.
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
@@ -56,28 +50,27 @@ async def serve_embedded(
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         group = settings.cluster.group
         before = await read_record(store_of(settings.store), group, None if place is None else place.remembered)
-        what = stack.enter_context(load_targets(targets, settings, before))
+        served = stack.enter_context(load_targets(targets, settings, before))
         store = store_of(settings.store)
-        programs = run_programs(what, settings, start, traces, place, without_ray=without_ray)
+        programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
         orchestrator = running.orchestrator
-        inlet = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
-        listener = None
+        pipeline = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
+        service, listener = pipeline.service, None
         if place is not None:
-            place.siblings.heed(orchestrator.warn)
-            listener = await place.join(inlet.service, settings.gateway)
-        jobs = await stack.enter_async_context(Jobs(inlet.service, store, settings.jobs))
+            place.siblings.on_warning(orchestrator.warn)
+            listener = await place.join(service, settings.gateway)
+        jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.remembering(store, f"traffic/{number}"))
+            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{number}"))
         keep = record_writer(store, group, before, jobs.is_open)
-        quiet = inlet.service.admission.begin_epoch
-        deployer = deploying(what, running, settings, quiet, siblings, keep)
-        inlet.service.deployments = await stack.enter_async_context(deployer)
-        deploy = await stack.enter_async_context(deployed_beside(running))
+        deployer = run_deployer(served, running, settings, service.admission.begin_epoch, siblings, keep)
+        service.deployments = await stack.enter_async_context(deployer)
+        deploy = await stack.enter_async_context(deploy_in_background(running))
         stack.push_async_callback(drain.finish, orchestrator.finish_effects)
-        ends = await stack.enter_async_context(endpoints(inlet, jobs, drain, listener))
+        endpoints = await stack.enter_async_context(serve_endpoints(pipeline, jobs, drain, listener))
         settle_garbage_collector()
         deploy()
         with drain:
-            yield RunningServer(ends.url, ends.grpc_address, inlet.service.catalog, orchestrator.status, running.complaints)
+            yield RunningServer(endpoints.url, endpoints.grpc_address, service.catalog, orchestrator.status, running.complaints)

@@ -1,14 +1,15 @@
-"""Signals that stop the processes of a server."""
+"""How a server's process stops: the signals that stop it, and how long it drains. Only the standard library."""
 
 import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Self
 
 _AGAIN_S = 0.5
-"""How often handlers are installed again: a module of the user's, or a library, may have replaced them at any time."""
+"""How often handlers are installed again: the user's code or a library may replace them at any time."""
 _RAY_FAILURES = "RAY_DISABLE_FAILURE_SIGNAL_HANDLER"
 
 
@@ -16,12 +17,12 @@ class StopSignals:
     """What SIGINT, SIGTERM and SIGHUP mean for a server's process.
 
     Args:
-        numbers: The signals. If SIGHUP is ignored when this is made, it stays so: that is what `nohup` is for.
-        same_s: Signals that follow the first one so soon are the same wish: a terminal and a wrapper may both pass Ctrl-C on.
+        numbers: The signals. If SIGHUP is ignored when this is made, it stays ignored, for `nohup`.
+        same_s: Signals this soon after the first one are repetitions: a terminal and a wrapper may both pass Ctrl-C on.
 
     Attributes:
-        stop: Set by the first of them: the server takes nothing new, and ends when what it has is finished.
-        hurry: Set by another one: the server waits for nothing.
+        stop: Set by the first signal: the server takes no new requests, and ends when the present ones are finished.
+        hurry: Set by another signal: the server waits for nothing.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class StopSignals:
 
     @contextlib.asynccontextmanager
     async def watch(self) -> AsyncGenerator[None]:
-        """Heeds the signals while entered, whatever other code does to their handlers. Enter it before Ray is imported."""
-        # Otherwise Ray would take SIGTERM for a crash: write a native stack trace, and abort the process 3 s later.
+        """Handles the signals while entered, even if other code replaces their handlers. Enter it before Ray is imported."""
+        # Otherwise Ray would treat SIGTERM as a crash: print a native stack trace, and abort the process 3 s later.
         os.environ.setdefault(_RAY_FAILURES, "1")
         self.install()
         installing = asyncio.create_task(self._install_forever())
@@ -47,10 +48,10 @@ class StopSignals:
             installing.cancel()
 
     async def run(self, serve: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
-        """Runs a server, which looks at `stop` once it has started; a server that gets a signal before that is cancelled.
+        """Runs a server. Once it has started, it has to watch `stop` itself; a signal before that cancels it.
 
         Args:
-            serve: Gets what it has to call when it has started.
+            serve: Runs the server; calls its argument once the server has started.
         """
         has_started = asyncio.Event()
         async with self.watch():
@@ -65,13 +66,13 @@ class StopSignals:
                 serving.result()
 
     def install(self) -> None:
-        """Installs the handlers, replacing the present ones."""
+        """Installs the handlers in place of the present ones."""
         loop = asyncio.get_running_loop()
         for number in self._numbers:
             loop.add_signal_handler(number, self.receive)
 
     def receive(self) -> None:
-        """Takes note of a signal."""
+        """Handles a signal."""
         now_s = asyncio.get_running_loop().time()
         if not self.stop.is_set():
             self._began_s = now_s
@@ -86,7 +87,7 @@ class StopSignals:
 
 
 async def before(stop: asyncio.Event, awaited: Awaitable[object]) -> bool:
-    """Waits for something, or to be told to stop. Returns False if that came first; what was awaited is then cancelled."""
+    """Waits for `awaited`, or for `stop`. Returns False if `stop` came first; `awaited` is then cancelled."""
     waiting = asyncio.ensure_future(awaited)
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -98,3 +99,40 @@ async def before(stop: asyncio.Event, awaited: Awaitable[object]) -> bool:
         for task in (waiting, stopping):
             task.cancel()
         await asyncio.gather(waiting, stopping, return_exceptions=True)
+
+
+Finish = Callable[[float], Awaitable[object]]
+"""Takes no new work from its first step on, and finishes the present work; cuts off what takes longer than the given seconds.
+May be called again, with less time."""
+
+
+class Drain:
+    """The time limit that all parts of a stopping server share. Begins when this is left.
+
+    Args:
+        timeout_s: The limit.
+        hurry: Once it is set, nothing is waited for.
+    """
+
+    def __init__(self, timeout_s: float, hurry: asyncio.Event) -> None:
+        self._timeout_s = timeout_s
+        self._hurry = hurry
+        self._began_s: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._began_s = time.monotonic()
+
+    @property
+    def left_s(self) -> float:
+        """How much time is left, at least 0; all of it before the drain has begun."""
+        passed_s = 0.0 if self._began_s is None else time.monotonic() - self._began_s
+        return max(0.0, self._timeout_s - passed_s)
+
+    async def finish(self, *parts: Finish) -> None:
+        """Finishes all parts concurrently, in the time that is left."""
+        left_s = self.left_s
+        if not await before(self._hurry, asyncio.gather(*(part(left_s) for part in parts))):
+            await asyncio.gather(*(part(0.0) for part in parts))

@@ -10,8 +10,8 @@ from dyorc.config import ProgramOverrides
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.settings.setting_names import PROGRAMS, SETTINGS, dotted, is_secret, suggestion
-from dyorc.settings.settings_layers import SettingsLayer, place_of
-from dyorc.system.toml_lines import Path
+from dyorc.settings.settings_sources import SettingsLayer, place_of
+from dyorc.system.toml_lines import KeyPath
 
 _MAX_SHOWN = 80
 _UNKNOWN = "extra_forbidden"
@@ -47,7 +47,7 @@ def _problem(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
     return f"{name} is {_shown(path, errors[0]['input'])}, expected {expected}"
 
 
-def _named(path: Path, layers: Sequence[SettingsLayer]) -> str:
+def _named(path: KeyPath, layers: Sequence[SettingsLayer]) -> str:
     """Returns the place and the key; of variables and flags, the place is the key."""
     place = place_of(path, layers)
     if place is None:
@@ -55,13 +55,13 @@ def _named(path: Path, layers: Sequence[SettingsLayer]) -> str:
     return f"{place}: {dotted(path)}" if ":" in place else place
 
 
-def _shown(path: Path, value: Any) -> str:
+def _shown(path: KeyPath, value: Any) -> str:
     if type(value) in _KINDS:
         return _KINDS[type(value)]
     return "not shown" if is_secret(path) else repr(value)[:_MAX_SHOWN]
 
 
-def _path_of(error: Mapping[str, Any]) -> Path:
+def _path_of(error: Mapping[str, Any]) -> KeyPath:
     """Returns where a value is. Pydantic adds which of several types it tried."""
     path = error["loc"]
     if error["type"] == _UNKNOWN:

@@ -10,11 +10,9 @@ from pydantic import ValidationError
 
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
-from dyorc.settings.environment import environment_layer
 from dyorc.settings.problems import problems_of, problems_of_programs
 from dyorc.settings.setting_names import dotted
-from dyorc.settings.settings_file import file_layer, find_file
-from dyorc.settings.settings_layers import SettingsLayer, merge_layers, place_of
+from dyorc.settings.settings_sources import SettingsLayer, environment_layer, file_layer, find_file, merge_layers, place_of
 
 _FLAGS = {"cells.num_cells": "--cells", "telemetry.logs.level": "--verbose", "workflows": "arguments"}
 """Flags that are not called like their settings."""

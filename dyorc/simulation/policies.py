@@ -1,19 +1,14 @@
 """The policies that are compared, each as a way to make an engine."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from dyorc.authoring.decisions import Decision
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.engine.engine import Engine
-from dyorc.engine.guessing.prediction import Distribution
-from dyorc.engine.model.futures import Outcome
-from dyorc.engine.model.journal import Context
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.oracle_predictor import OraclePredictor
+from dyorc.simulation.plain_evaluation import OraclePredictor
 from dyorc.simulation.timer_batching import TimerScheduler
 
 MakeEngine: TypeAlias = Callable[[Sequence[Program], int], Engine]
@@ -48,21 +43,7 @@ def speculating_engine(programs: Sequence[Program], seed: int) -> Engine:
 
 def oracle_engine(programs: Sequence[Program], seed: int) -> Engine:
     """Makes the same engine, except that it knows every outcome in advance."""
-    return Engine(_config(speculation=SpeculationConfig(max_depth=10_000)), programs, predictor=_OraclePredictor())
-
-
-class _OraclePredictor:
-    """Asks the oracle, and learns nothing."""
-
-    def __init__(self) -> None:
-        self._oracle = OraclePredictor()
-
-    def predict(self, decision: Decision, context: Context) -> Distribution:
-        known = self._oracle.outcome(decision)
-        return {} if known is None else {known[0]: 1.0}
-
-    def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
-        pass
+    return Engine(_config(speculation=SpeculationConfig(max_depth=10_000)), programs, predictor=OraclePredictor())
 
 
 def timer_engine(programs: Sequence[Program], seed: int, wait_s: float = 0.01) -> Engine:
@@ -82,10 +63,10 @@ POLICIES: dict[str, MakeEngine] = {
 
 
 def policy(name: str) -> MakeEngine:
-    """Returns how to make the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s.
+    """Returns what makes the engine of the policy called `name`. ``timer:0.05`` is `timer` with a wait of 0.05 s.
 
     Raises:
-        InvalidInputError: If there is none.
+        InvalidInputError: If the policy is unknown.
     """
     if name in POLICIES:
         return POLICIES[name]
@@ -96,18 +77,3 @@ def policy(name: str) -> MakeEngine:
     except ValueError:
         pass
     raise InvalidInputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}, and timer:SECONDS")
-
-
-@dataclass(frozen=True, slots=True)
-class Guesses:
-    """How many guesses an engine made, and how they turned out."""
-
-    num_speculations: int = 0
-    num_commits: int = 0
-    num_squashes: int = 0
-
-
-def guesses(engine: Engine) -> Guesses:
-    """Returns an engine's figures on guesses: calls that ran ahead of a decision, and how many were needed."""
-    speculator = engine.speculator
-    return Guesses(speculator.num_speculations, speculator.num_commits, speculator.num_squashes)

@@ -1,24 +1,34 @@
-"""One simulated run: a workload, a policy, a rate."""
+"""Simulated runs: one workload under one policy at one rate, or every policy on every workload at every load."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache, partial
+from multiprocessing import get_context
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dyorc.engine.events import RequestArrived
 from dyorc.errors import InvalidInputError
-from dyorc.simulation.ledger import Ledger
-from dyorc.simulation.plain import tensor_of
-from dyorc.simulation.policies import guesses, policy
-from dyorc.simulation.saturation import saturation_rps
-from dyorc.simulation.simulation_results import SimulationResult, measure
+from dyorc.simulation.ledger import Ledger, SimulationResult, measure
+from dyorc.simulation.plain_evaluation import evaluate, tensor_of
+from dyorc.simulation.policies import ORACLE, POLICIES, policy
 from dyorc.simulation.value_draws import request_value
 from dyorc.simulation.workload import Workload
+from dyorc.simulation.workloads import WORKLOADS
 from dyorc.simulation.workloads import workload as workload_named
 from dyorc.simulation.world import Machines, World
 from dyorc.traffic.arrivals import Arrivals, Poisson, Times
 
+LOADS = (0.2, 0.5, 0.8)
+Row: TypeAlias = dict[str, Any]
+
 _ARRIVALS_STREAM = 1
+_NUM_DRAWN, _SEED = 4000, 0
+"""Requests that are evaluated to find out how often each program is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +68,7 @@ def simulate(
         replicas: Of every program, or by program; the workload's own if None.
 
     Raises:
-        InvalidInputError: If there is no such workload or policy, or not exactly one of rate and load is given.
+        InvalidInputError: If the workload or the policy is unknown, or not exactly one of rate and load is given.
     """
     workload = workload_named(workload) if isinstance(workload, str) else workload
     chosen = workload.num_replicas(replicas)
@@ -75,7 +85,7 @@ def simulate(
     World(engine, workload.deployments, machines, ledger).run(_requests(workload, times_ns, seed))
     return measure(
         ledger,
-        guesses(engine),
+        engine.speculator,
         chosen,
         workload=workload.name,
         policy=policy_name,
@@ -89,3 +99,75 @@ def simulate(
 def _requests(workload: Workload, times_ns: Times, seed: int) -> Iterator[tuple[int, RequestArrived]]:
     for request_id, at_ns in enumerate(times_ns.tolist(), 1):
         yield at_ns, RequestArrived(request_id, workload.workflow, (tensor_of(request_value(seed, request_id)),))
+
+
+@cache
+def visits_per_request(workload: Workload) -> dict[str, float]:
+    """Returns how many calls of each program a request makes on average, over 4,000 drawn requests."""
+    counts = Counter[str]()
+    for request_id in range(_NUM_DRAWN):
+        counts.update(program.name for program, _ in evaluate(workload.workflow, [request_value(_SEED, request_id)]).calls)
+    return {program.name: counts[program.name] / _NUM_DRAWN for program in workload.programs}
+
+
+def saturation_rps(workload: Workload, replicas: Mapping[str, int]) -> float:
+    """Returns the requests per second at which the busiest program has no time left although all its batches are full.
+
+    It is the smallest of ``replicas / (visits * T(max_batch_size) / max_batch_size)`` over all programs.
+    """
+    visits = visits_per_request(workload)
+    return min(
+        replicas[name] / (visits[name] * deployment.full_batch_item_s)
+        for deployment in workload.deployments
+        if visits[name := deployment.program.name]
+    )
+
+
+def compare(
+    workloads: Sequence[str] = tuple(WORKLOADS),
+    policies: Sequence[str] = tuple(POLICIES),
+    loads: Sequence[float] = LOADS,
+    *,
+    replicas: int | Mapping[str, int] | None = None,
+    num_requests: int = 4000,
+    seed: int = 0,
+    setting: SimulationSetting = DEFAULT_SETTING,
+    num_processes: int = 1,
+) -> Iterator[Row]:
+    """Yields a row for each workload, load and policy, in this order, all on the same requests at the same times.
+
+    A row has the fields of `SimulationResult` and two ratios: ``p50_vs_oracle`` and ``p99_vs_oracle`` are the latencies divided
+    by the oracle's; None if `policies` do not include the oracle. Rows come as they are ready; their content does not depend on
+    `num_processes`.
+    """
+    runs = [(workload, load, policy) for workload in workloads for load in loads for policy in policies]
+    run = partial(_run, replicas=replicas, num_requests=num_requests, seed=seed, setting=setting)
+    if num_processes == 1:
+        yield from _with_ratios(map(run, runs), len(policies))
+        return
+    # Not forked: a child must not inherit the caller's threads.
+    with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
+        yield from _with_ratios(pool.map(run, runs), len(policies))
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """Returns a JSON array with one row on each line."""
+    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
+
+
+def _run(run: tuple[str, float, str], **options: Any) -> SimulationResult:
+    workload, load, policy = run
+    return simulate(workload, policy, load=load, **options)
+
+
+def _with_ratios(results: Iterator[SimulationResult], num_policies: int) -> Iterator[Row]:
+    """Sets each group of `num_policies` results, which differ by policy, in relation to the oracle's."""
+    for first in results:
+        group = [first, *(next(results) for _ in range(num_policies - 1))]
+        oracle = next((result for result in group if result.policy == ORACLE), None)
+        for result in group:
+            ratios = {
+                "p50_vs_oracle": round(result.p50_ms / oracle.p50_ms, 4) if oracle else None,
+                "p99_vs_oracle": round(result.p99_ms / oracle.p99_ms, 4) if oracle else None,
+            }
+            yield result.as_row() | ratios

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
 
-from dyorc.authoring.program import Program
+from dyorc.authoring.program import Program, program
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import TensorRef
 from dyorc.errors import InvalidInputError
+from dyorc.simulation.value_draws import draw
 
 Compute: TypeAlias = Callable[[Sequence[TensorRef]], tuple[TensorRef, ...]]
 Number: TypeAlias = Float64[np.ndarray, ""]
@@ -73,6 +74,16 @@ class Deployment:
         """A call's share of a full batch, in seconds."""
         max_size = self.program.options.max_batch_size
         return self.batch_ns(max_size) / NS_PER_S / max_size if self.measured else self.item_s + self.base_s / max_size
+
+
+def drawn_program(name: str, max_batch_size: int = 32) -> Any:
+    """Makes a program that takes a number and returns one, drawn by `draw`."""
+
+    @program(name=name, max_batch_size=max_batch_size, max_queued_calls=MAX_QUEUED_CALLS)
+    def compute(number: Numbers) -> Numbers:
+        return draw(name, number)
+
+    return compute
 
 
 @dataclass(frozen=True, eq=False)

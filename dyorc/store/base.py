@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from dyorc.errors import CapacityError, PayloadTooLargeError, TenantLimitError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.lease_store import LeaseStore
 
 MAX_LISTED = 1000

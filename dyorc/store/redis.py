@@ -23,7 +23,7 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from dyorc.errors import ConflictError, StoreError, UnknownJobError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import (
     MAX_LISTED,
     NO_QUOTA,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dyorc.errors import StoreError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
 from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
 from dyorc.store.group_commit import GroupCommit

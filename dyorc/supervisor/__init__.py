@@ -1,1 +1,1 @@
-"""Processes that serve together, and the small one that starts them, watches them and starts them again."""
+"""Processes that serve together on one port, and the small process that starts, watches and restarts them."""

@@ -13,7 +13,7 @@ def say(text: str) -> None:
 
 
 def report_errors_as_json() -> None:
-    """From now on, `report_error` writes lines like those in the cells' logs."""
+    """Makes `report_error` write JSON lines like those in the cells' logs."""
     global _is_json
     _is_json = True
 
@@ -22,7 +22,7 @@ _is_json = False
 
 
 def report_error(text: str, traceback: str = "") -> None:
-    """Prints what went wrong."""
+    """Prints an error."""
     sys.stderr.write(_as_json(text, traceback) if _is_json else f"{traceback}dyorc: {text}\n")
     sys.stderr.flush()
 
@@ -30,41 +30,31 @@ def report_error(text: str, traceback: str = "") -> None:
 def _as_json(text: str, traceback: str) -> str:
     now_s = time.time()
     iso = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06d}Z"
-    line: dict[str, Any] = {
-        "time": iso,
-        "time_s": round(now_s, 6),
-        "level": "error",
-        "event": text,
-        "logger": "dyorc.supervision",
-    }
+    line = {"time": iso, "time_s": round(now_s, 6), "level": "error", "event": text, "logger": "dyorc.supervision"}
     return json.dumps(line | ({"traceback": traceback} if traceback else {})) + "\n"
 
 
 class StartProgress:
-    """Shows how a server starts: once what all cells say alike, and every change of a program in a cell.
-
-    Args:
-        num_cells: How many cells there are.
-    """
+    """Shows how a server starts: what all cells report alike, once, and every change of a program's state in a cell."""
 
     def __init__(self, num_cells: int) -> None:
         self._num_cells = num_cells
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._states: dict[tuple[int, str], str] = {}
 
     def listening(self, url: str, grpc_address: str) -> None:
-        """A cell listens."""
-        self._once(f"Listening on {url}")
+        """Shows that a cell listens."""
+        self._print_once(f"Listening on {url}")
         if grpc_address:
-            self._once(f"gRPC on {grpc_address}")
+            self._print_once(f"gRPC on {grpc_address}")
 
-    def _once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _print_once(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
             say(text)
 
     def states(self, number: int, programs: dict[str, Sequence[Any]]) -> None:
-        """What the programs of a cell are doing; the text of `StatusBoard.as_values`."""
+        """Shows the states of a cell's programs, as `StatusBoard.as_values` gives them."""
         for name, (state, _, _, error) in programs.items():
             text = f"{state} {error}".rstrip()
             if self._states.get((number, name)) != text:
@@ -72,6 +62,6 @@ class StartProgress:
                 say(f"  cell {number}: {name}: {text}" if self._num_cells > 1 else f"  {name}: {text}")
 
     def ready(self, after_s: float, models: Sequence[str]) -> None:
-        """All cells are ready."""
+        """Shows that all cells are ready."""
         cells = "1 cell" if self._num_cells == 1 else f"{self._num_cells} cells"
         say(f"Ready after {after_s:.1f} s, {cells}. Models: {', '.join(models)}. Ctrl-C stops.")

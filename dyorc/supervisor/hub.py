@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from dyorc.supervisor.cell_process import CellProcess
-from dyorc.supervisor.channel import Message
+from dyorc.system.json_lines import Message
 
 _ANSWER_TIMEOUT_S = 1.0
 
@@ -22,14 +22,14 @@ class _Question:
 
 
 class CellHub:
-    """Used on the event loop.
+    """Passes questions between cells. Used on the event loop.
 
     Attributes:
-        remembered: What the cells want one that starts to know, by name; opaque.
+        remembered: What the cells want to pass to a cell that starts, by name; opaque here.
 
     Args:
-        cells: All that are alive, by number; whoever owns the mapping keeps it up to date.
-        num_cells: How many there should be.
+        cells: The living cells, by number; the mapping's owner keeps it up to date.
+        num_cells: How many cells there should be.
     """
 
     def __init__(self, cells: Mapping[int, CellProcess], num_cells: int) -> None:
@@ -78,7 +78,7 @@ class CellHub:
             self._close(message["id"])
 
     def counted_by(self, number: int) -> Any:
-        """Returns what a cell had counted when it last said so; None if it never did."""
+        """Returns the counts that a cell reported last; None if it reported none."""
         return self._counted.get(number)
 
     def tell_all(self, kind: str, **content: Any) -> None:
@@ -87,7 +87,7 @@ class CellHub:
             cell.send(kind, **content)
 
     def drop_questions(self, cell: CellProcess) -> None:
-        """Nobody waits for a cell that has ended."""
+        """Stops waiting for a cell that has ended."""
         for number, question in list(self._open.items()):
             question.waiting.discard(cell.number)
             if not question.waiting:
@@ -98,9 +98,9 @@ class CellHub:
         if question is None:
             return
         known = question.values.keys() | question.errors.keys() | {question.asker.number}
-        missing = [one for one in range(self._num_cells) if one not in known]
-        counted = [(one, self._counted[one]) for one in missing if one in self._counted]
-        # JSON has only texts as keys.
+        missing = [cell for cell in range(self._num_cells) if cell not in known]
+        counted = [(cell, self._counted[cell]) for cell in missing if cell in self._counted]
+        # JSON allows only strings as keys.
         question.asker.send(
             "answers", id=question.id, values=list(question.values.items()), errors=list(question.errors.items()),
             missing=missing, counted=counted,

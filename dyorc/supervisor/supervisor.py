@@ -1,4 +1,4 @@
-"""Starts cells that share a port, starts those again that end, and ends those that hang. Only the standard library."""
+"""Starts cells that share a port, restarts cells that end, and kills cells that hang. Only the standard library."""
 
 import asyncio
 import contextlib
@@ -6,15 +6,13 @@ import os
 import time
 
 from dyorc.server.stop_signals import StopSignals, before
-from dyorc.supervisor.cell_process import CellProcess
-from dyorc.supervisor.channel import Message
+from dyorc.supervisor.cell_process import CellProcess, RestartBackoff, abort_hanging_cells
 from dyorc.supervisor.console import StartProgress, report_error, say
-from dyorc.supervisor.culprits import CrashAttribution
-from dyorc.supervisor.hang_watch import abort_hanging_cells
+from dyorc.supervisor.crash_attribution import CrashAttribution
 from dyorc.supervisor.hub import CellHub
-from dyorc.supervisor.plan import SupervisorConfig
-from dyorc.supervisor.restarts import RestartBackoff
+from dyorc.supervisor.supervisor_config import SupervisorConfig
 from dyorc.supervisor.tenant_table import clear_in_flight, make_table
+from dyorc.system.json_lines import Message
 from dyorc.system.ports import reserve_all
 
 _STOP_GRACE_S = 10.0
@@ -22,25 +20,21 @@ _STOP_GRACE_S = 10.0
 
 
 class Supervisor:
-    """Runs until it is told to stop, or the cells cannot start.
-
-    Args:
-        plan: What to serve.
-    """
+    """Runs until a signal stops it, or the cells cannot start."""
 
     _tenants: int
 
-    def __init__(self, plan: SupervisorConfig) -> None:
-        self._plan = plan
+    def __init__(self, config: SupervisorConfig) -> None:
+        self._config = config
         self._cells: dict[int, CellProcess] = {}
-        self._hub = CellHub(self._cells, plan.num_cells)
-        engine = plan.settings["engine"]
+        self._hub = CellHub(self._cells, config.num_cells)
+        engine = config.settings["engine"]
         self._crashes = CrashAttribution(engine["refuse_inputs_s"], engine["max_refused_inputs"])
         self._signals = StopSignals()
         self._has_started = False
         self._exit_code = 0
         self._order: Message = {}
-        self._progress = StartProgress(plan.num_cells)
+        self._progress = StartProgress(config.num_cells)
 
     async def run(self) -> int:
         """Returns the exit code.
@@ -48,23 +42,22 @@ class Supervisor:
         Raises:
             OSError: If an address is not available.
         """
-        plan = self._plan
+        config = self._config
         with contextlib.ExitStack() as stack:
             stack.callback(self._crashes.close)
-            self._tenants = make_table(plan.num_cells)
+            self._tenants = make_table(config.num_cells)
             stack.callback(os.close, self._tenants)
-            port, grpc_port = reserve_all(stack, plan.host, plan.port, plan.grpc_port)
-            settings = plan.settings | {"gateway": plan.settings["gateway"] | {"port": port, "grpc_port": grpc_port}}
+            port, grpc_port = reserve_all(stack, config.host, config.port, config.grpc_port)
             self._order = {
-                "targets": plan.targets, "settings": settings, "num_cells": plan.num_cells,
-                "is_dev": False, "is_gateway": plan.is_gateway, "listener": None,
+                "targets": config.targets, "settings": config.settings_with_ports(port, grpc_port),
+                "num_cells": config.num_cells, "is_dev": False, "is_gateway": config.is_gateway, "listener": None,
             }  # fmt: skip
             self._signals.install()
-            keepers = [asyncio.create_task(self._keep_running(number)) for number in range(plan.num_cells)]
-            watching = asyncio.create_task(abort_hanging_cells(self._cells.values, plan.hang_limit_s))
+            running = [asyncio.create_task(self._keep_running(number)) for number in range(config.num_cells)]
+            watching = asyncio.create_task(abort_hanging_cells(self._cells.values, config.hang_limit_s))
             stopping = asyncio.create_task(self._signals.stop.wait())
-            done, _ = await asyncio.wait((*keepers, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in (watching, stopping, *keepers):
+            done, _ = await asyncio.wait((*running, watching, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (watching, stopping, *running):
                 task.cancel()
             if not self._exit_code:
                 say("Stopping ...")
@@ -78,12 +71,12 @@ class Supervisor:
     # One cell
 
     async def _keep_running(self, number: int) -> None:
-        """Starts a cell, and again whenever it ends. Returns if the server cannot start."""
-        restarts = RestartBackoff(self._plan.restart_delay_s, self._plan.max_restart_delay_s)
+        """Starts a cell, and restarts it whenever it ends. Returns if the server cannot start."""
+        restarts = RestartBackoff(self._config.restart_delay_s, self._config.max_restart_delay_s)
         while True:
             cell = self._cells[number] = CellProcess(number, self._on_message)
-            # Where others serve, nobody should be kept waiting by a cell that is still loading.
-            others_serve = any(one.is_ready and one.states is not None for one in self._cells.values())
+            # Where other cells serve, no client should wait for a cell that is still loading.
+            others_serve = any(other.is_ready and other.states is not None for other in self._cells.values())
             notes = self._crashes.notes_of(number)
             await cell.start((notes, self._tenants))
             cell.order(
@@ -95,7 +88,7 @@ class Supervisor:
             clear_in_flight(self._tenants, number)
             self._hub.drop_questions(cell)
             cell.states = None
-            self._tell_states()
+            self._send_states()
             if cell.failure is not None:
                 report_error(cell.failure["text"], cell.failure["traceback"])
                 if not self._has_started:
@@ -118,7 +111,7 @@ class Supervisor:
             case "states":
                 cell.states = message["programs"]
                 self._progress.states(cell.number, message["programs"])
-                self._tell_states()
+                self._send_states()
             case "ready":
                 self._on_ready(cell, message["models"])
             case "failed":
@@ -131,15 +124,15 @@ class Supervisor:
         cell.beaten_s = time.monotonic()
         if self._has_started:
             say(f"Cell {cell.number} is ready again, {time.monotonic() - cell.started_s:.1f} s after its start.")
-        elif len(self._cells) == self._plan.num_cells and all(one.is_ready for one in self._cells.values()):
+        elif len(self._cells) == self._config.num_cells and all(other.is_ready for other in self._cells.values()):
             self._has_started = True
-            self._tell_states()
-            self._progress.ready(time.monotonic() - self._plan.started_s, models)
+            self._send_states()
+            self._progress.ready(time.monotonic() - self._config.started_s, models)
 
-    def _tell_states(self) -> None:
-        """Tells all cells what all are doing, and those that start what they should know."""
-        states = [[one.number, one.states] for one in self._cells.values() if one.states is not None]
-        is_complete = len(states) == self._plan.num_cells
+    def _send_states(self) -> None:
+        """Sends the states of all cells' programs to all cells."""
+        states = [[cell.number, cell.states] for cell in self._cells.values() if cell.states is not None]
+        is_complete = len(states) == self._config.num_cells
         for cell in self._cells.values():
             cell.send("siblings", states=states, is_complete=is_complete, has_started=self._has_started)
 
@@ -150,13 +143,13 @@ class Supervisor:
         for cell in cells:
             cell.stop()
         ends = [asyncio.create_task(cell.wait_until_ended()) for cell in cells]
-        limit_s = self._plan.drain_timeout_s + _STOP_GRACE_S
+        limit_s = self._config.drain_timeout_s + _STOP_GRACE_S
         if ends and not await before(self._signals.hurry, asyncio.wait(ends, timeout=limit_s)):
             for cell in cells:
                 cell.stop()
             await asyncio.wait(ends, timeout=_STOP_GRACE_S)
         for cell in cells:
             if not cell.has_ended:
-                report_error(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is ended")
+                report_error(f"cell {cell.number} (process {cell.process.pid}) did not stop, and is killed")
                 await cell.abort()
         await asyncio.gather(*ends)

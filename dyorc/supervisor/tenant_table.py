@@ -8,13 +8,13 @@ bytes each:
     requests    in flight
     bytes       in flight
 
-A tenant's row in a part is the first one, from the place that its hash says, that is its own or free. Rows are never freed, so
-a row that was found stays. A new row's other values are 0 when its key is written, so whoever finds it may read them.
-Values of 8 bytes are written at once. Readers may be one request behind: if N cells admit at the same moment, together they may
-admit N - 1 too many.
+A tenant's row in a part is the first row from its hash's position on that is its own or free. Rows are never freed, so a tenant
+keeps its row. A new row's other values are 0 when its key is written, so readers may use them at once. Values of 8 bytes
+are written atomically. Readers may be one request behind: if N cells admit at the same moment, together they may admit N - 1
+too many.
 
-When a cell has ended, the supervisor sets its `requests` and `bytes` to 0: what was in flight there is no more. Its buckets stay
-as they are: the tokens were spent.
+When a cell has ended, the supervisor sets its `requests` and `bytes` to 0: nothing is in flight there now. Its buckets stay as
+they are: the tokens were spent.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ import os
 _ROWS = 8192
 _COLUMNS = 4
 _MAX_STEPS = 64
-"""Rows to look at before a tenant counts as having none."""
+"""Rows to look at before the table counts as full."""
 _PART = _COLUMNS * _ROWS
 _WORD = 8
 
@@ -33,9 +33,9 @@ class TenantTable:
     """A cell's view of the file. One thread.
 
     Args:
-        descriptor: Of the file.
+        descriptor: The file's.
         number: The cell's.
-        num_cells: How many there are.
+        num_cells: How many cells there are.
     """
 
     def __init__(self, descriptor: int, number: int, num_cells: int) -> None:
@@ -57,12 +57,12 @@ class TenantTable:
 
 
 class TenantRows:
-    """A tenant's rows: this cell's, and those of the others that have one.
+    """A tenant's rows: this cell's, and those in other cells.
 
     Args:
         key: The tenant's.
-        row: This cell's.
-        own, others: The parts.
+        row: This cell's row of the tenant.
+        own, others: The parts of the file.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class TenantRows:
         self._unknown = others
         self._known: list[tuple[int, memoryview[int], memoryview[float]]] = []
 
-    def tell(self, num_requests: int, num_bytes: int, full_s: float) -> None:
-        """Says what this cell has now."""
+    def publish(self, num_requests: int, num_bytes: int, full_s: float) -> None:
+        """Writes what this cell has now."""
         row, words = self._row, self._own_words
         self._own_floats[_ROWS + row] = full_s
         words[2 * _ROWS + row] = num_requests
@@ -89,7 +89,7 @@ class TenantRows:
         return sum([words[2 * _ROWS + row] for row, words, _ in self._known])
 
     def num_bytes(self) -> int:
-        """Returns how many bytes they have."""
+        """Returns how many bytes the other cells have in flight."""
         if self._unknown:
             self._look()
         return sum([words[3 * _ROWS + row] for row, words, _ in self._known])
@@ -102,14 +102,14 @@ class TenantRows:
 
     def _look(self) -> None:
         """Finds rows that other cells have made since."""
-        still: list[tuple[memoryview[int], memoryview[float]]] = []
+        still_unknown: list[tuple[memoryview[int], memoryview[float]]] = []
         for words, floats in self._unknown:
             row = _row_of(words, self._key)
             if row is not None and words[row] == self._key:
                 self._known.append((row, words, floats))
             elif row is not None:
-                still.append((words, floats))
-        self._unknown = still
+                still_unknown.append((words, floats))
+        self._unknown = still_unknown
 
 
 def make_table(num_cells: int) -> int:
@@ -120,7 +120,7 @@ def make_table(num_cells: int) -> int:
 
 
 def clear_in_flight(descriptor: int, number: int) -> None:
-    """Notes that a cell has ended."""
+    """Sets what is in flight in a cell to 0, once the cell has ended."""
     with mmap.mmap(descriptor, 0) as memory:
         begin = (number * _PART + 2 * _ROWS) * _WORD
         for page in range(begin, begin + 2 * _ROWS * _WORD, mmap.PAGESIZE):

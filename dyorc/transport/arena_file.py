@@ -1,6 +1,6 @@
-"""The file of an arena: its header and its name, how it comes to be, and how the orphaned ones are removed.
+"""The file of an arena: its header and name, how it is created, how orphans are removed, and how much memory it uses.
 
-`arena` draws the whole file and says why a process may be killed at any moment.
+`arena` draws the whole file and explains why a process may be killed at any moment.
 """
 
 import contextlib
@@ -12,8 +12,10 @@ import re
 import secrets
 import stat
 import struct
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from dyorc.errors import TensorLostError, TransportError
 
@@ -38,7 +40,7 @@ class ArenaLayout(msgspec.Struct, frozen=True):
     Attributes:
         num_slots: Entries of the slot table.
         size_bytes: Length of the file.
-        token: A random number; the file's name bears it, too.
+        token: A random number, also in the file's name.
         pid: The owner's process id, for people.
     """
 
@@ -63,7 +65,7 @@ class ArenaLayout(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """Refuses anything but the name of an arena, above all a path to somewhere else.
+    """Refuses anything but the name of an arena, above all paths to other files.
 
     Raises:
         TransportError: If it is not ``dyorc-arena-`` and 16 hexadecimal digits.
@@ -101,7 +103,7 @@ def open_arena(folder: str, name: str, access: int) -> int:
 
     Args:
         folder: Where it is.
-        name: Its name; it may come from anywhere.
+        name: Its name, not trusted.
         access: `os.O_RDONLY` or `os.O_RDWR`.
 
     Raises:
@@ -148,17 +150,17 @@ def capacity_of(folder: str) -> int:
 
 
 def identity_of(folder: str) -> str:
-    """Returns a name that a folder has wherever it is mounted, and no other folder of any machine."""
+    """Returns a name for a folder that is the same wherever it is mounted, and unique over all machines."""
     status = os.stat(folder)
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}-{status.st_dev:x}-{status.st_ino:x}"
 
 
 def sweep(folder: str) -> list[str]:
-    """Removes the arenas of processes that were killed before they could do it themselves.
+    """Removes the arenas of processes that were killed.
 
-    Skips files that are locked, not plain files, other users', or named differently. Any number of processes may do it
-    at once, also while arenas are being created.
+    Skips files that are locked, not plain files, other users', or named differently. Any number of processes may sweep at once,
+    also while arenas are being created.
 
     Returns:
         The names of the files that this call removed.
@@ -171,7 +173,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def _remove_orphan(path: str) -> bool:
-    with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
+    with contextlib.suppress(OSError):  # it is locked, belongs to another user, or is gone
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
@@ -222,7 +224,7 @@ def _create_nameless(folder: str, layout: ArenaLayout) -> int:
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     try:
         _lock_and_fill(descriptor, layout)
-        # Without a folder's descriptor, os.link() does not follow the link in /proc, whatever it is told.
+        # Without a folder's descriptor, os.link() does not follow the link in /proc, even with follow_symlinks.
         parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.link(f"/proc/self/fd/{descriptor}", layout.name, dst_dir_fd=parent, follow_symlinks=True)
@@ -235,7 +237,7 @@ def _create_nameless(folder: str, layout: ArenaLayout) -> int:
 
 
 def _create_new(folder: str, layout: ArenaLayout) -> int | None:
-    """Creates a file where all files have names. Returns None if a sweep came between creation and lock and removed it."""
+    """Creates a file where all files have names. Returns None if a sweep has removed it before it was locked."""
     path = os.path.join(folder, layout.name)
     descriptor = os.open(path + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -256,3 +258,51 @@ def _lock_and_fill(descriptor: int, layout: ArenaLayout) -> None:
     os.ftruncate(descriptor, layout.size_bytes)
     os.posix_fallocate(descriptor, 0, layout.data_start)
     os.pwrite(descriptor, layout.encode(), 0)
+
+
+_BLOCK_BYTES = 512
+"""The unit of ``st_blocks``."""
+
+
+class ArenaUsage(NamedTuple):
+    """The usage of one arena.
+
+    Attributes:
+        size_bytes: Its limit.
+        used_bytes: The tensors in it.
+        resident_bytes: Memory taken and not returned.
+    """
+
+    size_bytes: int
+    used_bytes: int
+    resident_bytes: int
+
+
+def usage_of(folder: str, name: str) -> ArenaUsage | None:
+    """Returns the usage of an arena of this node; None if it is gone.
+
+    Raises:
+        TransportError: If it is not an arena.
+    """
+    check_name(name)
+    try:
+        descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        return usage_of_file(descriptor, name)
+    finally:
+        os.close(descriptor)
+
+
+def usage_of_file(descriptor: int, name: str) -> ArenaUsage:
+    """Returns the usage of an arena whose file is open.
+
+    Raises:
+        TransportError: If it is not an arena.
+    """
+    status = os.fstat(descriptor)
+    layout = decode_layout(os.pread(descriptor, PAGE_BYTES, 0), name, status.st_size)
+    entries = np.frombuffer(os.pread(descriptor, layout.num_slots * ENTRY_WORDS * 8, PAGE_BYTES), np.uint64)
+    entries = entries.reshape(-1, ENTRY_WORDS)
+    return ArenaUsage(layout.size_bytes, int(entries[entries[:, 0] != 0, 2].sum()), status.st_blocks * _BLOCK_BYTES)

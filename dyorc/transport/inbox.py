@@ -15,10 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import BlockId, DType
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.codec import (
+from dyorc.transport.column_codec import (
     Column,
     ColumnHeader,
     Frame,
@@ -31,10 +33,33 @@ from dyorc.transport.codec import (
     each_row,
     num_frames,
 )
-from dyorc.transport.moves import HERE, MESSAGE, InputMoves
-from dyorc.transport.routes import Routes
 from dyorc.transport.staging import Fetch
-from dyorc.transport.tiers import ByteSpan, TensorHolder, ViewTier
+from dyorc.transport.tier_routes import Routes
+from dyorc.transport.tiers import HERE, MESSAGE, ByteSpan, InputMoves, TensorHolder, ViewTier
+
+
+def _allocate(num_bytes: int) -> memoryview:
+    return np.empty(num_bytes, np.uint8).data
+
+
+class BatchBuffers:
+    """One buffer for each place in a batch, as long as the longest so far. A new request for a place overwrites the last one.
+
+    Args:
+        allocate: Makes memory; a device's library has its own, which it copies from faster.
+    """
+
+    def __init__(self, allocate: Callable[[int], memoryview] = _allocate) -> None:
+        self._allocate = allocate
+        self._buffers: dict[int, memoryview] = {}
+
+    def take(self, place: int, num_bytes: int) -> memoryview:
+        """Returns memory of `num_bytes` for a place."""
+        buffer = self._buffers.get(place)
+        if buffer is None or len(buffer) < num_bytes:
+            self._buffers.pop(place, None)  # free it first
+            buffer = self._buffers[place] = self._allocate(max(num_bytes, 4096))
+        return buffer[:num_bytes]
 
 
 class InputsLostError(TensorLostError):
@@ -62,12 +87,12 @@ class Inbox:
         landing: Returns a buffer for a column's bytes from other nodes: (number of the column, bytes).
         staged: Returns the bytes of a span that was fetched before, if it was (`StagingArea.take`). With a third argument it
             fetches and keeps them: if a batch needs a part of a tensor, the next one is likely to need another part.
-        is_writing: Whether what it returns may be written to, where that costs no copy.
+        is_writing: Whether its results may be written to, where that costs no copy.
 
     Attributes:
-        num_copied_bytes: Bytes copied so far, from other nodes or together with such.
+        num_copied_bytes: Bytes copied so far, from other nodes or together with those.
         num_viewed_bytes: Bytes read in place.
-        moves: How what was read came here.
+        moves: How the inputs came here.
     """
 
     def __init__(
@@ -91,7 +116,7 @@ class Inbox:
         """Returns the arrays of all columns.
 
         Raises:
-            InputsLostError: If a holder is gone or does not have a tensor any more.
+            InputsLostError: If a holder is gone or no longer has a tensor.
             TransportError: If frames are missing, left over, or of another length than their header says.
         """
         num_expected = sum(num_frames(header) for header in headers)
@@ -114,14 +139,14 @@ class Inbox:
         """Checks that everything viewed is still unchanged.
 
         Raises:
-            InputsLostError: If a block was taken away meanwhile, so that what was computed from it is worthless.
+            InputsLostError: If a block was freed meanwhile, so that what was computed from it is worthless.
         """
         for viewed in self._viewed:
             if not viewed.tier.is_intact(viewed.holder, viewed.span.block):
                 raise InputsLostError([(viewed.holder.holder_id, viewed.span.block)], "it was released while it was read")
 
     def done(self) -> None:
-        """Ends reading; what was written to views is undone."""
+        """Ends reading, and undoes writes to views."""
         for viewed in self._viewed:
             if viewed.is_writable:
                 viewed.tier.restore(viewed.holder, viewed.span)
@@ -217,14 +242,13 @@ class Inbox:
         return view
 
     def _view_staged(self, holder: TensorHolder, span: ByteSpan, *, is_part: bool) -> memoryview | None:
-        """Returns bytes of another node that were fetched before; None if they were not. Those around a part are fetched with
-        it."""
+        """Returns bytes of another node that were fetched before; None if they were not. For a part, fetches the whole tensor."""
         started_s, num_fetches = time.perf_counter(), self._num_fetches
         staged = self._staged(holder, span, self._bring if is_part else None)
         if staged is None:
             return None
         if self._num_fetches == num_fetches:
-            self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # the last of it may just have come
+            self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # its end may just have come
         return staged.toreadonly()  # the next batch may need them, too
 
     def _bring(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:

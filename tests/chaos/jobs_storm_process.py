@@ -15,12 +15,12 @@ import uvloop
 from dyorc.config import GatewayConfig, JobsConfig, OrchestratorConfig
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.store.opening import store_of
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 from tests.workflows import effects
@@ -43,7 +43,7 @@ async def _serve(part: Part) -> None:
     repertoire = ModelRegistry.of([effects.noted])
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     site = Site(address=part.address, link=FAST_LINK, transport=FAST_TRANSPORT, node="here")
-    async with linked(repertoire, OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked_orchestrator(repertoire, OrchestratorConfig(), site) as (orchestrator, _):
         service = InferenceService(orchestrator, config)
         async with (
             Jobs(service, store_of(part.store), _JOBS) as jobs,

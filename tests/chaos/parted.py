@@ -19,7 +19,7 @@ from dyorc.config import LinkConfig
 from dyorc.core.arrays import Array
 from dyorc.leader_election.leader_discovery import LeaderDiscovery
 from dyorc.store.opening import leases_of
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.tensor_path import TensorExchange
 from tests.asking import submission
 from tests.chaos.parted_process import NODE
 from tests.integration.stack import FAST_TRANSPORT, within

@@ -1,4 +1,4 @@
-"""An orchestrator in a process of its own, with its programs: waits until it leads, and serves gateways until somebody else does.
+"""An orchestrator in a separate process, with its programs: waits until it leads, and serves gateways until another does.
 
 python -m tests.chaos.parted_process FOLDER ARENAS LEASE_S [stubborn]
 
@@ -18,7 +18,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.store.opening import leases_of
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.tensor_path import TensorExchange
 from tests.integration.stack import FAST_TRANSPORT
 from tests.workflows import parted
 
@@ -39,7 +39,7 @@ async def main(folder: str, arenas: str, lease_s: float, is_stubborn: bool) -> N
         running = Orchestrator(repertoire, OrchestratorConfig(), tensors, status, fleet)
         async with running as orchestrator, GatewayServer(orchestrator, address, LinkConfig(), lead=lead) as gateway_server:
             leadership.announce(gateway_server.address, node=NODE)
-            print(await leadership.lost(), file=sys.stderr)
+            print(await leadership.wait_until_lost(), file=sys.stderr)
             if is_stubborn:
                 await asyncio.Event().wait()
 

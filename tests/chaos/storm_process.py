@@ -18,11 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.config import EngineConfig, GatewayConfig, LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests.workflows import checksummed
@@ -80,7 +80,7 @@ async def _orchestrate(part: Part) -> None:
     config = GatewayConfig(port=part.port, drain_timeout_s=1)
     engine = EngineConfig(request_timeout_s=REQUEST_TIMEOUT_S)
     site = Site(address=part.address, link=LINK, transport=part.transport, node="here", end=_end)
-    async with linked(_REPERTOIRE, OrchestratorConfig(engine=engine), site) as (orchestrator, _):
+    async with linked_orchestrator(_REPERTOIRE, OrchestratorConfig(engine=engine), site) as (orchestrator, _):
         service = InferenceService(orchestrator, config)
         async with HttpServer(_Gateway(service), config, service.shedding):
             await asyncio.Event().wait()

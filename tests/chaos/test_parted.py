@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyorc.cells.cell import cell
+from dyorc.cells.orchestrator_cell import make_cell
 from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import CancelRequest, GatewayHello, Refused, decode_from_orchestrator, encode
 from dyorc.cluster.gateway_server import GatewayServer
@@ -20,7 +20,7 @@ from dyorc.engine.request_trace import BatchTrace, CallTrace, RequestTrace, Trac
 from dyorc.errors import TransportError
 from dyorc.leader_election.leader import Leader, LeaderTerm
 from dyorc.models.registry import ModelRegistry
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import call
 from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
@@ -104,10 +104,10 @@ async def test_nothing_of_an_orchestrator_that_was_stopped_past_its_lease_is_use
 
 async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
     heard: list[int] = []
-    lead = LeaderTerm(group="default", fence=1, is_sure=lambda: True, heard_of=heard.append)
+    lead = LeaderTerm(group="default", fence=1, is_sure=lambda: True, report_fence=heard.append)
     repertoire = ModelRegistry.of([parted.squared])
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
-    async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
+    async with make_cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
         gateway_server = GatewayServer(orchestrator, f"unix://{tmp_path}/desk", LinkConfig(), lead=lead)
         async with gateway_server:
             said: list[str] = []
@@ -134,7 +134,7 @@ async def test_a_stale_desk_and_garbage_are_refused(tmp_path: Path) -> None:
             holder = TensorHolder("gateway-1", NODE, "arena")
             leader = Leader(group="default", fence=2, address=gateway_server.address)
             connection = OrchestratorConnection(leader, holder, lambda message, frames: None)
-            with pytest.raises(TransportError, match="knows of fence 2, this orchestrator has 1"):
+            with pytest.raises(TransportError, match="knows fence 2, this orchestrator has 1"):
                 await connection.open(LinkConfig(), None, 2)
             connection.close()
             assert heard == [2]
@@ -145,7 +145,7 @@ async def test_by_zeromq_only_those_with_the_keys_are_let_in(tmp_path: Path) -> 
     keys = ClusterKeys.generate()
     transport = FAST_TRANSPORT.model_copy(update={"arena_bytes": 2**20})
     repertoire = ModelRegistry.of([parted.squared])
-    async with cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
+    async with make_cell(repertoire, OrchestratorConfig(), transport, CellsConfig()) as orchestrator:
         gateway_server = GatewayServer(orchestrator, "tcp://127.0.0.1:*", LinkConfig(), keys=keys)
         async with gateway_server:
             leader = Leader(group="default", fence=1, address=gateway_server.address)
@@ -166,8 +166,8 @@ def test_a_story_travels_between_clocks() -> None:
     for _ in range(2):
         call_trace = CallTrace(1, "p", asked_ns=1050)
         story.calls.append(call_trace)
-        story.dispatched(call_trace, batch)
-        story.ended(call_trace, 1200)
+        story.add_dispatch(call_trace, batch)
+        story.end_call(call_trace, 1200)
     story.ended_ns, story.is_answered = 1300, True
     found = RequestTrace(1, 5900)
     values = msgspec.msgpack.decode(msgspec.msgpack.encode(packing.pack_trace(story)))
@@ -176,4 +176,4 @@ def test_a_story_travels_between_clocks() -> None:
     assert found.calls[0].batches[0] is found.calls[1].batches[0]
     assert (found.number, found.started_ns, found.ended_ns, found.calls[0].batches[0].sent_ns) == (107, 5900, 6300, 6100)
     assert found.calls[0].batches[0].requests == [107, 108]
-    assert len(TraceReader(found).news()) == len(TraceReader(story).news())
+    assert len(TraceReader(found).new_steps()) == len(TraceReader(story).new_steps())

@@ -12,10 +12,10 @@ import numpy as np
 from dyorc.answering.local_answers import own_arrays
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.core.arrays import Array
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import StoredColumn
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.column_codec import StoredColumn
 from dyorc.transport.inbox import Inbox
+from dyorc.transport.peer_process import LinkCallbacks
+from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.zmq_link import RouterLink
 from tests.asking import submission
 from tests.chaos import storm

@@ -1,4 +1,4 @@
-"""An orchestrator of a group: it runs the requests of gateways, and those that it is told to on its standard input.
+"""An orchestrator of a group: it runs the requests of gateways, and those named on its standard input.
 To ``nodes`` it answers how many nodes Ray believes to be alive.
 
     python -m tests.e2e.leader_process TARGET       # settings come from the environment
@@ -15,11 +15,11 @@ import numpy as np
 
 from dyorc.authoring.loading import load
 from dyorc.authoring.workflow import Workflow
-from dyorc.deployment.server_runtime import ServerRuntime
+from dyorc.deployment.loaded_versions import ServerRuntime
 from dyorc.leader_election.leadership import Leadership
 from dyorc.server.cluster_setup import network_of
-from dyorc.server.orchestrator.gateway_listener import gateway_listener
-from dyorc.server.program_loading import connect_ahead, deployed_beside, load_targets, run_programs
+from dyorc.server.orchestrator_process import gateway_listener
+from dyorc.server.program_loading import connect_ahead, deploy_in_background, load_targets, run_programs
 from dyorc.settings.settings_reader import read_settings
 from dyorc.store.opening import store_of
 from tests.asking import submission
@@ -58,9 +58,11 @@ async def _main(target: str) -> None:
                 gateway_listener(running.orchestrator, settings, held.lead, network_of(settings.cluster)) as desk,
             ):
                 held.announce(desk.address, running.address, running.orchestrator.tensors.exchange.holder.node)
-                async with deployed_beside(running) as deploy:
+                async with deploy_in_background(running) as deploy:
                     deploy()
-                    serving, losing = (asyncio.create_task(one) for one in (_serve(running, workflow, stdin), held.lost()))
+                    serving, losing = (
+                        asyncio.create_task(one) for one in (_serve(running, workflow, stdin), held.wait_until_lost())
+                    )
                     await asyncio.wait([serving, losing], return_when=asyncio.FIRST_COMPLETED)
                     _say(over=losing.result() if losing.done() else "")
                     serving.cancel()

@@ -1,4 +1,4 @@
-"""Orchestrators of a group as a test sees them: processes on hosts that are told to run requests, and say what happens."""
+"""Orchestrators of a group as a test sees them: processes on hosts that run requests on command, and say what happens."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dyorc.testing import ServerProcess
-from dyorc.transport.keys_file import write_new_keys
+from dyorc.transport.cluster_network import write_new_keys
 from tests.deadlines import wait_until
 from tests.ray_nodes import RAY_PORT
 from tests.server_process import target

@@ -18,8 +18,8 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ReplicaState
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.ray_serve.head_start import HeadStart
-from dyorc.ray_serve.libraries import UserImports
+from dyorc.ray_serve.ray_home import HeadStart
+from dyorc.ray_serve.user_imports import UserImports
 from dyorc.replica.assignment import ProgramSource
 from dyorc.scaling.model import ReplicaCounts
 from dyorc.server.runtime import on_ray

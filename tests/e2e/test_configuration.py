@@ -87,7 +87,7 @@ def test_a_program_that_is_not_there_is_named_with_those_that_are(folder: Path) 
         file.write("[programs.duoble]\nnum_replicas = 2\n")
     found = subprocess.run([COMMAND, "serve"], cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S)
     assert found.returncode == 1
-    assert found.stderr == "dyorc: the settings have options of a program 'duoble'; the programs are ['double']\n"
+    assert found.stderr == "dyorc: unknown program 'duoble' in the settings; known programs: ['double']\n"
 
 
 def test_errors_are_printed_before_anything_starts(folder: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
-from dyorc.transport.codec import Column, ColumnHeader, Frame, Rows, StoredColumn, StoredRows
+from dyorc.transport.column_codec import Column, ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox
 from dyorc.transport.messages import (
     BatchFailure,
@@ -31,7 +31,7 @@ from dyorc.transport.messages import (
     decode,
     encode,
 )
-from dyorc.transport.routes import Routes
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.exchanges import TensorPath
 

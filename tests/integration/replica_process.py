@@ -1,4 +1,4 @@
-"""A replica in a process of its own, without Ray.
+"""A replica in a separate process, without Ray.
 
 ``python -m tests.integration.replica_process TARGET PROGRAM ADDRESS REPLICA_ID``
 
@@ -16,7 +16,7 @@ from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from dyorc.telemetry import logs
-from dyorc.transport.network import ClusterSecrets
+from dyorc.transport.cluster_network import ClusterSecrets
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT, PLACE, Place
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from dyorc.config import TransportConfig
-from dyorc.transport.network import ClusterSecrets, NodeNetwork, wire_tiers
-from dyorc.transport.routes import Routes
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork, wire_tiers
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import TensorHolder
 from dyorc.transport.zmq_security import ClusterKeys
 from tests.integration.stack import Place

@@ -27,25 +27,24 @@ from dyorc.config import (
     RecordsConfig,
     TransportConfig,
 )
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.errors import ProgramLoadError
 from dyorc.gateway.codec.http_errors import status_of_outcome
-from dyorc.gateway.grpc.server import GrpcServer
+from dyorc.gateway.grpc.grpc_server import GrpcServer
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.log_control import LogControl
-from dyorc.gateway.loop_lag import LoopLag
 from dyorc.gateway.metrics import Metrics
 from dyorc.gateway.origins import Origins
-from dyorc.gateway.records import Records
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
@@ -55,7 +54,7 @@ from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
 from dyorc.transport.arena_file import sweep
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.cluster_network import NodeNetwork
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.shared_folders import arena_folder
 from tests.two_hosts import Host
@@ -138,7 +137,7 @@ class Stack:
         return worker
 
     def spawn(self, target: str, program: Program, replica_id: str, log: Path | None = None) -> "subprocess.Popen[bytes]":
-        """Starts a replica in a process of its own.
+        """Starts a replica in a separate process.
 
         Args:
             log: A file for what it logs, instead of our standard error.
@@ -163,7 +162,7 @@ class Stack:
         )
 
     def spawn_on(self, host: Host, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """Starts a replica on a host, in a process of its own; the host ends it."""
+        """Starts a replica on a host, in a separate process; the host ends it."""
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
         return host.start(command, environment={PLACE: msgspec.json.encode(self.place_of(host)).decode()})
 
@@ -223,7 +222,9 @@ async def running(
         address = f"unix://{folder}/link" if network is None else f"tcp://{network.host}:*"
         engine = engine or EngineConfig()
         site = Site(address=address, link=link, transport=transport, node="here", network=network)
-        orchestrator, address = await stack.enter_async_context(linked(repertoire, OrchestratorConfig(engine=engine), site))
+        orchestrator, address = await stack.enter_async_context(
+            linked_orchestrator(repertoire, OrchestratorConfig(engine=engine), site)
+        )
         service = stack.enter_context(contextlib.closing(InferenceService(orchestrator, gateway, origins=Origins(recorder))))
         service.shedding = Shedding(LoopLag(lambda: 0.0))  # on a busy machine, requests with a short time limit would be refused
         lines = RequestLog("off", 1.0, status_of_outcome)

@@ -14,8 +14,8 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
-from dyorc.gateway.exposure import refuse_open_address
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
+from dyorc.gateway.tls import refuse_open_address
 from dyorc.store.sqlite import SqliteStore
 from tests import oip
 from tests.certificates import Authority

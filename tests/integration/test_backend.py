@@ -17,7 +17,7 @@ from dyorc.errors import CapacityError
 from dyorc.gateway.backend import Backend
 from dyorc.gateway.http.app import Gateway
 from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from tests import oip

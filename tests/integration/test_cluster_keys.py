@@ -11,9 +11,9 @@ import pytest
 
 from dyorc.config import LinkConfig
 from dyorc.errors import ConfigurationError
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.keys_file import read_keys, write_new_keys
+from dyorc.transport.cluster_network import read_keys, write_new_keys
 from dyorc.transport.link import dial, listen
+from dyorc.transport.peer_process import LinkCallbacks
 from tests.deadlines import wait_until_async
 
 
@@ -28,7 +28,7 @@ def test_the_command_makes_keys_that_only_this_user_can_read_and_never_replaces_
     assert keys.token not in done.stdout
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert f"'{path}' exists and is left as it is" in " ".join(again.stderr.split())
+    assert f"'{path}' exists and was not changed" in " ".join(again.stderr.split())
     assert read_keys(str(path)) == keys
 
 

@@ -17,10 +17,9 @@ import pytest
 from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import TransportError
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink
-from dyorc.replica.fork_client import ForkClient
+from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 from dyorc.replica.fork_folder import replica_paths
-from dyorc.replica.holder import ReplicaHandle
-from dyorc.replica.keeper import ReplicaMonitor
+from dyorc.replica.replica_monitor import ReplicaMonitor
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.server_process import target
 
@@ -181,7 +180,7 @@ def test_a_changed_environment_takes_another_fork_server(
 def test_the_folder_must_be_closed_to_others(folder: str, client: ForkClient) -> None:
     Path(client.folder).mkdir()
     Path(client.folder).chmod(0o755)
-    with pytest.raises(TransportError, match="can be entered by others"):
+    with pytest.raises(TransportError, match="other users can enter"):
         client.open()
 
 
@@ -206,7 +205,7 @@ def test_a_keeper_that_stood_still_itself_does_not_take_its_process_for_hung(
     folder: str, client: ForkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = _Clock()
-    monkeypatch.setattr("dyorc.replica.keeper.time", clock)
+    monkeypatch.setattr("dyorc.replica.replica_monitor.time", clock)
     client.open()
     place = ForkServerSpec(folder=client.folder)
     keeper = ReplicaMonitor(ForkClient(place), _assignment(folder), _hosting(folder))
@@ -227,7 +226,7 @@ class _Clock:
     """A clock that can be put forward, as it is for a process that was stopped.
 
     Attributes:
-        num_asked: How often somebody looked at it.
+        num_asked: How often the time was asked for.
     """
 
     def __init__(self) -> None:

@@ -26,12 +26,11 @@ from dyorc.planner.plan import Plan
 from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
-from dyorc.planner.verify import prove
+from dyorc.planner.verify import mark_proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.executor import BatchError, BatchResult
-from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.group_site import GroupSite
-from dyorc.replica.planned_loading import load_planned
+from dyorc.replica.fork_client import ForkClient, GroupSite
+from dyorc.replica.member_group import load_planned
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.server_process import target
 
@@ -61,7 +60,7 @@ def folder() -> Iterator[Path]:
     save_file(Net().state_dict(), found / "net.safetensors")
     program = capture_inference(Net(), (torch.zeros(NUM_SAMPLES, 6, dtype=torch.int64),))
     for planner, name in (("megatron", "net.plan"), ("pipeline", "pipeline.plan")):
-        write_plan(prove(program, PLANNERS[planner](program, even_cluster(2))), found / name)
+        write_plan(mark_proved(program, PLANNERS[planner](program, even_cluster(2))), found / name)
     yield found
     wait_until(lambda: not _processes(found), "all processes have ended")
     assert not (found / "forks").exists()

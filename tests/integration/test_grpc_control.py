@@ -316,7 +316,7 @@ async def test_a_port_that_is_taken_is_an_error_that_names_it(stack: Stack) -> N
 
 
 async def test_the_port_is_the_one_after_that_of_http() -> None:
-    from dyorc.gateway.grpc.server import grpc_port_of
+    from dyorc.gateway.grpc.grpc_server import grpc_port_of
 
     assert grpc_port_of(GatewayConfig(port=8000)) == 8001
     assert grpc_port_of(GatewayConfig(port=0)) == 0

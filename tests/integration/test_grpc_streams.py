@@ -14,7 +14,7 @@ import pytest
 
 from dyorc.config import GatewayConfig
 from dyorc.errors import DyOrcError, ProgramError
-from dyorc.gateway.grpc import streams
+from dyorc.gateway.grpc import inference_calls
 from tests import oip, oip_grpc
 from tests.deadlines import wait_until_async
 from tests.integration.stack import Stack, running
@@ -35,7 +35,7 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture
 async def stream(stack: Stack) -> AsyncIterator[Any]:
-    """Opens a stream on a connection of its own."""
+    """Opens a stream on a separate connection."""
     async with oip_grpc.connected(stack.grpc_address) as stub:
         call = stub.ModelStreamInfer()
         yield call
@@ -58,7 +58,7 @@ def is_final(answer: Any) -> bool:
 
 
 class Parts:
-    """Stands for a workflow that answers in parts: counts what is asked of it, and notices when it is closed."""
+    """In place of a workflow that answers in parts: counts what is asked of it, and notices when it is closed."""
 
     def __init__(self, lists: list[list[int]], error: DyOrcError | None = None, num_numbers: int = 4) -> None:
         self.lists = lists
@@ -196,7 +196,7 @@ async def test_no_parts_are_made_for_a_client_that_does_not_read(
 async def test_a_stream_takes_a_limited_number_of_requests_at_once(
     stream: Any, stack: Stack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    limit = streams._MAX_IN_FLIGHT
+    limit = inference_calls._MAX_IN_FLIGHT
     for number in range(limit + 20):
         await stream.write(gated(tmp_path, number, str(number)))
     await wait_until_async(lambda: stack.orchestrator.num_requests == limit, "as many as may be")

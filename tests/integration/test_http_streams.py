@@ -19,7 +19,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import GatewayConfig
 from dyorc.errors import InvalidInputError, ProgramError
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry
 from tests import oip

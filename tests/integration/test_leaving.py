@@ -13,7 +13,7 @@ import pytest
 
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.keeper import ReplicaMonitor
+from dyorc.replica.replica_monitor import ReplicaMonitor
 from tests.asking import submission
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.stack import Stack, running

@@ -17,12 +17,12 @@ from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.errors import EffectLostError
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan.plan_file import write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
-from dyorc.planner.verify import prove
+from dyorc.planner.verify import mark_proved
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 from dyorc.replica.fork_client import ForkClient
 from tests.asking import submission
@@ -38,7 +38,7 @@ def folder() -> Iterator[Path]:
     torch.manual_seed(0)
     save_file(split.Net().state_dict(), found / "net.safetensors")
     program = capture_inference(split.Net(), (torch.zeros(4, 6, dtype=torch.int64),))
-    write_plan(prove(program, PLANNERS["megatron"](program, even_cluster(2))), found / "net.plan")
+    write_plan(mark_proved(program, PLANNERS["megatron"](program, even_cluster(2))), found / "net.plan")
     yield found
     shutil.rmtree(found)
 
@@ -68,7 +68,7 @@ def _assignment(folder: Path) -> ReplicaAssignment:
 async def test_why_a_group_is_lost_is_told_to_whoever_asked(folder: Path, client: ForkClient) -> None:
     assignment = _assignment(folder)
     site = Site(address=assignment.uplink.address, link=LinkConfig(), transport=assignment.uplink.transport, node="here")
-    async with linked(ModelRegistry.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked_orchestrator(ModelRegistry.of([split.net]), OrchestratorConfig(), site) as (orchestrator, _):
         leader = client.fork(assignment, is_adopted=True)
         try:
             await wait_until_async(lambda: orchestrator.status.is_ready, "the group is there")

@@ -9,12 +9,11 @@ import pytest
 from dyorc.config import CellsConfig, DeploymentConfig, LinkConfig, Settings, TransportConfig
 from dyorc.deployment.state import DeploymentState
 from dyorc.protocol.deployment_changes import Deploy
-from dyorc.ray_serve.lasting import PersistentApplications
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.persistent_applications import PersistentApplications
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.ray_serve.serve_replicas import ServeReplicas
 from dyorc.replica.assignment import ForkServerSpec, Uplink
-from dyorc.server.deployer_setup import deploying
-from dyorc.server.program_loading import LoadedTargets, load_targets, run_programs
+from dyorc.server.program_loading import LoadedTargets, load_targets, run_deployer, run_programs
 from tests.e2e.updates import App
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +50,7 @@ async def test_the_next_leader_asks_for_what_was_deployed_and_for_shared_program
         before = plans_of(what, "of the first")
         async with (
             run_programs(what, settings, None, None, without_ray=True) as running,
-            deploying(what, running, settings, lambda: lambda: True, None, keep) as deployer,
+            run_deployer(what, running, settings, lambda: lambda: True, None, keep) as deployer,
         ):
             app.write(2, lambda text: text + _NOTES_TURNS)
             await deployer.change(Deploy(target=app.target))

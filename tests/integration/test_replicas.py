@@ -13,7 +13,7 @@ import numpy as np
 from dyorc.config import OrchestratorConfig
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.replica.assignment import Identity, Uplink
 from dyorc.replica.worker import Worker
 from tests import oip
@@ -135,7 +135,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
         workers: list[Worker] = []
         pids: dict[str, int] = {}
         try:
-            async with linked(repertoire, OrchestratorConfig(), site) as (first, _):
+            async with linked_orchestrator(repertoire, OrchestratorConfig(), site) as (first, _):
                 for at, program in enumerate(programs):
                     identity = Identity(replica_id=f"replica-{at}", program=program.name, node="here")
                     worker = Worker(lambda program=program: program, identity, uplink)
@@ -149,7 +149,7 @@ async def test_a_new_orchestrator_finds_the_replicas_of_the_old_one() -> None:
             with contextlib.suppress(Exception):
                 await lost
             ended_s = time.monotonic()
-            async with linked(repertoire, OrchestratorConfig(), site) as (second, _):
+            async with linked_orchestrator(repertoire, OrchestratorConfig(), site) as (second, _):
                 await wait_until_async(lambda: second.status.is_ready, "both replicas are back")
                 print(f"\nfound again after {time.monotonic() - ended_s:.2f} s")
                 np.testing.assert_array_equal((await second.infer(submission(arithmetic.quadruple, [X])))[0], X * 4)

@@ -1,4 +1,4 @@
-"""How many replicas programs have is shown over HTTP, and set by those who may."""
+"""How many replicas programs have is shown over HTTP, and set by clients that may."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
 from dyorc.errors import PermissionDeniedError, UnknownModelError
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
 from dyorc.gateway.service import InferenceService
 from dyorc.models.registry import ModelRegistry

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.grpc.inference import ModelInfer
-from dyorc.gateway.grpc.server import GrpcServer
+from dyorc.gateway.grpc.grpc_server import GrpcServer
+from dyorc.gateway.grpc.inference_calls import ModelInfer
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
-from dyorc.gateway.loop_lag import LoopLag
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.service import InferenceService
-from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.shedding import LoopLag, Shedding
 from dyorc.models.registry import ModelRegistry
 from tests import oip, oip_grpc
 from tests.fake_backend import FakeBackend

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dyorc.config import GatewayConfig, Settings
-from dyorc.deployment.server_runtime import ServerRuntime
+from dyorc.deployment.loaded_versions import ServerRuntime
 from dyorc.server import single_process as embedded
 from tests import oip, oip_grpc
 from tests.deadlines import TIMEOUT_S, wait_until_async

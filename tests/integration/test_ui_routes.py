@@ -10,9 +10,9 @@ import pytest
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
+from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.keys import TenantRecord, new_key, write_tenants
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.ui.ui_files import ui_files
 from dyorc.models.registry import ModelRegistry

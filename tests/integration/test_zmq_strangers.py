@@ -11,8 +11,8 @@ import zmq
 
 from dyorc.config import LinkConfig
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.callbacks import LinkCallbacks
 from dyorc.transport.link import call
+from dyorc.transport.peer_process import LinkCallbacks
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.zmq_link import DealerLink, RouterLink
 from dyorc.transport.zmq_security import ClusterKeys
@@ -184,7 +184,7 @@ async def _end_of_call(address: str, keys: ClusterKeys) -> str:
 async def test_a_caller_learns_why_its_call_has_ended() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    assert await _end_of_call(address, KEYS) == "nobody listens there"
+    assert await _end_of_call(address, KEYS) == "no process listens there"
     heard = asyncio.Event()
     callbacks = LinkCallbacks(lambda peer, frames: heard.set(), lambda: None, lambda peer, ending: None)
     async with RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS) as router:

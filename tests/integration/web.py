@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 from starlette.types import Receive, Scope, Send
 
 from dyorc.config import GatewayConfig
-from dyorc.gateway.http.answers import write, write_body
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.server import HttpServer
-from dyorc.gateway.loop_lag import LoopLag
-from dyorc.gateway.shedding import Shedding
+from dyorc.gateway.http.http_server import HttpServer
+from dyorc.gateway.http.inference_answers import write, write_body
+from dyorc.gateway.shedding import LoopLag, Shedding
 from tests.deadlines import TIMEOUT_S
 
 

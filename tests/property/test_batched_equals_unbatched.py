@@ -17,7 +17,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import same_array
 from dyorc.replica.executor import BatchResult, ProgramExecutor
-from dyorc.transport.codec import Rows
+from dyorc.transport.column_codec import Rows
 from tests.exchanges import TensorPath, tensor_path
 
 

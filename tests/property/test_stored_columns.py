@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dyorc.core.arrays import Array, numpy_dtype, same_array
 from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
-from dyorc.transport.codec import StoredColumn, StoredRows, check_stored, decode_stored
+from dyorc.transport.column_codec import StoredColumn, StoredRows, check_stored, decode_stored
 from dyorc.transport.messages import BatchReply, BatchRequest, encode
 from dyorc.transport.tiers import TensorHolder
 from tests.effort import examples

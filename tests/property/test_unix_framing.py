@@ -6,7 +6,7 @@ from collections import deque
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.unix_framing import MAX_FRAMES, MAX_MESSAGE_BYTES, MessageReader, drop, pack
 
 _FRAMES = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"x" * 70_000])), min_size=1, max_size=8)

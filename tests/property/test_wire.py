@@ -16,7 +16,7 @@ from dyorc.core.arrays import numpy_dtype, same_array
 from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import decode_bytes, encode_bytes
-from dyorc.transport.codec import Column, StoredColumn, StoredRows, decode_column, encode_column, num_frames
+from dyorc.transport.column_codec import Column, StoredColumn, StoredRows, decode_column, encode_column, num_frames
 from dyorc.transport.messages import (
     PROTOCOL_VERSION,
     BatchFailure,

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from dyorc.authoring.user_files import folders_of, is_below
-from dyorc.supervisor.changes import FileWatcher
+from dyorc.supervisor.file_watcher import FileWatcher
 from tests.deadlines import TIMEOUT_S
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.supervisor.culprits import CrashAttribution
-from dyorc.supervisor.notes import MemfdCrashNotes
+from dyorc.supervisor.crash_attribution import CrashAttribution, MemfdCrashNotes
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 CRASH, KILLED = -signal.SIGSEGV, -signal.SIGKILL

@@ -27,7 +27,10 @@ def collecting(x: Float[np.ndarray, "batch 4"]) -> Float[np.ndarray, "batch 4"]:
 
 @pytest.mark.parametrize(
     ("module", "slow"),
-    [("dyorc.cli.main", "numpy jaxtyping fastapi grpc httpx ray torch"), ("dyorc.supervisor.cell", "httpx ray torch matplotlib")],
+    [
+        ("dyorc.cli.main", "numpy jaxtyping fastapi grpc httpx ray torch"),
+        ("dyorc.supervisor.cell_main", "httpx ray torch matplotlib"),
+    ],
 )
 def test_a_command_imports_no_library_that_it_may_not_need(module: str, slow: str) -> None:
     program = f"import sys, {module}; print(*(name for name in {slow.split()} if name in sys.modules))"

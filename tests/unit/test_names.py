@@ -19,37 +19,19 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    algebra.py answers.py arrivals.py cell.py codec.py control.py elementwise.py errors.py exchange.py headers.py
-    indices.py inference.py inputs.py jobs.py network.py notes.py order.py parameters.py planes.py plans.py
-    reading.py records.py refusals.py replicas.py requests.py routes.py rows.py samples.py server.py shapes.py
-    shared_memory.py siblings.py slots.py starting.py streams.py sums.py watch.py
+    algebra.py elementwise.py indices.py order.py planes.py reading.py rows.py samples.py shapes.py sums.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {
-    "benchmarks": 190,
+    "benchmarks": 91,
     "dyorc": 1,
     "dyorc/answering": 3,
-    "dyorc/authoring": 23,
-    "dyorc/cells": 1,
     "dyorc/cli": 32,
-    "dyorc/cluster": 6,
-    "dyorc/core": 7,
-    "dyorc/deployment": 18,
-    "dyorc/engine": 8,
-    "dyorc/gateway": 130,
-    "dyorc/models": 23,
-    "dyorc/orchestrator": 13,
-    "dyorc/planner": 25,
+    "dyorc/gateway": 13,
+    "dyorc/planner": 20,
     "dyorc/protocol": 1,
-    "dyorc/ray_serve": 19,
-    "dyorc/replica": 9,
-    "dyorc/scaling": 5,
-    "dyorc/server": 4,
-    "dyorc/simulation": 14,
-    "dyorc/supervisor": 14,
-    "dyorc/system": 6,
+    "dyorc/ray_serve": 1,
     "dyorc/telemetry": 1,
-    "dyorc/transport": 4,
     "loadgen": 1,
 }
 

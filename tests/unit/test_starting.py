@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dyorc.errors import LaunchError
-from dyorc.ray_serve.starting import start_with_retry
+from dyorc.ray_serve.ray_connection import start_with_retry
 
 
 class Scripted:

@@ -82,7 +82,7 @@ def test_warnings_that_become_errors_are_not_those_of_our_own_code() -> None:
         import_outside_of_loop(lambda: warnings.simplefilter("error"))
         with pytest.raises(RuntimeWarning):
             warnings.warn_explicit("theirs", RuntimeWarning, "app.py", 1, module="app")
-        warnings.warn_explicit("ours", RuntimeWarning, "cell.py", 1, module="dyorc.cells.cell")
+        warnings.warn_explicit("ours", RuntimeWarning, "cell.py", 1, module="dyorc.cells.orchestrator_cell")
         assert [str(each.message) for each in shown] == ["ours"]
 
 

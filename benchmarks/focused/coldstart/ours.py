@@ -14,11 +14,10 @@ from dyorc.config import LinkConfig, OrchestratorConfig, TransportConfig
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import ProgramStatus, ReplicaState
 from dyorc.orchestrator.link_fleet import Site
-from dyorc.orchestrator.linked import linked
+from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
-from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.holder import ReplicaHandle
+from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 
 _NODE = "here"
 _LIBRARIES = ("safetensors.torch", "jaxtyping")
@@ -67,7 +66,7 @@ async def measure(folder: Path, weights: Path) -> Starts:
 @contextlib.asynccontextmanager
 async def _orchestrator(uplink: Uplink) -> AsyncGenerator[Orchestrator]:
     site = Site(address=uplink.address, link=uplink.link, transport=uplink.transport, node=_NODE)
-    async with linked(ModelRegistry.of([program.cold]), OrchestratorConfig(), site) as (orchestrator, _):
+    async with linked_orchestrator(ModelRegistry.of([program.cold]), OrchestratorConfig(), site) as (orchestrator, _):
         yield orchestrator
 
 

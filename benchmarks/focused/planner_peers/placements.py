@@ -17,7 +17,7 @@ from typing import Any
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan
-from dyorc.planner.planners.baselines.assemble import in_order, one_stage, plan_of
+from dyorc.planner.planners.baselines.assemble import build_plan, in_order, one_stage
 from dyorc.planner.planners.baselines.follow import Choices, choices_of, follow
 from dyorc.planner.program import PARTIAL, REPLICATE, Node, Placement, Shard, Strategy, TensorProgram
 from dyorc.planner.program.costs import FREE, costs_of
@@ -136,7 +136,7 @@ def plan_of_placements(program: TensorProgram, cluster: Cluster, placements: Pee
     alike -= refused
     products = {node.name for node in program.nodes if _kind(node.op) == "product"}
     return Imported(
-        plan=plan_of(choices, axes, one_stage(choices, cluster.num_ranks), in_order(choices), planner, cluster),
+        plan=build_plan(choices, axes, one_stage(choices, cluster.num_ranks), in_order(choices), planner, cluster),
         num_products=len(products),
         num_products_alike=len(products & alike),
         num_alike=len(alike),

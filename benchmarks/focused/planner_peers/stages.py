@@ -7,7 +7,7 @@ from typing import Any
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan
-from dyorc.planner.planners.baselines.assemble import in_order, plan_of
+from dyorc.planner.planners.baselines.assemble import build_plan, in_order
 from dyorc.planner.planners.baselines.data_parallel import parts_along
 from dyorc.planner.planners.baselines.follow import batch_of, choices_of, follow
 from dyorc.planner.planners.baselines.megatron import columns_and_rows
@@ -100,7 +100,7 @@ def plan_of_pipeline(
     stages = stages_with(choices, {name: stage_of[layer] for name, layer in layer_of.items()}, _ranks(pipeline, kinds))
     stages = replace(stages, inside=inside)
     order = in_order(choices) if num_parts == 1 else one_forward_one_backward(choices, axes[0], stages)
-    return plan_of(choices, axes, stages, order, planner, cluster)
+    return build_plan(choices, axes, stages, order, planner, cluster)
 
 
 def _degree(stage: PeerStage) -> int:

@@ -25,8 +25,8 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.models.submission import Submission
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.server.garbage_collector import settle_garbage_collector
-from dyorc.transport.exchange import TensorExchange
+from dyorc.server.running_server import settle_garbage_collector
+from dyorc.transport.tensor_path import TensorExchange
 
 _WARM_UP_S = 2.0
 _X = np.ones(16, np.float32)

@@ -23,16 +23,14 @@ from benchmarks.focused.transport.processes import Child, receive_json, send_jso
 from dyorc.config import TransportConfig
 from dyorc.transport.arena import Arena
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.buffers import BatchBuffers
-from dyorc.transport.codec import ColumnHeader, Frame, StoredColumn, StoredRows
+from dyorc.transport.column_codec import ColumnHeader, Frame, StoredColumn, StoredRows
 from dyorc.transport.grpc_tensors import Endpoint, GrpcTensorServer, GrpcTier
-from dyorc.transport.in_place import InPlaceTier
-from dyorc.transport.inbox import Inbox
+from dyorc.transport.inbox import BatchBuffers, Inbox
 from dyorc.transport.messages import BatchRequest, decode, encode
 from dyorc.transport.outbox import Outbox
-from dyorc.transport.routes import Routes
-from dyorc.transport.shared_memory import SharedMemoryTier
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import TensorHolder
+from dyorc.transport.view_tiers import InPlaceTier, SharedMemoryTier
 from dyorc.transport.zmq_security import ClusterKeys
 from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 

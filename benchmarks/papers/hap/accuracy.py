@@ -65,13 +65,13 @@ def figure_18(progress: Progress) -> Iterator[Row]:
     """Yields how well predictions agree with measurements, and each of them."""
     points = [point for shape in _SHAPES for point in _points(shape, progress)]
     ratios = [point.predicted_s / point.measured_s for point in points]
-    found = {
+    measurements = {
         "correlation": correlation([p.measured_s for p in points], [p.predicted_s for p in points]),
         "mean error": fmean(abs(ratio - 1) for ratio in ratios),
         "mean predicted / measured": fmean(ratios),
     }
     note = f"{len(points)} variants of ours on real ranks, beside 12 of theirs on GPUs"
-    for what, ours in found.items():
+    for what, ours in measurements.items():
         yield number_row("figure 18", f"{what}, predicted and measured", FIGURE_18[what], ours, band=MODELLED, note=note)
     for point, ratio in zip(points, ratios, strict=True):
         ours = f"{point.predicted_s * 1e3:.1f} / {point.measured_s * 1e3:.1f}"

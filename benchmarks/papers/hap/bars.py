@@ -49,15 +49,15 @@ def figure_14(name: str, num_gpus: int) -> Iterator[Row]:
 def _compared(figure: str, name: str, bars: Bars, all_gpus: Sequence[int], index: int, cluster: Cluster) -> Iterator[Row]:
     num_gpus = all_gpus[index]
     program = program_of(bars.model, num_devices=num_gpus)
-    found = {planner: _baseline_s(program, cluster, planner) for planner in bars.baselines}
-    for planner, seconds in found.items():
+    baselines_s = {planner: _baseline_s(program, cluster, planner) for planner in bars.baselines}
+    for planner, seconds in baselines_s.items():
         kind = Kind.FITTED if figure == "figure 13" and index == 0 else Kind.PUBLISHED
         what, series = f"{name}, {num_gpus} GPUs: seconds of {planner}", f"{name}: seconds of {planner} by GPUs"
         note, point = "fitted" if kind is Kind.FITTED else "predicted", points_of(series, all_gpus)[num_gpus]
         theirs_s = bars.baselines[planner][index]
         yield number_row(figure, what, theirs_s, seconds, band=SIMULATED, kind=kind, note=note, point=point)
     best = min(each[index] for each in bars.baselines.values()) / bars.hap[index]
-    ours = min(found.values()) / _hap_s(program, cluster)
+    ours = min(baselines_s.values()) / _hap_s(program, cluster)
     point = points_of(f"{name}: best baseline / HAP by GPUs", all_gpus)[num_gpus]
     yield ratio_row(figure, f"{name}, {num_gpus} GPUs: best baseline / HAP", best, ours, band=SIMULATED, point=point)
 

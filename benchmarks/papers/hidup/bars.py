@@ -131,11 +131,11 @@ def table_4(name: str) -> Iterator[Row]:
     """Yields how much of the communication overlaps computation on one of the table's clusters."""
     (hidup_s, other_s, overlapped), cluster = TABLE_4[name], published(name)
     program = model("BERT-SGMoE", cluster.num_ranks)
-    found = best_plan(program, cluster).simulation
+    simulation = best_plan(program, cluster).simulation
     other = simulate(PLANNERS["expert_parallel"](program, cluster), program, cluster, overlap=False).total_s
-    yield ratio_row("table 4", f"{name}: best other / HiDup", other_s / hidup_s, other / found.total_s, band=SIMULATED)
-    communication_s = found.communication_s[0]
-    part = found.overlap_s[0] / communication_s if communication_s else 1.0
+    yield ratio_row("table 4", f"{name}: best other / HiDup", other_s / hidup_s, other / simulation.total_s, band=SIMULATED)
+    communication_s = simulation.communication_s[0]
+    part = simulation.overlap_s[0] / communication_s if communication_s else 1.0
     what = f"{name}: part of the communication that overlaps computation"
     point = points_of("part that overlaps, clusters in the order of the table", range(len(TABLE_4)))[list(TABLE_4).index(name)]
     yield number_row("table 4", what, overlapped, part, band=SIMULATED, point=point)

@@ -45,8 +45,8 @@ def combination(
             plans.append(PLANNERS["hap"](program, cluster, known=list(plans)))
             plans.append(PLANNERS["hidup"](program, cluster, known=plans[:-1]))
             alone = {plan.provenance.planner: price_plan(plan, program, cluster).simulation.total_s for plan in plans}
-            found = PLANNERS["duplex_hap"](program, cluster, known=plans)
-            ours = price_plan(found, program, cluster).simulation.total_s
+            combined = PLANNERS["duplex_hap"](program, cluster, known=plans)
+            ours = price_plan(combined, program, cluster).simulation.total_s
             best = min(alone, key=lambda planner: alone[planner])
             where = f"{name}, speeds {':'.join(f'{s:g}' for s in each)}, {intensity:g} flops per byte"
             yield Row(

@@ -23,18 +23,18 @@ _RUST = "theirs in Rust, on the forward graph; ours in Python, on forward and ba
 def figures_11_and_12() -> Iterator[Row]:
     """Yields how parameters and gates lie by bandwidth."""
     program, cluster = model(_MODEL, 8), published("hidup-2x4-10g")
-    found = placements_by_bandwidth(program, cluster, [gbits / 10 for gbits in FIGURE_11], max_states=8)
-    parts = [each.num_replicated / (each.num_replicated + each.num_sharded) for each in found.values()]
+    placements = placements_by_bandwidth(program, cluster, [gbits / 10 for gbits in FIGURE_11], max_states=8)
+    parts = [each.num_replicated / (each.num_replicated + each.num_sharded) for each in placements.values()]
     points = points_of("part that is replicated by Gb/s", list(FIGURE_11))
     for (gbits, published_part), part in zip(FIGURE_11.items(), parts, strict=True):
         what = f"part of the parameters that is replicated at {gbits} Gb/s"
         yield number_row("figure 11", what, published_part, part, band=SIMULATED, point=points[gbits])
-    falls = all(one >= other for one, other in pairwise(parts))
+    falls = all(before >= other for before, other in pairwise(parts))
     is_so = falls and parts[-1] < parts[0]
     yield fact_row(
         "figure 11", "more bandwidth, more parameters in shards", "yes", "yes" if is_so else "no", is_so=is_so, band=EXACT
     )
-    slow, fast = found[1.0], placements_by_bandwidth(program, cluster, [10.0], max_states=8)[10.0]
+    slow, fast = placements[1.0], placements_by_bandwidth(program, cluster, [10.0], max_states=8)[10.0]
     for gbits, each, wanted in ((100, fast, "experts in shards"), (10, slow, "gates whole on every GPU")):
         experts = [p for name, p in each.parameters.items() if len(program.values[name].shape) == 3]
         is_split = not any(isinstance(placement, Replicate) for placement in experts)
@@ -68,6 +68,6 @@ def figure_14(progress: Progress, max_layers: int) -> Iterator[Row]:
 
 def table_5() -> Iterator[Row]:
     """Yields how good plans are that wrong costs lead to."""
-    found = quality_under_wrong_costs(model(_MODEL, 8), published("hidup-2x4-10g"), max_states=8)
+    quality = quality_under_wrong_costs(model(_MODEL, 8), published("hidup-2x4-10g"), max_states=8)
     for name, published_ratio in TABLE_5.items():
-        yield ratio_row("table 5", f"{name}: time relative to the right costs", published_ratio, found[name])
+        yield ratio_row("table 5", f"{name}: time relative to the right costs", published_ratio, quality[name])

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.papers.mutants import kernels, steps, tensors
+from benchmarks.papers.mutants import steps, tensors
 from benchmarks.papers.mutants.places import Mutation
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
@@ -17,7 +17,7 @@ def _number(name: str) -> int:
     return int(first) if first.isdecimal() else 1000
 
 
-_ALL = {**steps.MUTATIONS, **tensors.MUTATIONS, **kernels.MUTATIONS}
+_ALL = {**steps.MUTATIONS, **tensors.MUTATIONS, **steps.KERNEL_MUTATIONS}
 MUTATIONS: Mapping[str, Mutation] = {name: _ALL[name] for name in sorted(_ALL, key=_number)}
 """All faults by name, the published ones first and by their numbers."""
 NUM_PUBLISHED = sum(_number(name) < 1000 for name in MUTATIONS)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from benchmarks.papers.mutants.places import Mutation, first, like, reading, with_steps
-from dyorc.planner.plan import Apply, Collective, CollectiveKind, Plan, Step, Transfer
-from dyorc.planner.program import TensorProgram
+from dyorc.planner.plan import Apply, Collective, CollectiveKind, Overlap, Plan, Step, Transfer
+from dyorc.planner.program import PARTIAL, TensorProgram
 
 
 def _drop_and_read_the_source(*kinds: CollectiveKind) -> Mutation:
@@ -87,9 +87,9 @@ def _wrong_addend(plan: Plan, number: int, step: Step) -> Step | None:
 
 def _swapped(plan: Plan, number: int, step: Step) -> Step | None:
     if isinstance(step, Apply) and step.op.split(".")[1] in ("sub", "mm", "div") and len(set(step.inputs)) == 2:
-        one, other = step.inputs
-        if plan.values[plan.tensors[one].value].shape == plan.values[plan.tensors[other].value].shape:
-            return reading(step, {one: other, other: one})
+        first, other = step.inputs
+        if plan.values[plan.tensors[first].value].shape == plan.values[plan.tensors[other].value].shape:
+            return reading(step, {first: other, other: first})
     return None
 
 
@@ -98,7 +98,7 @@ def _exchanged_results(program: TensorProgram, plan: Plan) -> Plan | None:
     for number, step in enumerate(plan.steps):
         for tensor in step.outputs if isinstance(step, Apply) else ():
             if tensor and (other := like(plan, number, tensor, with_sources=False)) is not None:
-                steps = tuple(_making(one, {tensor: other, other: tensor}) for one in plan.steps)
+                steps = tuple(_making(each, {tensor: other, other: tensor}) for each in plan.steps)
                 return replace(plan, steps=steps)
     return None
 
@@ -156,8 +156,8 @@ def _sum_of_sum(plan: Plan, number: int, step: Step) -> list[Step] | None:
 
 def _last(keep: Callable[[Step], bool]) -> Mutation:
     def mutate(program: TensorProgram, plan: Plan) -> Plan | None:
-        found = [number for number, step in enumerate(plan.steps) if keep(step)]
-        return with_steps(plan, found[-1], []) if found else None
+        numbers = [number for number, step in enumerate(plan.steps) if keep(step)]
+        return with_steps(plan, numbers[-1], []) if numbers else None
 
     return mutate
 
@@ -236,3 +236,33 @@ MUTATIONS: Mapping[str, Mutation] = {
     "edge to another rank": first(_other_edge),
 }
 """By name; those with numbers are the bugs of TrainVerify's table (SOSP'25)."""
+
+
+def _of_overlap(change: Callable[[Plan, Overlap], Overlap]) -> Mutation:
+    """Changes the first kernel that overlaps."""
+
+    def mutate(program: TensorProgram, plan: Plan) -> Plan | None:
+        for index, kernel in enumerate(plan.kernels):
+            if kernel.overlap is not None:
+                wrong = replace(kernel, overlap=change(plan, kernel.overlap))
+                return replace(plan, kernels=(*plan.kernels[:index], wrong, *plan.kernels[index + 1 :]))
+        return None
+
+    return mutate
+
+
+def _backwards(plan: Plan, overlap: Overlap) -> Overlap:
+    return replace(overlap, order=overlap.order[::-1])
+
+
+def _uncut(plan: Plan, overlap: Overlap) -> Overlap:
+    """What slices need a part of is read whole: the first that is no term of the sum."""
+    left_out = next(name for name in overlap.cuts if PARTIAL not in plan.tensors[name].layout)
+    return replace(overlap, cuts={name: dim for name, dim in overlap.cuts.items() if name != left_out})
+
+
+KERNEL_MUTATIONS: Mapping[str, Mutation] = {
+    "kernel makes its slices in another order than the ring sends them": _of_overlap(_backwards),
+    "kernel reads a factor whole of which each slice needs a part": _of_overlap(_uncut),
+}
+"""By name."""

@@ -12,7 +12,7 @@ from benchmarks.papers.rows import not_here_row, number_row, points_of
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from benchmarks.papers.tag.bars import bars
-from benchmarks.papers.tag.searches import MODELS, best_after, largest, until_better
+from benchmarks.papers.tag.searching import MODELS, best_after, largest, until_better
 from benchmarks.papers.tag.sfb import break_even, duplication
 from dyorc.planner.cluster.published import tag_cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind

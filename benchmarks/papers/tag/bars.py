@@ -24,16 +24,16 @@ def bars(num_models: int, num_cells: int) -> Mapping[str, Iterable[Row]]:
         num_models: How many models of each figure.
         num_cells: How many numbers of GPUs; of figure 14 none if it is one.
     """
-    found: dict[str, Iterable[Row]] = {}
+    parts: dict[str, Iterable[Row]] = {}
     for name, seconds in list(_FIGURE_13.items())[:num_models]:
         for num_gpus, tag_s in list(zip(FIGURE_13_GPUS, seconds, strict=True))[:num_cells]:
             ratio = tag_s / FIGURE_13[name].baselines["dp_proportional"][FIGURE_13_GPUS.index(num_gpus)]
-            found[f"HAP's figure 13, {name} on {num_gpus} GPUs"] = _cell("13", name, ratio, num_gpus, "dp_proportional")
+            parts[f"HAP's figure 13, {name} on {num_gpus} GPUs"] = _cell("13", name, ratio, num_gpus, "dp_proportional")
     for name, seconds in list(_FIGURE_14.items())[: num_models if num_cells > 1 else 0]:
         for num_gpus, tag_s in list(zip(FIGURE_14_GPUS, seconds, strict=True))[:num_cells]:
             ratio = tag_s / FIGURE_14[name].baselines["dp_even"][FIGURE_14_GPUS.index(num_gpus)]
-            found[f"HAP's figure 14, {name} on {num_gpus} GPUs"] = _cell("14", name, ratio, num_gpus, "dp_even")
-    return found
+            parts[f"HAP's figure 14, {name} on {num_gpus} GPUs"] = _cell("14", name, ratio, num_gpus, "dp_even")
+    return parts
 
 
 def _cell(figure: str, name: str, ratio: float, num_gpus: int, baseline: str) -> Iterator[Row]:

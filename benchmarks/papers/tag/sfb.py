@@ -8,8 +8,7 @@ from torch import nn
 from benchmarks.papers.measured import program_of
 from benchmarks.papers.rows import ratio_row, sign_row
 from benchmarks.papers.table import Kind, Row
-from benchmarks.papers.tag.searches import MODELS
-from benchmarks.papers.tag.searching import Searching, at_rooflines
+from benchmarks.papers.tag.searching import MODELS, Searching, at_rooflines
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.cluster.published import tag_cluster
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
@@ -24,9 +23,9 @@ _BREAK_EVEN = {(768, 768): 768, (25_088, 4096): 7043}
 class _Product(nn.Module):
     """A weight whose gradient is the product of its input and of what comes with the batch."""
 
-    def __init__(self, one: int, other: int) -> None:
+    def __init__(self, features: int, other: int) -> None:
         super().__init__()
-        self.product = nn.Linear(one, other, bias=False)
+        self.product = nn.Linear(features, other, bias=False)
 
     def forward(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return (self.product(x) * weights).sum()
@@ -35,16 +34,16 @@ class _Product(nn.Module):
 def break_even(ratio: float) -> Iterator[Row]:
     """Where the integer program begins to sum the gradient, if computing costs nothing."""
     cluster = even_cluster(2, flops_per_s=1e24, latency_s=0.0)
-    for (one, other), published_samples in _BREAK_EVEN.items():
+    for (features, other), published_samples in _BREAK_EVEN.items():
         below, above = 2, 4 * published_samples
         while above - below > max(ratio * published_samples, 2):
             batch = (below + above) // 4 * 2
             with torch.device("meta"):
-                module, inputs = _Product(one, other), (torch.randn(batch, one), torch.randn(batch, other))
-            scene = SearchContext(capture(module, inputs), cluster)
-            is_gathered = bool(solve(duplication_of(scene, scene.data_parallel)))
+                module, inputs = _Product(features, other), (torch.randn(batch, features), torch.randn(batch, other))
+            context = SearchContext(capture(module, inputs), cluster)
+            is_gathered = bool(solve(duplication_of(context, context.data_parallel)))
             below, above = (batch, above) if is_gathered else (below, batch)
-        what = f"samples up to which gathered factors beat the sum of a gradient of {one} x {other}"
+        what = f"samples up to which gathered factors beat the sum of a gradient of {features} x {other}"
         note = "found by the integer program, beside our own formula 2fh / (f + h)"
         yield ratio_row("SFB", what, published_samples, above, kind=Kind.OWN, note=note)
 

@@ -24,14 +24,14 @@ def faults(quick: bool, progress: Progress) -> Iterator[Row]:
     """
     program = capture(*llama())
     tiers = (Tier.STRUCTURE, Tier.PROOF) if quick else tuple(Tier)
-    found: list[Outcome] = []
+    checked: list[Outcome] = []
     for outcome in outcomes(program, _plans(program), tiers):
         progress(f"fault: {outcome.name}")
-        found.append(outcome)
-        yield _row(outcome, len(found))
-    yield from _summary(found)
-    yield _by_structure(found[:NUM_PUBLISHED])
-    yield _of_megatron(found)
+        checked.append(outcome)
+        yield _row(outcome, len(checked))
+    yield from _summary(checked)
+    yield _by_structure(checked[:NUM_PUBLISHED])
+    yield _of_megatron(checked)
 
 
 def _plans(program: TensorProgram) -> Sequence[Plan]:
@@ -52,23 +52,23 @@ def _row(outcome: Outcome, number: int) -> Row:
     return fact_row("bugs", outcome.name, published, "; ".join(seen) or "not found", is_so=bool(seen), band=FOUND, kind=kind)
 
 
-def _by_structure(found: Sequence[Outcome]) -> Row:
+def _by_structure(outcomes: Sequence[Outcome]) -> Row:
     """Cheap checks find more of them here, because a plan says what every rank holds."""
-    num_seen = sum(bool(outcome.kinds[Tier.STRUCTURE]) for outcome in found)
+    num_seen = sum(bool(outcome.kinds[Tier.STRUCTURE]) for outcome in outcomes)
     num_published = sum(by != "solver" for by in CAUGHT_BY)
     return sign_row(
         "bugs",
         "published bugs that are found without a solver, by structure or shapes",
         f"{num_published} of {len(CAUGHT_BY)}",
-        f"{num_seen} of {len(found)}",
+        f"{num_seen} of {len(outcomes)}",
         is_so=num_seen >= num_published,
         note="those that are not found by structure are by arithmetic and by proof",
     )
 
 
-def _of_megatron(found: Sequence[Outcome]) -> Row:
+def _of_megatron(outcomes: Sequence[Outcome]) -> Row:
     """The bug that TrainVerify found in Megatron's context parallelism: losses of tokens scaled by the number of ranks."""
-    (scaled,) = (outcome for outcome in found if outcome.name.startswith("12 "))
+    (scaled,) = (outcome for outcome in outcomes if outcome.name.startswith("12 "))
     is_so = bool(scaled.kinds[Tier.PROOF])
     return fact_row(
         "bugs",
@@ -81,11 +81,11 @@ def _of_megatron(found: Sequence[Outcome]) -> Row:
     )
 
 
-def _summary(found: Sequence[Outcome]) -> Iterator[Row]:
+def _summary(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     """How many are found: of the published ones, and of all."""
-    first = [next((tier for tier, kind in outcome.kinds.items() if kind), None) for outcome in found]
+    first = [next((tier for tier, kind in outcome.kinds.items() if kind), None) for outcome in outcomes]
     num_found = sum(tier is not None for tier in first[:NUM_PUBLISHED])
-    slowest_s = max(sum(outcome.seconds.values()) for outcome in found)
+    slowest_s = max(sum(outcome.seconds.values()) for outcome in outcomes)
     yield fact_row(
         "bugs",
         "published bugs found",
@@ -95,5 +95,5 @@ def _summary(found: Sequence[Outcome]) -> Iterator[Row]:
         band=EXACT,
         note=f"the slowest of all faults took {slowest_s:.1f} s in all tiers, published: less than 3 minutes each",
     )
-    counts = ", ".join(f"{sum(tier is one for one in first)} first by {tier}" for tier in Tier if tier in first)
-    yield own_row("bugs", "faults found", f"{sum(tier is not None for tier in first)} of {len(found)}", counts)
+    counts = ", ".join(f"{sum(tier is wanted for wanted in first)} first by {tier}" for tier in Tier if tier in first)
+    yield own_row("bugs", "faults found", f"{sum(tier is not None for tier in first)} of {len(outcomes)}", counts)

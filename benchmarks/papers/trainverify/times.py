@@ -71,11 +71,11 @@ def model_rows(model: Model) -> Iterator[Row]:
     start_s = time.process_time()
     program = repeat_layers(program_of(_built, **model.sizes, batch=model.ways["dp"] * model.ways["microbatches"]), model.layers)
     capture_s = time.process_time() - start_s
-    found = _measured(program, model.ways)
-    total_s = capture_s + found.plan_s + found.verify_s
+    times = _measured(program, model.ways)
+    total_s = capture_s + times.plan_s + times.verify_s
     note = (
-        f"capture {capture_s:.1f} s, plan {found.plan_s:.1f} s, proof {found.verify_s:.1f} s; {model.layers} layers, "
-        f"{found.num_steps:,} steps, {found.num_distinct} of them distinct; at most {found.peak_bytes / 1e9:.1f} GB of memory"
+        f"capture {capture_s:.1f} s, plan {times.plan_s:.1f} s, proof {times.verify_s:.1f} s; {model.layers} layers, "
+        f"{times.num_steps:,} steps, {times.num_distinct} of them distinct; at most {times.peak_bytes / 1e9:.1f} GB of memory"
     )
     is_so = total_s <= model.total_s
     yield sign_row("times", model.name, f"{model.total_s:,.0f} s", f"{total_s:,.1f} s", is_so=is_so, note=note)

@@ -1,7 +1,7 @@
 """Predicts decisions from earlier ones.
 
 As in branch predictors, the context is the site and the path history: how many times the run has been here, and its last
-outcomes. So each turn of a loop has odds of its own. A context keeps a Dirichlet posterior with exponential decay, which follows
+outcomes. So each turn of a loop has its own odds. A context keeps a Dirichlet posterior with exponential decay, which follows
 drift; rarely seen contexts lean on the site's overall distribution, and that on a neutral prior or the author's hint.
 
 Source: two-level branch prediction (Yeh and Patt, MICRO 1991); the shrinkage of a context towards its site is the mean of a
@@ -34,14 +34,14 @@ _MAX_CONTEXTS = 10_000
 
 
 class Predictor(Protocol):
-    """What the engine asks before it guesses."""
+    """Predicts decisions before the engine guesses."""
 
     def predict(self, decision: Decision, context: Context) -> Distribution:
         """Returns probabilities of the outcomes, the likeliest first; they sum to at most 1. One of exactly 1 counts as known."""
         ...
 
     def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
-        """Takes in the outcome of a decision."""
+        """Learns the outcome of a decision."""
         ...
 
 

@@ -1,10 +1,10 @@
 """When to guess: which outcomes of an open decision are followed, and how much may be spent on uncertain calls.
 
-Four limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save exceeds
-the time others are expected to wait for it (`dyorc.engine.scheduling.speculation_policy` weighs that when batches are formed).
-Token buckets, one per workflow and one for all, bound the device time of wrong guesses. And an outcome that gained nothing is
-not followed for some time, then tried again. All three rest on estimates; so some requests go without guesses, and a workflow
-whose requests are quicker without does without (`dyorc.engine.guessing.speculation_trial`).
+Four limits keep guesses from doing harm. A call runs ahead of its decision only where the time it is expected to save exceeds the
+time other calls are expected to wait for it (`dyorc.engine.scheduling.speculation_policy` weighs that for each batch). Token
+buckets, one per workflow and one for all, bound the device time of wrong guesses. An outcome that gained nothing is not followed
+for some time, then tried again. All three rest on estimates; so some requests do not guess, and a workflow whose requests are
+quicker that way stops guessing (`dyorc.engine.guessing.speculation_trial`).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _SCORE_RATE = 0.02
 _FOLLOW_COST_S = 50e-6
 """What following an outcome costs the orchestrator itself, including the replay if it was wrong."""
 
-_NOT_COMPARED = SpeculationTrial()
+_NEW_TRIAL = SpeculationTrial()
 
 
 class _Payoff:
@@ -87,8 +87,8 @@ class Speculator:
 
     Attributes:
         num_speculations: Calls that ran, or began to, before they were certain.
-        num_commits: Those that turned out to be needed.
-        num_squashes: Those that did not.
+        num_commits: Guesses that were right.
+        num_squashes: Guesses that were wrong.
         total: The budget of all workflows together.
     """
 
@@ -100,7 +100,7 @@ class Speculator:
         self._predictor: Predictor = HistoryPredictor() if predictor is None else predictor
         self._payoffs: dict[tuple[DecisionSite, Outcome], _Payoff] = {}
         self._budgets: dict[Workflow, SpeculationBudget] = {}
-        self._comparisons: dict[Workflow, SpeculationTrial] = {}
+        self._trials: dict[Workflow, SpeculationTrial] = {}
         self._round = Round(config.enabled, 0)
         self.is_enabled = config.enabled
         self.total = SpeculationBudget(config)
@@ -116,18 +116,18 @@ class Speculator:
         return budget
 
     def round(self, workflow: Workflow, now_ns: int) -> Round:
-        """Returns the round of a request of a workflow that arrives now: it says whether the request guesses."""
+        """Returns the round of a request that arrives now, which says whether the request guesses."""
         if not self._config.compare or not self.is_enabled:
             return self._round
-        comparison = self._comparisons.get(workflow)
-        if comparison is None:
-            comparison = self._comparisons[workflow] = SpeculationTrial()
-        return comparison.admit(now_ns)
+        trial = self._trials.get(workflow)
+        if trial is None:
+            trial = self._trials[workflow] = SpeculationTrial()
+        return trial.admit(now_ns)
 
     def forget(self, workflow: Workflow) -> None:
-        """Forgets a workflow that nobody runs any more."""
+        """Forgets a workflow that is no longer served."""
         self._budgets.pop(workflow, None)
-        self._comparisons.pop(workflow, None)
+        self._trials.pop(workflow, None)
 
     def report(self) -> dict[str, Any]:
         """Returns how guessing goes, as plain values: for all workflows together, and the device time of each."""
@@ -138,7 +138,7 @@ class Speculator:
             "num_squashes": self.num_squashes,
             **self.total.report(),
             "workflows": {
-                workflow.name: budget.report() | self._comparisons.get(workflow, _NOT_COMPARED).report()
+                workflow.name: budget.report() | self._trials.get(workflow, _NEW_TRIAL).report()
                 for workflow, budget in self._budgets.items()
             },
         }
@@ -160,7 +160,7 @@ class Speculator:
         is_guessing = point.segment.task.request.context.round.is_guessing
         chosen: list[Outcome] = []
         for predicted, probability in self._predictor.predict(point.decision, point.context).items():
-            outcome = predicted if type(predicted) is bool else exact(predicted)  # a predictor may speak of plain values
+            outcome = predicted if type(predicted) is bool else exact(predicted)  # a predictor may return plain values
             if reach * probability < least or len(chosen) == _MAX_BREADTH:
                 break
             if type(outcome) is Exact and not outcome.is_immutable:
@@ -171,7 +171,7 @@ class Speculator:
         return chosen
 
     def learn_outcome(self, point: BranchPoint) -> None:
-        """Learns from an open decision that was taken. No other request may get an outcome as a guess that may be mutable."""
+        """Learns from an open decision that was taken. A mutable outcome is left out: no other request may get it as a guess."""
         if self.is_enabled and point.context is not None and point.error is None and is_immutable(point.outcome):
             self._predictor.observe(point.decision, point.context, point.outcome)
 

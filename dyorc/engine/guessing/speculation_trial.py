@@ -1,17 +1,18 @@
 """Whether guessing pays, measured: some requests go without guesses, and the times of both kinds are compared.
 
-What a guess costs is only estimated when a batch is formed. Left out is what the orchestrator itself has to do for it, that
-batches become smaller, and what else uses the machine; where programs take little time, that is most of it. So the requests of a
-workflow are counted off in rounds. At first all guess. Then rounds with and without guesses take turns, until the difference of
-their mean times is clear; the better way is kept, and after a pause they are compared again. A pause is twice as long as the one
-before if the result is the same. Changing the way takes more than keeping it: a comparison costs some requests the better one.
+What a guess costs is only estimated when a batch is formed. The estimate leaves out the orchestrator's own work, that batches
+become smaller, and what else uses the machine; where programs take little time, that is most of the cost. So the requests of a
+workflow are divided into rounds. At first all guess. Then rounds with and without guesses alternate until the difference of their
+mean times is clear; the better mode is kept, and after a pause they are compared again. A pause is twice as long as the last one
+if the result is the same. Changing the mode takes more evidence than keeping it.
 
-Times are compared by their logarithms, so that a short request that became slower by a tenth counts as much as a long one. Rounds
-are neighbours in time, and which goes first alternates, so that a machine that becomes slower, or a rate that grows, harms both.
+Times are compared by their logarithms, so that a short request that became slower by a tenth counts as much as a long one. The
+two rounds of a pair follow each other, and which is first alternates, so that a machine that becomes slower, or a rate that
+grows, affects both.
 
-Source: set dueling runs two policies on samples of what comes, and uses the better one (Qureshi et al.: "Adaptive insertion
-policies for high performance caching", ISCA 2007). There, samples are taken at the same time; here, those without guesses would
-suffer from the guesses of others.
+Source: set dueling runs two policies on samples and uses the better one (Qureshi et al.: "Adaptive insertion
+policies for high performance caching", ISCA 2007). There, samples are taken at the same time; here, requests without guesses
+would suffer from the guesses of others.
 """
 
 import math
@@ -19,24 +20,24 @@ import math
 from dyorc.engine.model.speculation_budget import Round
 
 _FIRST_PAUSE = 8
-"""Rounds in which all guess before the first comparison; what programs take, and what is likely, is learned meanwhile."""
+"""Rounds in which all guess before the first comparison; latencies and probabilities are learned meanwhile."""
 _MAX_PAUSE = 512
 _MIN_PAIRS = 2
-"""Pairs of rounds after which the way is kept if it seems the better one by a standard error."""
+"""Pairs of rounds after which the mode is kept if it seems better by one standard error."""
 _MIN_PAIRS_TO_CHANGE = 4
 _MAX_PAIRS = 16
 _MAX_OPEN = 16
-"""Rounds whose requests have not all ended. Of more, the oldest are given up: some requests take very long."""
+"""Most rounds with unfinished requests. Beyond that the oldest are given up: some requests take very long."""
 _CLEAR = 2.5
-"""By so many standard errors the other way must be better before it is taken."""
+"""How many standard errors the other mode must be better by to be adopted."""
 
 
 class SpeculationTrial:
     """Says which requests of a workflow guess.
 
     Attributes:
-        is_guessing: Whether they do, apart from rounds of comparison.
-        ratio: The time that requests took with guesses, relative to that without, when it was last compared; None before.
+        is_guessing: Whether they guess, except in rounds of a comparison.
+        ratio: The time of requests with guesses relative to those without, in the last comparison; None before the first.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class SpeculationTrial:
         if last is not None:
             last.is_closed = True
             if self._num_left:
-                # Where nothing is guessed, nothing is to be compared.
+                # Without guesses there is nothing to compare.
                 self._num_left -= 1 if last.num_guesses or not self.is_guessing else 0
                 return Round(self.is_guessing, now_ns)
             self._read()
@@ -79,14 +80,14 @@ class SpeculationTrial:
         return following
 
     def _read(self) -> None:
-        """Takes in pairs whose requests have all ended, and decides if the difference is clear."""
+        """Compares the pairs whose requests have all ended."""
         while len(self._open) >= 2 and (first := self._open[0].mean) is not None and (second := self._open[1].mean) is not None:
             self._differences.append(first - second if self._open[0].is_guessing else second - first)
             del self._open[:2]
             self._decide()
 
     def _decide(self) -> None:
-        """Keeps the way or takes the other one, if it is clear enough which is better."""
+        """Keeps or changes the mode, if it is clear enough which is better."""
         number = len(self._differences)
         if number < _MIN_PAIRS:
             return

@@ -1,6 +1,6 @@
-"""Walks over everything in flight."""
+"""Walks over everything in flight, for the invariants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from dyorc.core.tensor import blocks_of
@@ -9,6 +9,8 @@ from dyorc.engine.model.futures import Future, Waiter
 from dyorc.engine.model.journal import BranchPoint, Entry, StreamPart
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_tree import Request, Task, TaskState
+from dyorc.engine.scheduling.replica_pools import ReplicaPool
+from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.scheduling.scheduler import Scheduler
 
 
@@ -20,11 +22,23 @@ def scheduler_of(engine: Engine) -> Scheduler:
     """Returns the engine's scheduler.
 
     Raises:
-        TypeError: If it is another than the one that serves, whose state these checks do not know.
+        TypeError: If it is not the one that serves: these checks do not know its state.
     """
     if not isinstance(engine.scheduler, Scheduler):
         raise TypeError(f"the invariants are those of a Scheduler, the engine has a {type(engine.scheduler).__name__}")
     return engine.scheduler
+
+
+def pools(engine: Engine) -> Iterable[ReplicaPool]:
+    return scheduler_of(engine).pools.values()
+
+
+def batches(engine: Engine) -> Iterable[Batch]:
+    return scheduler_of(engine).batches.values()
+
+
+def requests(engine: Engine) -> Iterable[Request]:
+    return engine.tasks.requests.values()
 
 
 def entries_of(request: Request) -> Iterator[Entry]:
@@ -41,12 +55,16 @@ def calls_of(request: Request) -> Iterator[Call]:
     return (entry for entry in entries_of(request) if isinstance(entry, Call))
 
 
+def all_calls(engine: Engine) -> Iterator[Call]:
+    return (call for request in requests(engine) for call in calls_of(request))
+
+
 def tasks_of(request: Request) -> Iterator[Task]:
     return (entry for entry in entries_of(request) if isinstance(entry, Task))
 
 
 def active_tasks(engine: Engine) -> Iterator[Task]:
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         yield from (task for task in tasks_of(request) if task.state is TaskState.ACTIVE)
 
 
@@ -71,9 +89,9 @@ def waiters_of(request: Request) -> "Iterator[Call | Waiter]":
 
 
 def placed_calls(engine: Engine) -> Iterator[tuple[str, Call]]:
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         yield from (("in a queue", call) for call in (*pool.queue, *pool.suspects, *pool.guesses))
-    for batch in scheduler_of(engine).batches.values():
+    for batch in batches(engine):
         yield from ((f"in batch {batch.batch_id}", call) for call in batch.calls)
 
 

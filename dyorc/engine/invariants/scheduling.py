@@ -6,8 +6,10 @@ from dyorc.authoring.exact_values import statics_key
 from dyorc.engine.engine import Engine
 from dyorc.engine.invariants.in_flight import (
     InvariantError,
-    calls_of,
+    all_calls,
+    batches,
     placed_calls,
+    pools,
     scheduler_of,
 )
 from dyorc.engine.model.futures import FutureState
@@ -20,24 +22,23 @@ from dyorc.engine.timers import TimerKind
 
 def calls_are_in_one_place(engine: Engine) -> None:
     """A waiting or settled call is nowhere, a queued one once in its program's queue, and a running one in one batch."""
-    guessed = Counter(call for pool in scheduler_of(engine).pools.values() for call in pool.guesses)
-    queued = Counter(call for pool in scheduler_of(engine).pools.values() for call in (*pool.queue, *pool.suspects))
-    running = Counter(call for batch in scheduler_of(engine).batches.values() for call in batch.calls)
-    for request in engine.tasks.requests.values():
-        for call in calls_of(request):
-            where = (guessed[call], queued[call], running[call])
-            expected = {
-                CallState.GUESSED: (1, 0, 0),
-                CallState.QUEUED: (0, 1, 0),
-                CallState.RUNNING: (0, 0, 1),
-                CallState.WITHDRAWN: (0, 0, where[2]),
-            }
-            if where != expected.get(call.state, (0, 0, 0)):
-                raise InvariantError(
-                    f"{call!r} is {call.state.name}, but {where[0]} times among the guesses, {where[1]} times queued, "
-                    f"{where[2]} times in a batch"
-                )
-    for pool in scheduler_of(engine).pools.values():
+    guessed = Counter(call for pool in pools(engine) for call in pool.guesses)
+    queued = Counter(call for pool in pools(engine) for call in (*pool.queue, *pool.suspects))
+    running = Counter(call for batch in batches(engine) for call in batch.calls)
+    for call in all_calls(engine):
+        where = (guessed[call], queued[call], running[call])
+        expected = {
+            CallState.GUESSED: (1, 0, 0),
+            CallState.QUEUED: (0, 1, 0),
+            CallState.RUNNING: (0, 0, 1),
+            CallState.WITHDRAWN: (0, 0, where[2]),
+        }
+        if where != expected.get(call.state, (0, 0, 0)):
+            raise InvariantError(
+                f"{call!r} is {call.state.name}, but {where[0]} times among the guesses, {where[1]} times queued, "
+                f"{where[2]} times in a batch"
+            )
+    for pool in pools(engine):
         for call in (*pool.queue, *pool.suspects, *pool.guesses):
             if call.callee.name != pool.program.name:
                 raise InvariantError(f"{call!r} is in the queue of {pool.program.name!r}")
@@ -45,11 +46,10 @@ def calls_are_in_one_place(engine: Engine) -> None:
 
 def pending_futures_have_unfinished_calls(engine: Engine) -> None:
     """A call that has not ended has no value yet; one that has ended has a value or an error."""
-    for request in engine.tasks.requests.values():
-        for call in calls_of(request):
-            is_pending = call.future.state is FutureState.PENDING
-            if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
-                raise InvariantError(f"{call!r} is {call.state.name}, but its future is {call.future.state.name}")
+    for call in all_calls(engine):
+        is_pending = call.future.state is FutureState.PENDING
+        if call.state is not CallState.WITHDRAWN and is_pending != (call.state is not CallState.SETTLED):
+            raise InvariantError(f"{call!r} is {call.state.name}, but its future is {call.future.state.name}")
 
 
 def calls_belong_to_requests(engine: Engine) -> None:
@@ -63,7 +63,7 @@ def calls_belong_to_requests(engine: Engine) -> None:
 
 def queue_sizes_agree(engine: Engine) -> None:
     """A queue counts what it holds."""
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         for queue in (pool.queue, pool.guesses):
             num_held = sum(1 for _ in queue)
             if len(queue) != num_held:
@@ -72,7 +72,7 @@ def queue_sizes_agree(engine: Engine) -> None:
 
 def batches_are_uniform(engine: Engine) -> None:
     """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters."""
-    for batch in scheduler_of(engine).batches.values():
+    for batch in batches(engine):
         program = batch.replica.pool.program
         if not 1 <= len(batch.calls) <= program.options.max_batch_size:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
@@ -102,7 +102,7 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
     """At most as many replicas take batches as are wanted. More drain only if that many do or they are about to end, and
     as long as they hold batches.
     """
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         num_wanted = len(pool.replicas) if pool.target.num_warm is None else pool.target.num_warm
         num_draining = sum(not replica.is_leaving for replica in pool.draining.values())
         if len(pool.replicas) > num_wanted or (num_draining and len(pool.replicas) < num_wanted):
@@ -114,8 +114,8 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:
-    """The idle replicas are those that hold no batch, each listed under its own node."""
-    for pool in scheduler_of(engine).pools.values():
+    """Replicas without batches are listed as idle, each under its own node."""
+    for pool in pools(engine):
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
         actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
         if listed != actual or pool.num_idle != len(actual):
@@ -128,7 +128,7 @@ def idle_replicas_leave_no_work(engine: Engine) -> None:
     Only the last replica that is idle or due may be held, and not for ever; and the next batch of a loop may wait until the
     running one is back.
     """
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         if not len(pool.queue):
             continue
         if pool.num_idle <= 1 and pool.held_until_ns > engine.now_ns:
@@ -154,7 +154,7 @@ def cores_are_counted(engine: Engine) -> None:
 
 def prefetches_have_timers(engine: Engine) -> None:
     """While calls wait for a replica to be due for its next batch, a timer is set for then; not if they wait for its end."""
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         due_ns = min((replica.prefetch_ns for replica in pool.replicas.values()), default=NEVER_NS)
         if not len(pool.queue) or due_ns >= NEVER_NS - 1:
             continue
@@ -181,7 +181,7 @@ def requests_have_deadlines(engine: Engine) -> None:
 def started_batches_have_timers(engine: Engine) -> None:
     """Each batch that runs has a timer that declares its replica hung; nothing else has."""
     live = {timer for timer in engine.timers if timer.kind is TimerKind.EXECUTION}
-    if live != {batch.timeout for batch in scheduler_of(engine).batches.values() if batch.started_ns is not None}:
+    if live != {batch.timeout for batch in batches(engine) if batch.started_ns is not None}:
         raise InvariantError(
             f"in flight are {sorted(scheduler_of(engine).batches)}, timers are set for {sorted(str(t.key) for t in live)}"
         )

@@ -6,12 +6,16 @@ from dyorc.engine.engine import Engine
 from dyorc.engine.invariants.in_flight import (
     InvariantError,
     active_tasks,
+    all_calls,
+    batches,
     calls_of,
     entries_of,
     is_stored,
     open_points,
     placed_calls,
+    pools,
     postponed_waiters,
+    requests,
     scheduler_of,
     tasks_of,
     unsent_parts,
@@ -32,16 +36,16 @@ def nothing_is_left_undone(engine: Engine) -> None:
 
 def requests_can_progress(engine: Engine) -> None:
     """No waiter waits forever: it awaits as many values as there are unfinished calls and tasks that will tell it."""
-    told: Counter[Call | Waiter] = Counter()
+    num_expected: Counter[Call | Waiter] = Counter()
     postponed = postponed_waiters(engine)
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         for entry in entries_of(request):
             if is_unfinished(entry):
-                told.update(entry.future.dependents)
+                num_expected.update(entry.future.dependents)
         for restoration in request.restoring.values():
-            told.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
-    told.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
-    for request in engine.tasks.requests.values():
+            num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
+    num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)
+    for request in requests(engine):
         root = request.root
         is_restored = root is not None and root.future in request.restoring
         may_wait = is_restored or (request.waits_for_effects and request.num_effects > 0)
@@ -49,8 +53,8 @@ def requests_can_progress(engine: Engine) -> None:
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, but its root is {request.root!r}")
         for waiting in waiters_of(request):
             num_awaited = waiting.num_awaited - (isinstance(waiting, Call) and waiting.awaits_commit)
-            if num_awaited != told[waiting] or not (waiting.num_awaited or waiting in postponed):
-                raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {told[waiting]} are under way")
+            if num_awaited != num_expected[waiting] or not (waiting.num_awaited or waiting in postponed):
+                raise InvariantError(f"{waiting!r} awaits {waiting.num_awaited} values, {num_expected[waiting]} are under way")
 
 
 def paths_follow_branches(engine: Engine) -> None:
@@ -73,7 +77,7 @@ def paths_follow_branches(engine: Engine) -> None:
 
 def certainty_agrees(engine: Engine) -> None:
     """A segment is certain if all decisions before it are taken; only calls in others are guesses, and may have been bet on."""
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         num_calls = num_guessed = 0
         for task in tasks_of(request):
             is_certain = {task.journal: task.segment is None or task.segment.is_certain}
@@ -96,18 +100,15 @@ def certainty_agrees(engine: Engine) -> None:
 
 def effects_are_certain(engine: Engine) -> None:
     """An impure call does not run before it is certain."""
-    for request in engine.tasks.requests.values():
-        for call in calls_of(request):
-            has_run = (
-                call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.future.state is FutureState.READY
-            )
-            if is_effect(call) and has_run and not call.segment.is_certain:
-                raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
+    for call in all_calls(engine):
+        has_run = call.state in (CallState.GUESSED, CallState.QUEUED, CallState.RUNNING) or call.future.state is FutureState.READY
+        if is_effect(call) and has_run and not call.segment.is_certain:
+            raise InvariantError(f"{call!r} has an effect and is {call.state.name} before it is certain")
 
 
 def budgets_agree(engine: Engine) -> None:
     """What is reserved for open bets is what they are expected to waste."""
-    bets = [call.bet for request in engine.tasks.requests.values() for call in calls_of(request) if call.bet is not None]
+    bets = [call.bet for call in all_calls(engine) if call.bet is not None]
     expected_s = sum((1 - bet.probability) * bet.share_s for bet in bets)
     if abs(engine.speculator.total.reserved_s - expected_s) > 1e-6:
         raise InvariantError(f"{engine.speculator.total.reserved_s} s are reserved for {len(bets)} bets, expected {expected_s}")
@@ -115,7 +116,7 @@ def budgets_agree(engine: Engine) -> None:
 
 def answered_requests_have_effects(engine: Engine) -> None:
     """An answered request is kept only while calls with an effect run, which are counted right, or its answer is being read."""
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         effects = (entry for entry in entries_of(request) if entry is not request.root and is_effect(entry))
         actual = sum(1 for entry in effects if is_unfinished(entry))
         if request.num_effects != actual or (request.is_answered and not actual and not request.is_untaken):
@@ -126,7 +127,7 @@ def requests_are_bounded(engine: Engine) -> None:
     """No more requests in flight, and no more calls in one, than configured."""
     if len(engine.tasks.requests) > engine.config.max_requests:
         raise InvariantError(f"{len(engine.tasks.requests)} requests are in flight")
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         if request.num_calls > 2 * engine.config.max_calls_per_request:  # guesses may have become certain, and end their task
             raise InvariantError(f"request {request.request_id} made {request.num_calls} calls")
 
@@ -135,7 +136,7 @@ def streams_are_in_order(engine: Engine) -> None:
     """A request has a stream as long as it streams. Nothing that could be sent is held back, nothing that rests on a guess is
     sent, and no more than `max_untaken_parts` are sent and not taken; only then a path waits for its parts to be taken."""
     limit = engine.config.max_untaken_parts
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         stream, root = request.stream, request.root
         if root is None or (stream is None) != (request.is_answered or not root.callee.is_streaming):
             raise InvariantError(f"request {request.request_id}: {request.is_answered=}, {stream=}, its root is {root!r}")
@@ -143,7 +144,7 @@ def streams_are_in_order(engine: Engine) -> None:
             continue
         sent = range(stream.num_taken + len(stream.untaken))
         if len(stream.untaken) > limit or any(index not in sent or not part.num_sent for index, part in stream.untaken.items()):
-            raise InvariantError(f"request {request.request_id} has sent {sent}, of which {list(stream.untaken)} are not taken")
+            raise InvariantError(f"request {request.request_id} has sent {sent}, and {list(stream.untaken)} are not taken")
         if stream.front is not None and not stream.front.is_certain:
             raise InvariantError(f"request {request.request_id} sends parts that rest on a guess")
         if stream.is_ended != (root.state is TaskState.RETURNED) or (
@@ -157,21 +158,21 @@ def streams_are_in_order(engine: Engine) -> None:
 
 def untaken_parts_are_kept(engine: Engine) -> None:
     """The tensors of a part that may be read now are kept."""
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         for part in request.stream.untaken.values() if request.stream is not None else ():
             if any(is_stored(argument.future) and argument.future not in request.pinned for argument in part.arguments):
-                raise InvariantError(f"{part!r} of request {request.request_id} may be read, but nobody keeps its tensors")
+                raise InvariantError(f"{part!r} of request {request.request_id} may be read, but its tensors are not kept")
 
 
 def leases_agree(engine: Engine) -> None:
-    """A block is known as long as somebody needs it: requests that keep rows of it, batches, fetches and consumers of parts that
-    read it."""
-    leases = [blocks for request in engine.tasks.requests.values() for blocks in request.pinned.values()]
-    leases += [batch.blocks for batch in scheduler_of(engine).batches.values()]
+    """A block is known as long as it is needed: by requests that keep rows of it, and by batches, fetches and consumers of parts
+    that read it."""
+    leases = [blocks for request in requests(engine) for blocks in request.pinned.values()]
+    leases += [batch.blocks for batch in batches(engine)]
     leases += [blocks for _, blocks in engine.tasks.fetches.in_progress.values()]
-    streams = [request.stream for request in engine.tasks.requests.values() if request.stream is not None]
+    streams = [request.stream for request in requests(engine) if request.stream is not None]
     leases += [part.blocks for stream in streams for part in stream.untaken.values()]
-    expected = engine.leases.expected(leases)
+    expected = engine.leases.expected_counts(leases)
     if expected != engine.leases.counts:
         raise InvariantError(f"leases are {expected}, counted are {engine.leases.counts}")
     if missing := scheduler_of(engine).replicas.keys() - engine.leases.holders:
@@ -180,31 +181,31 @@ def leases_agree(engine: Engine) -> None:
     if strangers or not engine.leases.lost <= engine.leases.counts.keys():
         raise InvariantError(f"blocks of {strangers} are known, which are gone; lost are {engine.leases.lost}")
     if len(scheduler_of(engine).staging) and not engine.leases.counts:
-        raise InvariantError("blocks are staged that nobody needs")
+        raise InvariantError("blocks are staged that are not needed")
 
 
 def batches_read_what_they_were_given(engine: Engine) -> None:
     """A batch in flight has a lease on each of its stored inputs, also for calls that were withdrawn."""
-    for batch in scheduler_of(engine).batches.values():
+    for batch in batches(engine):
         if Counter(batch.blocks) != Counter(block for call in batch.calls for block in call.blocks):
             raise InvariantError(f"batch {batch.batch_id} has leases on {batch.blocks}")
 
 
 def queued_calls_have_their_inputs(engine: Engine) -> None:
     """No call whose inputs cannot be read waits for a replica."""
-    for pool in scheduler_of(engine).pools.values():
+    for pool in pools(engine):
         for call in (*pool.queue, *pool.guesses):
             if not engine.leases.are_there(call.blocks):
                 raise InvariantError(f"{call!r} is {call.state.name}, but its inputs were lost")
             request = call.segment.task.request
             if any(argument.future not in request.pinned for argument in call.arguments if is_stored(argument.future)):
-                raise InvariantError(f"{call!r} is {call.state.name}, but nobody keeps its inputs")
+                raise InvariantError(f"{call!r} is {call.state.name}, but its inputs are not kept")
 
 
 def restorations_are_under_way(engine: Engine) -> None:
-    """Each restoration runs, or waits for others that are under way, and somebody needs its future."""
+    """Each restoration runs, or waits for others that are under way, and its future is needed."""
     placed = {call for _, call in placed_calls(engine)}
-    for request in engine.tasks.requests.values():
+    for request in requests(engine):
         waits = Counter(
             waiter for each in request.restoring.values() for waiter in each.waiters if isinstance(waiter, Call | Restoration)
         )

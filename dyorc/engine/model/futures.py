@@ -1,4 +1,4 @@
-"""Futures: the places where values appear, and who waits for them."""
+"""Futures: the places where values appear, and what waits for them."""
 
 from collections.abc import Hashable
 from enum import Enum, auto
@@ -29,8 +29,8 @@ class Future:
         tensors: Its tensors, once READY.
         is_at_hand: Whether the workflow can look at their contents.
         error: Why there is no value, once FAILED.
-        dependents: What is told when it settles.
-        hold: An object referred to by everybody who may still need the tensors.
+        dependents: What is notified when it settles.
+        hold: An object to which everything refers that may still need the tensors.
     """
 
     __slots__ = ("_arrays", "dependents", "error", "hold", "is_at_hand", "producer", "state", "tensors")
@@ -67,11 +67,11 @@ class Future:
             self.fill(tensors)
 
     def add_waiter(self, waiter: "Waiter") -> None:
-        """Adds somebody who needs it to settle."""
+        """Makes a waiter wait until it settles."""
         self.dependents.append(waiter)
         waiter.num_awaited += 1
 
-    def show(self, arrays: tuple[Any, ...]) -> None:
+    def set_arrays(self, arrays: tuple[Any, ...]) -> None:
         """Sets the contents."""
         self._arrays = tuple(read_only(array) for array in arrays)
         self.is_at_hand = True
@@ -103,7 +103,7 @@ class Argument:
         self.views = views
 
     def same_as(self, other: "Argument") -> bool:
-        """Returns whether it stands for the same tensor. Values written down in the workflow's code are compared as values."""
+        """Returns whether it is the same tensor. Constants of the workflow's code are compared as values."""
         if self.future is other.future:
             return self.field == other.field and self.views == other.views
         mine, theirs = self.future, other.future

@@ -54,13 +54,13 @@ class BranchPoint:
         decision: As the workflow asked it.
         segment: The segment that it ends.
         branches: What follows, by outcome.
-        error: What was raised in the workflow instead of an outcome; it may go on all the same.
+        error: What was raised in the workflow instead of an outcome; the workflow may catch it.
         is_open: Whether it waits for its value. A decision whose value is at hand is taken at once and never open.
         context: What guesses are based on.
         probabilities: Of the outcomes, as predicted when a run first came here.
         num_awaited: 1 while its value is pending, else 0.
         unheld: Stored futures that a run standing here cannot reach, while the outcome is guessed.
-        number: Its place in the request's story (`Story.decisions`); -1 if that is not written down.
+        number: Its index in `RequestTrace.decisions`; -1 if the request is not recorded.
         is_dropped: Whether it stood on a branch that was cut off.
     """
 
@@ -85,7 +85,7 @@ class BranchPoint:
         self.number = -1
 
     def take(self) -> None:
-        """Takes the decision: its value is at hand, or has failed. What follows a failure is a branch of its own."""
+        """Takes the decision: its value is at hand, or has failed. A separate branch follows a failure."""
         self.is_open = False
         self.is_resolved = True
         self.unheld = ()
@@ -115,10 +115,10 @@ class BranchPoint:
 
     def _forget_value(self) -> None:
         """Drops the value: once it was read, only the outcome matters."""
-        made, ref = self.decision, self.decision.ref
+        decision, ref = self.decision, self.decision.ref
         bare = Ref(ref.future, ref.outputs, ref.field, ref.views)
         bare.hold = None
-        self.decision = Decision(made.kind, bare, made.function, made.site, made.likely)
+        self.decision = Decision(decision.kind, bare, decision.function, decision.site, decision.likely)
 
     def _place_of(self, error: BaseException) -> DecisionSite:
         site = self.decision.site
@@ -184,7 +184,7 @@ class Segment:
     """Calls in the order they were made, and what came after: a branch point, a part, the result, or (so far) nothing.
 
     Attributes:
-        is_certain: Whether all decisions before it are taken, also those that led to its task.
+        is_certain: Whether all decisions before it are taken, including the ones before its task.
         origin: The decision it follows, as long as it is not certain.
         outcome: Of that decision.
         decision: That decision's `BranchPoint.number`, also when it is certain.
@@ -220,7 +220,7 @@ class Segment:
         return end.following if isinstance(end, StreamPart) else None
 
     def open_points(self) -> Iterator[tuple[BranchPoint, Outcome]]:
-        """Yields the open decisions it depends on, also those that led to its task, the last first, each with its outcome."""
+        """Yields the open decisions it depends on, the last first and then those before its task, each with its outcome."""
         segment = self
         while not segment.is_certain:
             point = segment.origin
@@ -249,7 +249,7 @@ class Segment:
 
 
 def last_line(error: BaseException, code: CodeType) -> int:
-    """Returns the last line of a piece of code's own file that an exception passed through; 0 if there is none."""
+    """Returns the last line of a piece of code's own file that an exception passed through; 0 if it passed none."""
     traceback, line = traceback_of(error), 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == code.co_filename:

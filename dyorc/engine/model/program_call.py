@@ -1,4 +1,4 @@
-"""Calls: where each is, and what the scheduler needs to know of its request."""
+"""Calls: what a workflow asks of programs, and the states of each call."""
 
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -75,7 +75,7 @@ class Call:
     """One use of a program by a request.
 
     Attributes:
-        context: What the scheduler knows of its request.
+        context: What the scheduler knows about its request.
         state: Changed only by the methods named after the states.
         order: Its place in its program's queue.
         num_awaited: Input futures that are still pending, plus one while it may not run before it is certain.
@@ -86,41 +86,20 @@ class Call:
         blocks: Where the stored ones lie.
         batch_key: Calls of equal keys may share a batch.
         num_attempts: How many times it ran on a replica that died.
-        is_suspect: Whether it may have been the cause.
+        is_suspect: Whether it may have crashed a replica.
         num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
-        room_share: Its part of the wait for room in an arena, of which its last batch has used some; 0: it has not waited.
-        restores: The restoration it runs for, if it repeats a call whose result was lost; then it stands in no journal.
+        room_share: The rest of its part of the wait for room in an arena; 0: it has not waited.
+        restores: The restoration it runs for, if it repeats a call whose result was lost; then it is in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
-        segment: Where in its task's journal it stands.
-        trace: What is written down about it; None if its request is not recorded.
+        segment: Where it is in its task's journal.
+        trace: None if its request is not recorded.
     """
 
     __slots__ = (
-        "arguments",
-        "awaits_commit",
-        "batch_key",
-        "bet",
-        "blocks",
-        "call_id",
-        "callee",
-        "context",
-        "expected_ns",
-        "future",
-        "is_guess",
-        "is_suspect",
-        "num_attempts",
-        "num_awaited",
-        "num_losses",
-        "operands",
-        "order",
-        "restores",
-        "room_share",
-        "segment",
-        "state",
-        "statics",
-        "submitted_ns",
-        "trace",
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "expected_ns", "future",
+        "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores", "room_share",
+        "segment", "state", "statics", "submitted_ns", "trace",
     )  # fmt: skip
 
     def __init__(

@@ -1,10 +1,10 @@
-"""What the calls of a request have in common where they wait."""
+"""What the scheduler knows about a request: priority, tenant, budget for guesses."""
 
 from collections.abc import Hashable
 
 import msgspec
 
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.engine_statistics import ModelRecord
 from dyorc.engine.model.speculation_budget import Round, SpeculationBudget
 from dyorc.engine.request_trace import RequestTrace
@@ -43,7 +43,7 @@ class QueueOrder(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class RequestContext(msgspec.Struct, eq=False, gc=False):
-    """What all calls of one request have in common where they wait: whose they are, how urgent, what they may waste.
+    """What all calls of one request share: their tenant, how urgent they are, what they may waste on guesses.
 
     Attributes:
         order: Their place in every queue, among the calls of their tenant.
@@ -53,7 +53,7 @@ class RequestContext(msgspec.Struct, eq=False, gc=False):
         weight: The tenant's part of every queue.
         budget: What the request's workflow may waste on guesses.
         record: Where the workflow's requests are counted.
-        round: Says whether the request guesses, and takes in how long it took.
+        round: Says whether the request guesses, and collects the time that it takes.
         story: What happens to the request, if it is recorded.
         can_be_dropped: Whether the request may be failed because it will be late: it is not answered and has had no effect.
     """

@@ -19,13 +19,13 @@ class Run(Protocol):
     """One run of a coroutine against its task's journal.
 
     Attributes:
-        segment: Where in the journal it stands.
-        assumed: The open decisions that it has passed, first to last, or is going to pass, and what it takes for their outcomes.
+        segment: Where it is in the journal.
+        assumed: The open decisions that it has passed, first to last, or will pass, and the outcomes it assumes.
         undecided: The decision that it waits for.
         num_awaited: Futures that it waits for.
         num_parts: Parts that it has yielded.
         awaits_room: Whether it waits until some of them have been taken.
-        is_closed: Whether it was ended because nobody needs it.
+        is_closed: Whether it was ended because it is not needed.
     """
 
     segment: Segment
@@ -54,7 +54,7 @@ class TaskState(Enum):
     SETTLED = auto()
     """Its future is ready or failed."""
     WITHDRAWN = auto()
-    """Nobody needs it any more."""
+    """No longer needed."""
 
 
 class Task:
@@ -62,7 +62,7 @@ class Task:
 
     Attributes:
         arguments: The tensors it was called with.
-        segment: Where in its caller's journal it stands; None for a request's root.
+        segment: Where it is in its caller's journal; None for a request's root.
         depth: Callers above it; 0 for the root.
         paths: Its runs: one, or more while decisions are guessed.
         num_awaited: Pending futures of its result.
@@ -72,19 +72,8 @@ class Task:
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments",
-        "callee",
-        "depth",
-        "future",
-        "journal",
-        "num_awaited",
-        "paths",
-        "request",
-        "result",
-        "segment",
-        "started_ns",
-        "state",
-        "statics",
+        "arguments", "callee", "depth", "future", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns",
+        "state", "statics",
     )  # fmt: skip
 
     def __init__(
@@ -120,7 +109,7 @@ class Task:
             yield from segment.entries
 
     def forget_runs(self) -> None:
-        """Drops its runs and its journal, which refers to it: nobody asks for them any more."""
+        """Drops its runs and its journal, which refers to it: they are no longer needed."""
         self.paths = []
         del self.journal
 
@@ -133,12 +122,12 @@ class Task:
 
 
 class Stream:
-    """How far the parts of a request have come.
+    """The progress of a request that answers in parts.
 
     Attributes:
-        front: Where the next part to be sent stands, or will; None if there will be none, because one part could not be computed.
+        front: Where the next part to be sent is, or will be; None if no more follows, because a part could not be computed.
         untaken: Parts that were sent and not taken, by their index.
-        num_taken: Parts that were.
+        num_taken: Parts that were taken.
         is_ended: Whether the workflow has ended.
         error: What the request fails with when all parts have been taken.
     """
@@ -173,8 +162,8 @@ class Restoration:
         num_awaited: Restorations that it waits for, if the future is a task's.
         waiters: What needs the tensors: calls, other restorations, the future itself if a workflow reads it, a part of the
             answer, and the request if it is its answer.
-        is_done: Whether the tensors are there and the waiters are still to be told.
-        error: Why there will be none, with the waiters still to be told.
+        is_done: Whether the tensors are there; the waiters are notified next.
+        error: Why they cannot be made; the waiters are notified next.
     """
 
     __slots__ = ("call", "error", "future", "is_done", "num_awaited", "request", "waiters")
@@ -193,7 +182,7 @@ class Restoration:
 
 
 Needer: TypeAlias = "Call | Future | StreamPart | Request"
-"""What needs lost tensors; a future stands for workflows that read its value, a request for its answer."""
+"""What needs lost tensors: a call, a part, a future that a workflow reads, or a request for its answer."""
 
 RestorationWaiter: TypeAlias = "Needer | Restoration"
 
@@ -202,44 +191,28 @@ class Request:
     """A request in flight.
 
     Attributes:
-        context: What its calls tell the scheduler about it.
+        context: What the scheduler knows about it.
         arrived_ns: When it arrived.
         root: Its first task; the request answers when that settles.
         pinned: Its futures whose tensors are pinned, with the blocks they lie in.
-        release_at: When it pins more futures than this, those that nobody needs any more are searched for.
+        release_at: When it pins more futures than this, unneeded ones are searched for.
         restoring: Its futures whose tensors were lost and are being made again.
         num_calls: Calls and tasks that it made for certain.
         num_guessed: Calls and tasks on branches that are guesses.
         num_effects: Impure calls and tasks that have not ended; the request is kept until they have.
-        has_effects: Whether it ever made such a call.
-        waits_for_effects: Whether its answer waits until all have ended.
-        failed_effects: Those that have failed.
-        raised: Errors that its workflows were shown since it has effects, each with the task that was shown it.
-        has_stored: Whether any of its tensors was ever stored and not carried along.
+        has_effects: Whether it ever made an impure call.
+        waits_for_effects: Whether its answer waits until all effects have ended.
+        failed_effects: Effects that have failed.
+        raised: Errors raised inside its workflows since it has effects, each with the task that got it.
+        has_stored: Whether any of its tensors was ever stored and not carried along in a message.
         is_untaken: Whether its answer's tensors have not been read yet; the request is kept until they have.
         num_answers: How many times it was answered, because the tensors were lost before they were read.
-        stream: How far its parts have come, if it answers in parts and has not ended.
+        stream: The progress of its parts, if it answers in parts and has not ended.
     """
 
     __slots__ = (
-        "arrived_ns",
-        "context",
-        "failed_effects",
-        "has_effects",
-        "has_stored",
-        "is_answered",
-        "is_untaken",
-        "num_answers",
-        "num_calls",
-        "num_effects",
-        "num_guessed",
-        "pinned",
-        "raised",
-        "release_at",
-        "request_id",
-        "restoring",
-        "root",
-        "stream",
+        "arrived_ns", "context", "failed_effects", "has_effects", "has_stored", "is_answered", "is_untaken", "num_answers",
+        "num_calls", "num_effects", "num_guessed", "pinned", "raised", "release_at", "request_id", "restoring", "root", "stream",
         "waits_for_effects",
     )  # fmt: skip
 
@@ -264,25 +237,25 @@ class Request:
         self.num_answers = 0
         self.stream: Stream | None = None
 
-    def have_effect(self) -> None:
-        """Notes that it makes a call or a task that must run even if nobody waits for it."""
+    def add_effect(self) -> None:
+        """Counts a call or a task that must run even if its result is not needed."""
         self.num_effects += 1
         self.has_effects = True
         self.context.can_be_dropped = False
 
-    def unheeded_failures(self) -> list[tuple[Entry, DyOrcError]]:
-        """Returns the effects that have failed without anybody being told: the error neither is the request's own, nor was it
-        shown to a workflow that went on. An error that passed from a call through nested workflows is returned once."""
-        heeded = [error for error, task in self.raised if task is self.root or task.future.error is not error]
+    def unreported_failures(self) -> list[tuple[Entry, DyOrcError]]:
+        """Returns the effects whose failure is unreported: the error neither is the request's own, nor was it raised in a
+        workflow that went on. An error that passed from a call through nested workflows is returned once."""
+        reported = [error for error, task in self.raised if task is self.root or task.future.error is not error]
         if self.root is not None and self.root.future.error is not None:
-            heeded.append(self.root.future.error)
-        unheeded: list[tuple[Entry, DyOrcError]] = []
+            reported.append(self.root.future.error)
+        unreported: list[tuple[Entry, DyOrcError]] = []
         for entry in self.failed_effects:
             error = entry.future.error
-            if error is not None and not any(other is error for other in heeded):
-                heeded.append(error)
-                unheeded.append((entry, error))
-        return unheeded
+            if error is not None and not any(other is error for other in reported):
+                reported.append(error)
+                unreported.append((entry, error))
+        return unreported
 
     def end(self) -> None:
         """Ends it: it is answered, or has failed."""

@@ -12,8 +12,8 @@ class Bet:
         probability: Of being needed.
         saved_s: How much sooner its result is expected thanks to the bet, in seconds.
         share_s: Its share of its batch's expected time, in seconds.
-        price_s: How much longer others are expected to wait in all if it was for nothing, in seconds.
-        slows_s: How much longer what runs beside it is expected to take in all, right or wrong, in seconds.
+        price_s: How much longer other calls are expected to wait in all if the guess is wrong, in seconds.
+        slows_s: How much longer concurrent batches are expected to take in all, right or wrong, in seconds.
     """
 
     __slots__ = ("price_s", "probability", "saved_s", "share_s", "slows_s")
@@ -91,7 +91,7 @@ _MIN_ROUND_NS = 250_000_000
 
 
 class Round:
-    """Successive requests of one workflow, all of which guess, or none (`dyorc.engine.guessing.speculation_trial`).
+    """Successive requests of one workflow that all guess, or all do not (`dyorc.engine.guessing.speculation_trial`).
 
     Attributes:
         is_guessing: Whether they guess.
@@ -109,7 +109,7 @@ class Round:
         self._num_ended = 0
         self._sum = 0.0
 
-    def ended(self, took_ns: int) -> None:
+    def add_time(self, took_ns: int) -> None:
         """Adds the time that one of its requests took."""
         self._num_ended += 1
         self._sum += math.log(max(1, took_ns))

@@ -14,7 +14,7 @@ def request_of(entry: Entry) -> Request:
 
 
 def is_effect(entry: Entry) -> bool:
-    """Returns whether a call or task must run even if nobody waits for its result."""
+    """Returns whether a call or task must run even if its result is not needed."""
     if isinstance(entry, Call):
         return not entry.callee.options.pure
     return not entry.callee.is_pure

@@ -18,8 +18,8 @@ _MEMORY_ERRORS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryErro
 _TORCH_ON_CPU = "can't allocate memory"
 
 
-def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
-    """Begins the trace of a batch, for those of its calls whose requests are recorded."""
+def begin_trace(batch: Batch, recorded: list[Call], now_ns: int) -> None:
+    """Begins the trace of a batch, for its calls whose requests are recorded."""
     calls = batch.calls
     num_guesses = sum([call.bet is not None for call in calls])
     requests = [call.context.number for call in calls]
@@ -28,16 +28,16 @@ def trace_sent(batch: Batch, recorded: list[Call], now_ns: int) -> None:
         requests, now_ns,
     )  # fmt: skip
     for call in recorded:
-        story, of_call = call.context.story, call.trace
-        if story is not None and of_call is not None:
+        story, call_trace = call.context.story, call.trace
+        if story is not None and call_trace is not None:
             if call.bet is not None:
-                of_call.bet = call.bet.describe()
-            story.dispatched(of_call, trace)
+                call_trace.bet = call.bet.describe()
+            story.add_dispatch(call_trace, trace)
             if story.span is not None:
-                trace.spans = (*trace.spans, span_of_call(story.span, of_call))
+                trace.spans = (*trace.spans, span_of_call(story.span, call_trace))
 
 
-def trace_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
+def end_trace(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = None) -> None:
     """Ends the trace of a batch, if it has one."""
     trace = batch.trace
     if trace is None:
@@ -49,7 +49,7 @@ def trace_ended(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None 
         trace.infer_s = done.execute_s if done.infer_s is None else done.infer_s
 
 
-def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
+def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     """Learns from the time a batch took."""
     pool, size = batch.replica.pool, len(batch.calls)
     if batch.expected_ns is not None:
@@ -60,7 +60,7 @@ def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
     pool.least_latency.observe(size, execute_s)
     pool.latency.observe(size, execute_s)
     pool.last_done_ns = now_ns
-    pool.returns.ended(batch.calls, now_ns)
+    pool.loop_ratio.calls_ended(batch.calls, now_ns)
     batch.replica.latency.observe(size, execute_s)
     if batch.started_ns == batch.dispatched_ns:
         pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)
@@ -69,7 +69,7 @@ def learn(batch: Batch, execute_s: float, now_ns: int) -> None:
         pool.sojourn_ns.add(now_ns - sample.submitted_ns)
 
 
-def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
+def count_batch(batch: Batch, event: BatchDone, now_ns: int) -> None:
     """Counts a batch that ran: for its program, and for the workflows whose calls were in it."""
     size = len(batch.calls)
     started_ns = batch.started_ns if batch.started_ns is not None else batch.dispatched_ns
@@ -77,9 +77,9 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     times = BatchTimes(size, now_ns - started_ns, event.gather_s, infer_s, event.publish_s)
     waits_ns = [started_ns - call.submitted_ns for call in batch.calls]
     own = batch.replica.pool.record
-    own.batch_done(times, waits_ns, batch.reason.name, now_ns)
+    own.count_batch(times, waits_ns, batch.reason.name, now_ns)
     for move in event.moves:
-        own.moved(move.tier, move.num_bytes, move.took_s)
+        own.add_transfer(move.tier, move.num_bytes, move.took_s)
     certain = [
         call.context.record
         for call in batch.calls
@@ -88,11 +88,11 @@ def count(batch: Batch, event: BatchDone, now_ns: int) -> None:
     queue_ns = sum(waits_ns) if certain else 0
     for record in set(certain):
         number = certain.count(record)
-        record.calls_done(times, queue_ns * number // size, number)
+        record.count_calls(times, queue_ns * number // size, number)
 
 
-def note_failure(turn: Turn, pool: ReplicaPool, batch: Batch, event: BatchFailed) -> None:
-    """Notes a batch that failed, and says so if the program has not had memory for anything lately."""
+def count_memory_failure(turn: Turn, pool: ReplicaPool, batch: Batch, event: BatchFailed) -> None:
+    """Counts a batch that failed for want of memory, and reports its program if no batch has had enough lately."""
     is_last = len(batch.calls) == 1 or not pool.program.options.is_repeatable
     if not is_last or not (event.is_capacity or event.error_type in _MEMORY_ERRORS or _TORCH_ON_CPU in event.message):
         return
@@ -101,8 +101,8 @@ def note_failure(turn: Turn, pool: ReplicaPool, batch: Batch, event: BatchFailed
         turn.actions.append(ProgramStarved(pool.program.name, f"{event.error_type}: {event.message}"))
 
 
-def note_success(turn: Turn, pool: ReplicaPool) -> None:
-    """Notes that a batch ran, after some had failed for want of memory."""
+def end_starvation(turn: Turn, pool: ReplicaPool) -> None:
+    """Resets the count of failures for want of memory, because a batch ran."""
     if pool.num_starved >= _MIN_STARVED:
         turn.actions.append(ProgramStarved(pool.program.name, ""))
     pool.num_starved = 0

@@ -17,10 +17,10 @@ from dyorc.errors import DeadlineError
 class BatchFormer:
     """Forms batches.
 
-    Work-conserving: an idle replica takes what is there, unless holding the last one pays. A busy replica is sent its next batch
-    so that it arrives as the running one ends; until then the batch can still grow, unless it is full. In a loop it waits for the
-    running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call waits and a
-    replica and a core are idle.
+    Work-conserving: an idle replica takes the calls that wait, unless holding the last idle one pays. A busy replica is sent its
+    next batch so that it arrives as the running one ends; until then the batch can still grow, unless it is full. In a loop it
+    waits for the running one's end, if that pays. Guesses fill up batches of certain calls, or form their own if no certain call
+    waits and a replica and a core are idle.
 
     Calls that would end too late are left out and end as `CallLate`.
 
@@ -30,15 +30,15 @@ class BatchFormer:
     Source: early drop (Shen et al.: "Nexus: a GPU cluster engine for accelerating DNN-based video analysis", SOSP 2019).
     """
 
-    def __init__(self, shared: EngineContext, bets: SpeculationPolicy, batches: Mapping[int, Batch]) -> None:
-        self._turn = shared.turn
-        self._timers = shared.timers
-        self._can_hold = shared.config.hold
-        self._can_drop = shared.config.early_drop
-        self._bets = bets
+    def __init__(self, context: EngineContext, bets: SpeculationPolicy, batches: Mapping[int, Batch]) -> None:
+        self._turn = context.turn
+        self._timers = context.timers
+        self._can_hold = context.config.hold
+        self._can_drop = context.config.early_drop
+        self._policy = bets
         self._batches = batches
 
-    def of_certain_calls(self, pool: ReplicaPool) -> FormedBatch | None:
+    def form_certain(self, pool: ReplicaPool) -> FormedBatch | None:
         """Returns the next batch of a program; None if no certain call waits, no replica takes one, or it is held."""
         if not pool.queue.size:
             return None
@@ -75,10 +75,10 @@ class BatchFormer:
         else:
             reason = FormReason.SHARED if len(calls) == size and pool.num_idle > 1 else FormReason.QUEUE_EMPTIED
         if not is_retry and pool.guesses.size:
-            self._bets.fill(pool, replica, calls, max_size, start_ns, now_ns)
+            self._policy.fill(pool, replica, calls, max_size, start_ns, now_ns)
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
-        return FormedBatch(replica or pool.place(calls), calls, reason)
+        return FormedBatch(replica or pool.nearest_idle(calls), calls, reason)
 
     def _take(self, pool: ReplicaPool, replica: Replica | None, size: int, now_ns: int) -> tuple[list[Call], bool]:
         """Takes the next calls of a queue that can end before their deadlines; the others end as `CallLate`.
@@ -97,24 +97,24 @@ class BatchFormer:
                 return calls, is_retry
         return [], False
 
-    def of_guesses(self, pool: ReplicaPool) -> FormedBatch | None:
-        """Returns a batch of guesses alone; None if there are none, a certain call waits, nothing is idle, or it does not pay.
+    def form_guesses(self, pool: ReplicaPool) -> FormedBatch | None:
+        """Returns a batch of guesses alone; None without guesses, if a certain call waits, nothing is idle, or it does not pay.
 
-        Ask for it once all programs have their batches of certain calls: a core that is free then is not needed.
+        Call it once all programs have their batches of certain calls: a core that is free then is not needed.
         """
         if not pool.guesses.size or pool.queue.size or not pool.num_idle:
             return None
         now_ns = self._turn.now_ns
-        replica = pool.with_core()
+        replica = pool.idle_with_core()
         held_until_ns = pool.held_until_ns
         if replica is None or self._hold(pool, None, now_ns):
             return None
-        calls = self._bets.alone(pool, replica, self._fair_size(pool, pool.guesses.size), now_ns)
+        calls = self._policy.form_batch(pool, replica, self._fair_size(pool, pool.guesses.size), now_ns)
         if not calls:
             return None
         if held_until_ns:
             _end_hold(pool, len(calls), min(held_until_ns, now_ns))
-        nearest = pool.place(calls)
+        nearest = pool.nearest_idle(calls)
         return FormedBatch(nearest if nearest.has_core else replica, calls, FormReason.GUESSED)
 
     @staticmethod
@@ -130,7 +130,7 @@ class BatchFormer:
             return False  # no other replica is about to be free, and no call is expected
         first = pool.queue.peek() if pool.queue.size else pool.guesses.peek()
         if first is None:
-            return False  # what is left is to be tried again alone
+            return False  # the remaining calls are retried alone
         num_ready = pool.queue.size + pool.guesses.size
         deadline_ns = first.context.order.deadline_ns
         until_ns = held_until_ns(pool, replica, num_ready, deadline_ns, self._batches, now_ns)
@@ -159,7 +159,7 @@ class BatchFormer:
 
 def _end_hold(pool: ReplicaPool, size: int, now_ns: int) -> None:
     """Counts a batch that was held and is sent."""
-    pool.record.holds.ended(size - pool.num_when_held, now_ns - pool.held_since_ns)
+    pool.record.holds.add(size - pool.num_when_held, now_ns - pool.held_since_ns)
 
 
 def _too_late(call: Call, end_ns: int) -> DeadlineError:

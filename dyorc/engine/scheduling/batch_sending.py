@@ -6,7 +6,7 @@ from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
-from dyorc.engine.scheduling.batch_accounting import trace_sent
+from dyorc.engine.scheduling.batch_accounting import begin_trace
 from dyorc.engine.scheduling.holding import foresee
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
@@ -18,24 +18,24 @@ NS_PER_S = 1_000_000_000
 
 
 class BatchSender:
-    """Used by the scheduler.
+    """Sends formed batches.
 
     Args:
         pools: Programs by name.
-        batches: In flight; gets those that are sent.
-        retrying: Knows how long the results of a batch may wait for room.
+        batches: The batches in flight; sent ones are added.
+        retrying: Says how long the results of a batch may wait for room.
     """
 
     def __init__(
-        self, shared: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+        self, context: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
     ) -> None:
-        self._config = shared.config
-        self._turn = shared.turn
-        self._timers = shared.timers
-        self._leases = shared.leases
-        self._speculator = shared.speculator
-        self._batch_ids = shared.host.batch_ids
-        self._caution = shared.host.caution
+        self._config = context.config
+        self._turn = context.turn
+        self._timers = context.timers
+        self._leases = context.leases
+        self._speculator = context.speculator
+        self._batch_ids = context.host.batch_ids
+        self._crash_suspects = context.host.crash_suspects
         self._pools = pools
         self._batches = batches
         self._retrying = retrying
@@ -60,7 +60,8 @@ class BatchSender:
         if blocks:
             batch.blocks = blocks
             self._leases.acquire(blocks)
-        inputs = [call.context.identity for call in calls] if batch.dispatched_ns < self._caution.names_inputs_until_ns else ()
+        names_inputs = batch.dispatched_ns < self._crash_suspects.names_inputs_until_ns
+        inputs = [call.context.identity for call in calls] if names_inputs else ()
         share = self._retrying.room_share(batch) if len(calls) > 1 or formed.reason is FormReason.RETRY else 1.0
         options = pool.program.options
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
@@ -81,12 +82,12 @@ class BatchSender:
         return max(now_ns, free_ns) + int(duration_s * NS_PER_S)
 
     def _account(self, batch: Batch, duration_s: float) -> None:
-        """Notes for each call of a batch that it runs, until when, and how much device time it takes."""
+        """Marks the calls of a batch as running, and accounts for the device time that they take."""
         now_ns = self._turn.now_ns
         pool, processor = batch.replica.pool, batch.replica.processor
         share_s = duration_s / len(batch.calls)
         if recorded := [call for call in batch.calls if call.trace is not None]:
-            trace_sent(batch, recorded, now_ns)
+            begin_trace(batch, recorded, now_ns)
         if batch.expected_ns is not None:
             pool.last_free_ns = max(pool.last_free_ns, batch.expected_ns)
         expected_ns = batch.expected_ns if batch.expected_ns is not None else now_ns
@@ -148,12 +149,12 @@ class InputStaging:
         if not away or not node:
             return
         replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id
-        tensors = [tensor for tensor in away if self._note(tensor, replica_id)]
+        tensors = [tensor for tensor in away if self._add_row(tensor, replica_id)]
         if tensors:
             self._turn.actions.append(StageTensors(replica_id, tensors))
 
-    def _note(self, tensor: TensorRef, replica_id: str) -> bool:
-        """Notes that a row is staged. Returns False if it was before."""
+    def _add_row(self, tensor: TensorRef, replica_id: str) -> bool:
+        """Adds a staged row. Returns False if it was staged before."""
         rows = self._staged.setdefault((tensor.holder, tensor.block), set())
         row = (replica_id, tensor.offset)
         if row in rows:
@@ -162,7 +163,7 @@ class InputStaging:
         return True
 
     def forget(self, blocks: Iterable[BlockId]) -> None:
-        """Forgets blocks that are gone."""
+        """Forgets released blocks."""
         if self._staged:
             for block in blocks:
                 self._staged.pop(block, None)

@@ -2,8 +2,8 @@
 
 Each tenant has a *tag*: the virtual time at which its next call is due. The smallest tag is next, and every slot taken moves
 its tag on by the slot's price divided by the tenant's weight. The virtual time of a queue is the smallest tag of those waiting.
-A tenant that begins to wait starts there, or at its own tag if that is later: so nobody saves up turns while idle, and nobody
-escapes what it has used by going away for a moment. When nothing waits any more, all start anew.
+A tenant that begins to wait starts there, or at its own tag if that is later: so no tenant saves up turns while idle, or escapes
+what it has used by leaving for a moment. Once no call waits, all start anew.
 
 A batch belongs to one lane. The tenant whose turn it is chooses the lane by its most urgent call; the other slots go to all
 tenants with calls in that lane, by their tags. A tenant alone in its lane pays for a small batch, which costs more device time
@@ -95,7 +95,7 @@ class TenantTurns:
 
 
 class SharedLanes:
-    """The waiting calls of several tenants, each in lanes of its own.
+    """The waiting calls of several tenants, each with its own lanes.
 
     Args:
         tenant: The tenant that was alone before, with its lanes; both are taken over.
@@ -125,7 +125,7 @@ class SharedLanes:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """Yields all calls that wait, tenant by tenant."""
+        """Yields all waiting calls, tenant by tenant."""
         for share in self._shares.values():
             yield from share.lanes
 
@@ -152,7 +152,7 @@ class SharedLanes:
         """Removes a waiting call. The caller sets its new state."""
         share = self._shares[call.context.tenant]
         share.lanes.withdraw(call)
-        self._went(share, call.batch_key, 1)
+        self._remove(share, call.batch_key, 1)
 
     def take_out(self, is_wanted: Callable[[Call], bool]) -> list[Call]:
         """Removes and returns all wanted calls, as `Lanes.take_out` does."""
@@ -161,7 +161,7 @@ class SharedLanes:
             taken = share.lanes.take_out(is_wanted)
             calls += taken
             for call in taken:
-                self._went(share, call.batch_key, 1)
+                self._remove(share, call.batch_key, 1)
         return calls
 
     def peek(self) -> Call | None:
@@ -191,11 +191,11 @@ class SharedLanes:
             for call in taken:
                 share.charge(price, call.context.weight)
             calls += taken
-            self._went(share, key, len(taken) + len(late) - num_late)
+            self._remove(share, key, len(taken) + len(late) - num_late)
         return calls
 
     def charge(self, calls: list[Call]) -> None:
-        """Charges for calls that do not wait here but run in a batch of their own."""
+        """Charges for calls that do not wait here but run in a separate batch."""
         price = self._price(len(calls))
         for call in calls:
             share = self._shares.get(call.context.tenant)
@@ -207,8 +207,8 @@ class SharedLanes:
         share = self._shares[tenant] = Share(tenant, lanes, self._num_shares)
         return share
 
-    def _went(self, share: Share, key: BatchKey, number: int) -> None:
-        """Notes that calls of a share have left a lane."""
+    def _remove(self, share: Share, key: BatchKey, number: int) -> None:
+        """Counts calls of a share that have left a lane."""
         self.size -= number
         self._num_in[key] -= number
         if not self._num_in[key]:
@@ -217,9 +217,9 @@ class SharedLanes:
             share.is_debtor = True
             heapq.heappush(self._debtors, (share.tag, share.number, share))
         if self._debtors:
-            self._forgive()
+            self._forget_debtors()
 
-    def _forgive(self) -> None:
+    def _forget_debtors(self) -> None:
         """Forgets tenants that have left and whose tags the virtual time has reached: they would start there anyway."""
         first = self._turns.first()
         while self._debtors and (first is None or self._debtors[0][0] <= first.tag):

@@ -3,8 +3,8 @@
 When a batch is sent, calls that need nothing but its results are *foreseen*: they will be ready when it ends, which its
 program's T(n) = b + a*n predicts. Suppose one replica is idle, n calls are ready, and m more are foreseen in a time t. Starting
 at once makes the m wait for the whole batch; running together saves one b. So holding gains m*(b - t) and costs n*(t + a*m). A
-foreseen guess counts by its probability. On busy cores T(n) is only an average, and waiting in vain is worse than either choice;
-so t assumes a batch that is as late as twice its program's average.
+foreseen guess counts by its probability. On busy cores T(n) is only an average, and waiting for nothing is worse than either
+choice; so t assumes a batch that is as late as twice its program's average.
 
 Other calls are only expected, at their recent rate r. Replicas that always take what is there end up in a bunch, as buses do:
 one takes what has piled up, the next find a call or two, and all are busy when the rest arrive. So the last idle replica waits
@@ -40,7 +40,7 @@ _MAX_RATIO = 0.95
 
 
 def foresee(pools: Mapping[str, ReplicaPool], batch: Batch, batches: Mapping[int, Batch]) -> None:
-    """Notes which calls will be ready when the latest batch in flight ends. Cost: proportional to those calls."""
+    """Adds the calls that will be ready when the latest batch in flight ends to those foreseen. Cost: proportional to them."""
     if batch.expected_ns is None:
         return
     at_ns = batch.expected_ns + int(_MARGIN * batch.replica.pool.lateness_ns.value)
@@ -65,7 +65,7 @@ def waits_for_end(pool: ReplicaPool, running: Batch, num_ready: int) -> bool:
     line = pool.latency.line
     if line is None:
         return False
-    (base_s, item_s), ratio = line, min(pool.returns.ratio, _MAX_RATIO)
+    (base_s, item_s), ratio = line, min(pool.loop_ratio.ratio, _MAX_RATIO)
     link_s = max(0.0, pool.link_ns.value / _NS_PER_S)
     num_joining = min(ratio * len(running.calls), pool.program.options.max_batch_size - num_ready)
     num_later = (num_ready + num_joining) * ratio / (1 - ratio)

@@ -42,7 +42,7 @@ class Lanes:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """Yields all calls that wait, in no particular order. For tests and for giving up."""
+        """Yields all waiting calls, in no particular order."""
         for lane in self._lanes.values():
             yield from (call for _, _, call in lane if call.state is self._state)
 
@@ -104,7 +104,7 @@ class Lanes:
         return 0 if key is None else min(limit, self.num_in(key))
 
     def peek(self, key: BatchKey | None = None) -> Call | None:
-        """Returns the first call of a lane, or of all; None if there is none."""
+        """Returns the first call of a lane, or of all lanes; None if no call waits there."""
         if key is None and (key := self.front()) is None:
             return None
         lane = self._lanes.get(key)

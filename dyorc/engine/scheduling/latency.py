@@ -1,4 +1,4 @@
-"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from those that end."""
+"""Learned while serving: how long a batch takes, T(n) = b + a*n seconds, and how many calls follow from each that ends."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class LatencyModel:
     window); decay instead of a window needs no history.
 
     Args:
-        prior: Used until it has observations of its own.
+        prior: Used before the first observation.
         decay: The factor by which each new observation reduces the weight of older ones.
     """
 
@@ -126,7 +126,7 @@ class LoopRatio:
         self._num_ended = self._num_followed = 0
         self._requests: set[int] = set()
 
-    def ended(self, calls: Sequence[Call], now_ns: int) -> None:
+    def calls_ended(self, calls: Sequence[Call], now_ns: int) -> None:
         """Notes calls that ended in this turn of the engine."""
         if self._at_ns != now_ns:
             if self._num_ended:
@@ -137,7 +137,7 @@ class LoopRatio:
         self._num_ended += len(calls)
         self._requests.update([call.context.number for call in calls])
 
-    def submitted(self, call: Call, now_ns: int) -> None:
+    def call_submitted(self, call: Call, now_ns: int) -> None:
         """Notes a call whose inputs are all there."""
         if self._at_ns == now_ns and call.context.number in self._requests:
             self._num_followed += 1

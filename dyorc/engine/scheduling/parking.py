@@ -1,11 +1,11 @@
-"""Parks replicas that are not wanted, and says so to those who wait for a program that has none.
+"""Parks surplus replicas, and fails calls of programs that have no replica in time.
 
 joined ── serves ──> surplus, idle ──────────────────────────> parked: forgotten here, its tensors stay
              │  ▲                                                 ▲
              ▼  │ wanted again                                    │ its last batch is back
           draining: gets no more batches, runs those it has ──────┘
              ▲
-about to end ┘  is never taken back
+about to end ┘  never resumed
 """
 
 from collections.abc import Callable, Mapping
@@ -26,20 +26,20 @@ class Parking:
 
     Args:
         pools: Programs by name.
-        replicas: All that the scheduler knows, by id.
+        replicas: All replicas by id.
         prefetch_ns: Returns when a busy replica may be sent its next batch.
     """
 
     def __init__(
         self,
-        shared: EngineContext,
+        context: EngineContext,
         pools: Mapping[str, ReplicaPool],
         replicas: dict[str, Replica],
         prefetch_ns: Callable[[Replica], int],
     ) -> None:
-        self._turn = shared.turn
-        self._wanted = shared.host.wanted
-        self._can_drop = shared.config.early_drop
+        self._turn = context.turn
+        self._wanted = context.host.wanted
+        self._can_drop = context.config.early_drop
         self._pools = pools
         self._replicas = replicas
         self._prefetch_ns = prefetch_ns
@@ -47,7 +47,7 @@ class Parking:
             self.want(event)
 
     def want(self, event: ReplicasWanted) -> None:
-        """Takes in how many replicas a program should have."""
+        """Sets how many replicas a program should have."""
         pool = self._pools.get(event.program)
         if pool is None:
             return
@@ -55,24 +55,24 @@ class Parking:
         pool.target.set(event, self._turn.now_ns)
         pool.suspects.num_replicas = event.num_warm
         if not event.num_warm:
-            pool.forgive()
+            pool.clear_load_failures()
         if pool.target.is_off:
             for call in pool.queue.take_out(_can_be_refused):
                 call.wait()
                 self.refuse(call, pool)
         self.balance(pool)
 
-    def added(self, program: str) -> None:
-        """Takes in what was said of a program before it was there."""
+    def program_added(self, program: str) -> None:
+        """Applies the target that was set for a program before it was added."""
         if (event := self._wanted.get(program)) is not None:
             self.want(event)
 
-    def removed(self, program: str) -> None:
-        """Nothing is wanted of a program any more."""
+    def program_removed(self, program: str) -> None:
+        """Drops the target of a program."""
         self._wanted.pop(program, None)
 
     def balance(self, pool: ReplicaPool) -> None:
-        """Parks or drains surplus replicas, misplaced ones first, then idle ones; takes draining ones back if there are too few.
+        """Parks or drains surplus replicas, misplaced ones first, then idle ones; resumes draining ones if there are too few.
         Cost: looks at all replicas."""
         num_warm = pool.target.num_warm
         if num_warm is None:
@@ -80,9 +80,8 @@ class Parking:
         num_surplus = len(pool.replicas) - num_warm
         if num_surplus > 0:
             misplaced = pool.target.misplaced
-            for replica in nsmallest(
-                num_surplus, pool.replicas.values(), key=lambda one: (one.replica_id not in misplaced, _free_ns(one))
-            ):
+            surplus = nsmallest(num_surplus, pool.replicas.values(), lambda r: (r.replica_id not in misplaced, _free_ns(r)))
+            for replica in surplus:
                 self._drain(replica)
         staying = [replica for replica in pool.draining.values() if not replica.is_leaving]
         for replica in staying[: max(0, -num_surplus)]:
@@ -90,14 +89,14 @@ class Parking:
         self._turn.touched[pool.program.name] = None
 
     def dismiss(self, replica_id: str) -> None:
-        """Has a replica that is about to end finish what it has, wanted or not."""
+        """Gives no more batches to a replica that is about to end; it finishes its own."""
         replica = self._replicas.get(replica_id)
         if replica is None or replica.is_leaving:
             return
         replica.is_leaving = True
         if replica_id in replica.pool.replicas:
             self._drain(replica)
-        self.balance(replica.pool)  # another that drains may be needed now
+        self.balance(replica.pool)  # another draining replica may be needed now
 
     def _drain(self, replica: Replica) -> None:
         replica.pool.drain(replica)
@@ -105,13 +104,13 @@ class Parking:
             self.park(replica)
 
     def park(self, replica: Replica) -> None:
-        """Forgets a draining replica that holds nothing any more. It keeps its tensors."""
+        """Forgets a draining replica that holds no batch. It keeps its tensors."""
         replica.pool.remove(replica)
         del self._replicas[replica.replica_id]
         self._turn.actions.append(ParkReplica(replica.replica_id))
 
     def is_refused(self, call: Call, pool: ReplicaPool) -> bool:
-        """Returns whether a call cannot run because a person has taken all replicas of its program away."""
+        """Returns whether a call cannot run because a person has scaled its program to zero."""
         return pool.target.is_off and _can_be_refused(call)
 
     def refuse(self, call: Call, pool: ReplicaPool) -> None:
@@ -119,7 +118,7 @@ class Parking:
         fail(self._turn, pool, call, ScaledToZeroError.of(pool.program.name))
 
     def lateness(self, call: Call, pool: ReplicaPool) -> DeadlineError | None:
-        """Returns why a call of a program without replicas cannot be done in time; None if it perhaps can."""
+        """Returns why a call of a program without replicas cannot end in time; None if it may."""
         target, now_ns, deadline_ns = pool.target, self._turn.now_ns, call.context.order.deadline_ns
         if pool.replicas or not target.lead_ns or target.ready_ns(now_ns) <= deadline_ns:
             return None
@@ -142,7 +141,7 @@ class Parking:
 
 
 def _can_be_refused(call: Call) -> bool:
-    """Returns whether anybody is told if a call fails: nobody is of the effects of an answered request, which rather wait."""
+    """Returns whether its client learns of it if a call fails: effects of answered requests wait instead."""
     return not call.segment.task.request.is_answered
 
 

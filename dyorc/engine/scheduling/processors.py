@@ -1,6 +1,6 @@
 """Cores that several programs share: whether one is free for a guess, and how much that guess would delay other calls.
 
-A replica with a device of its own delays only calls of its program. Replicas that run on the cores of one node compete: with
+A replica with its own device delays only calls of its program. Replicas that run on the cores of one node compete: with
 more batches than cores, each becomes slower. Certain calls run all the same, since the operating system shares cores fairly. A
 guess without a free core would slow down the very batch that its decision waits for.
 
@@ -21,7 +21,7 @@ _LEAST_EVIDENCE_S = 0.05
 
 
 class Slowdown:
-    """By which fraction a batch takes longer for each other batch that runs beside it, learned while serving.
+    """By which fraction a batch takes longer for each other batch that runs at the same time, learned while serving.
 
     A line through (other batches, time relative to T(n)), by least squares, weighted by time and forgotten exponentially.
     """
@@ -32,7 +32,7 @@ class Slowdown:
         self._w = self._wx = self._wxx = self._wt = self._tx = 0.0
 
     def observe(self, num_others: float, expected_s: float, took_s: float) -> None:
-        """Learns how long a batch took beside so many others, on average, and how long T(n) says."""
+        """Learns how long a batch took together with so many others, on average, and how long T(n) says."""
         keep = math.exp(-expected_s / _MEMORY_S)
         self._w = self._w * keep + expected_s
         self._wx = self._wx * keep + expected_s * num_others

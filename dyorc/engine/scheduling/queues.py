@@ -1,4 +1,4 @@
-"""The queue of one program: which calls of which tenants go into the next batch."""
+"""The queue of one program: which tenants' calls go into the next batch."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.lanes import Lanes
 
 
-def _one(size: int) -> float:
+def _unit_price(size: int) -> float:
     """Returns the same price for every slot."""
     return 1.0
 
@@ -29,7 +29,7 @@ class CallQueue:
         size: How many calls wait.
     """
 
-    def __init__(self, price: Callable[[int], float] = _one) -> None:
+    def __init__(self, price: Callable[[int], float] = _unit_price) -> None:
         self._price = price
         self._tenant: str | None = None
         """The only tenant whose calls wait; None with several, until all their calls have left."""
@@ -42,7 +42,7 @@ class CallQueue:
         return self.size
 
     def __iter__(self) -> Iterator[Call]:
-        """Yields all calls that wait, in no particular order. For tests and for giving up."""
+        """Yields all waiting calls, in no particular order."""
         yield from self._retrying
         yield from self._lanes
 
@@ -56,12 +56,12 @@ class CallQueue:
         """Puts a call in its place."""
         tenant = call.context.tenant
         if tenant != self._tenant:
-            self._meet(tenant)
+            self._admit_tenant(tenant)
         self._lanes.add(call)
         self.size += 1
 
-    def _meet(self, tenant: str) -> None:
-        """Makes room for a second tenant if this call is not of the only one waiting."""
+    def _admit_tenant(self, tenant: str) -> None:
+        """Makes room for a second tenant if a call of another one waits."""
         if isinstance(self._lanes, SharedLanes):
             if not self._lanes.size:
                 self._lanes, self._tenant = Lanes(), tenant
@@ -71,7 +71,7 @@ class CallQueue:
             self._lanes, self._tenant = SharedLanes(self._tenant, self._lanes, self._price), None
 
     def add_retry(self, calls: list[Call]) -> None:
-        """Puts a group in front that must not share a batch with others."""
+        """Puts a group of calls in front of all others, with which it must not share a batch."""
         for call in calls:
             call.enqueue()
         self._retries.append(calls)
@@ -80,7 +80,7 @@ class CallQueue:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether one of the calls to be tried again may have ended a replica."""
+        """Whether one of the calls to be retried may have crashed a replica."""
         return any(call.is_suspect for call in self._retrying)
 
     def withdraw(self, call: Call) -> None:
@@ -115,14 +115,14 @@ class CallQueue:
         return 0 if key is None else min(limit, self._lanes.num_in(key))
 
     def peek(self) -> Call | None:
-        """Returns the next call, not counting groups to be retried; None if there is none."""
+        """Returns the next call, not counting groups to be retried; None without one."""
         return self._lanes.peek()
 
     def take(self, max_size: int, end_ns: int = 0) -> tuple[list[Call], bool, list[Call]]:
-        """Takes the next batch; empty if nothing waits, or only calls that are too late.
+        """Takes the next batch; empty if no call waits, or only calls that are too late.
 
         Args:
-            end_ns: When the batch will end at the earliest; calls whose deadline is before that are not in it.
+            end_ns: When the batch will end at the earliest; calls whose deadline is before that are left out.
 
         Returns:
             The batch, whether it is a retry group, and the calls left out because they are too late. All have left the queue.

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,8 +16,8 @@ from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.scheduling.lanes import Lanes
 from dyorc.engine.scheduling.latency import LatencyModel, LeastLatency, LoopRatio
 from dyorc.engine.scheduling.queues import CallQueue
-from dyorc.engine.scheduling.replicas import NEVER_NS, Replica
-from dyorc.engine.scheduling.suspects import Suspects
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
+from dyorc.engine.scheduling.suspects import SuspectQueue
 from dyorc.engine.timers import Timer
 from dyorc.errors import DyOrcError
 
@@ -28,14 +28,14 @@ _NUM_LOOKED_AT = 64
 
 
 class ReplicaTarget:
-    """What the engine was told to expect of a program's replicas.
+    """How many replicas a program should have, as `ReplicasWanted` set it.
 
     Attributes:
-        num_warm: How many replicas should take batches; None leaves that to those that join.
+        num_warm: How many replicas should take batches; None: all that join.
         lead_ns: How long it takes until one is ready; 0 if unknown.
         awaited_ns: Since when one is on its way: since one was wanted, or since the last one left.
         misplaced: Replicas that are parked before others.
-        is_off: Whether there are to be none, by order of a person.
+        is_off: Whether a person has scaled the program to zero.
     """
 
     __slots__ = ("awaited_ns", "is_off", "lead_ns", "misplaced", "num_warm")
@@ -48,7 +48,7 @@ class ReplicaTarget:
         self.is_off = False
 
     def set(self, event: ReplicasWanted, now_ns: int) -> None:
-        """Takes in how many replicas are wanted."""
+        """Sets how many replicas are wanted."""
         if event.num_warm and not self.num_warm:
             self.awaited_ns = now_ns
         self.num_warm = event.num_warm
@@ -58,7 +58,7 @@ class ReplicaTarget:
 
     def ready_ns(self, now_ns: int) -> int:
         """Returns when a replica takes batches at the earliest, if none does now; `now_ns` if unknown."""
-        if not self.num_warm:  # somebody has to ask for one first
+        if not self.num_warm:  # one has to be wanted first
             return now_ns + self.lead_ns
         return max(now_ns, self.awaited_ns + self.lead_ns)
 
@@ -69,33 +69,33 @@ class ReplicaPool:
     Attributes:
         record: Where its calls are counted.
         queue: Calls that are certain.
-        suspects: Calls that may have ended a replica, until they may run.
+        suspects: Calls that may have crashed a replica, until they may run.
         guesses: Calls that may turn out not to be needed.
         target: How many replicas there should be.
-        replicas: Those that are ready and take batches, by id.
-        draining: Surplus ones, which take no more batches and run what they have.
+        replicas: Replicas that are ready and take batches, by id.
+        draining: Surplus replicas, which finish their batches and take no more.
         num_replicas_on: How many replicas take batches, by node.
-        idle: Replicas that hold nothing, by node; the longest idle first.
+        idle: Replicas that hold no batch, by node; the longest idle first.
         link_ns: What a batch takes beyond the program's own time.
         lateness_ns: How much later than expected batches come back; early ones count as punctual.
         last_done_ns: When a batch last came back.
         sojourn_ns: How long a call takes once its inputs are there.
-        returns: How many calls follow those that end.
-        demand: Calls that run, guesses counted by their probability.
+        loop_ratio: How many calls follow from each that ends.
+        demand: Calls that run per second; guesses count by their probability.
         foreseen: Calls that will be ready: when, by which batch, how many; the next one first.
         last_free_ns: When the last of the busy replicas is expected to be free.
         held_until_ns: Until when an idle replica waits for them.
-        held_since_ns: Since when it does.
+        held_since_ns: Since when it waits.
         num_when_held: Calls that were ready then.
-        load_error: Why no replica can load the program, while that is so.
-        num_starved: Batches that failed for want of memory since the last one that ran (`starving`).
+        load_error: Why no replica can load the program; None if one can.
+        num_starved: Batches that failed for want of memory since the last one that ran.
     """
 
     def __init__(self, program: Program, record: ModelRecord, config: EngineConfig) -> None:
         self.program = program
         self.record = record
         self.queue = CallQueue(self.slot_price)
-        self.suspects = Suspects(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
+        self.suspects = SuspectQueue(self.queue, program.options.bounds.max_replicas, int(config.max_suspect_wait_s * 1e9))
         self.guesses = Lanes(CallState.GUESSED, Call.guess)
         self.latency = LatencyModel()
         self.least_latency = LeastLatency(self.latency)
@@ -103,7 +103,7 @@ class ReplicaPool:
         self.link_ns = Average()
         self.lateness_ns = Average()
         self.sojourn_ns = Average()
-        self.returns = LoopRatio()
+        self.loop_ratio = LoopRatio()
         self.demand = Rate()
         self.foreseen: list[tuple[int, int, float]] = []
         self.last_free_ns = 0
@@ -123,7 +123,7 @@ class ReplicaPool:
         self._prefetchable: list[tuple[int, str]] = []
 
     def add(self, replica: Replica) -> None:
-        """Adds a replica that is ready; it holds nothing."""
+        """Adds a replica that is ready and holds no batch."""
         self._enter(replica)
         self.set_idle(replica)
 
@@ -132,18 +132,18 @@ class ReplicaPool:
         self.num_replicas_on[replica.node] = self.num_replicas_on.get(replica.node, 0) + 1
 
     def drain(self, replica: Replica) -> None:
-        """Gives a replica no more batches."""
+        """Lets a replica finish its batches, and gives it no more."""
         self.remove(replica)
         self.draining[replica.replica_id] = replica
 
     def resume(self, replica: Replica, prefetch_ns: int) -> None:
-        """Gives a draining replica batches again, the next one at `prefetch_ns`; it still runs one."""
+        """Gives a draining replica, which still runs a batch, batches again; the next one at `prefetch_ns`."""
         del self.draining[replica.replica_id]
         self._enter(replica)
         self.set_busy(replica, prefetch_ns)
 
     def remove(self, replica: Replica) -> None:
-        """Removes a replica that is gone, or takes no more batches."""
+        """Removes a replica that is gone or takes no more batches."""
         if self.draining.pop(replica.replica_id, None) is not None:
             return
         del self.replicas[replica.replica_id]
@@ -151,23 +151,23 @@ class ReplicaPool:
         if not self.num_replicas_on[replica.node]:
             del self.num_replicas_on[replica.node]
         if not self.replicas:
-            self.forgive()  # a failure beside a replica that worked does not predict the next attempt
+            self.clear_load_failures()  # failures while another replica worked do not predict the next attempt
         self._leave_idle(replica)
         replica.prefetch_ns = NEVER_NS
 
-    def forgive(self) -> None:
+    def clear_load_failures(self) -> None:
         """Forgets failed loads: the next attempt is the first."""
         self.num_load_failures = 0
         self.load_error = None
 
     def set_idle(self, replica: Replica) -> None:
-        """Notes that the replica holds nothing now."""
+        """Marks a replica as idle."""
         self.idle.setdefault(replica.node, {})[replica.replica_id] = replica
         self.num_idle += 1
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """Notes that the replica holds at least one batch; it may be sent another at `prefetch_ns`."""
+        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`."""
         self._leave_idle(replica)
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
@@ -187,16 +187,19 @@ class ReplicaPool:
                 del self.idle[replica.node]
 
     def release_suspect(self, now_ns: int) -> None:
-        """Lets the next suspect call run, if one waits, none runs, and the time has come. Cost: looks at all replicas."""
-        if not self.has_suspect_at_work:
+        """Lets the next suspect call run, unless another one runs or its time has not come. Cost: looks at all replicas."""
+        if not self.runs_suspect:
             self.suspects.release(len(self.replicas), self.num_idle, now_ns)
 
     @property
-    def has_suspect_at_work(self) -> bool:
+    def runs_suspect(self) -> bool:
         """Whether a suspect call runs, or is about to. Cost: looks at all replicas."""
-        holders = (*self.replicas.values(), *self.draining.values())
-        batches = [batch for replica in holders for batch in replica.batches.values()]
-        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in batches)
+        return self.queue.has_suspect or any(batch.calls[0].is_suspect for batch in self._batches())
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yields the batches in flight."""
+        for replica in (*self.replicas.values(), *self.draining.values()):
+            yield from replica.batches.values()
 
     def soonest_prefetch(self) -> Replica | None:
         """Returns the busy replica that may be sent another batch soonest; its `prefetch_ns` says when."""
@@ -209,7 +212,7 @@ class ReplicaPool:
         return None
 
     def next_free_ns(self, otherwise_ns: int, but: Replica | None = None) -> int:
-        """Returns when a busy replica other than `but` can be sent a batch at the earliest; `otherwise_ns` if none can sooner."""
+        """Returns when a busy replica other than `but` can be sent a batch at the earliest, at most `otherwise_ns`."""
         replica = self.soonest_prefetch()
         if replica is not None and replica is but:
             first = heapq.heappop(self._prefetchable)
@@ -236,8 +239,7 @@ class ReplicaPool:
 
     def load(self) -> Load:
         """Returns what there is to do. Cost: looks at all replicas."""
-        holders = (*self.replicas.values(), *self.draining.values())
-        num_running = sum([len(batch.calls) for replica in holders for batch in replica.batches.values()])
+        num_running = sum([len(batch.calls) for batch in self._batches()])
         return Load(self.queue.size + len(self.suspects), num_running, self.latency.line, self.waiting_bytes())
 
     def report(self) -> dict[str, Any]:
@@ -264,11 +266,11 @@ class ReplicaPool:
         return (line[0] / size + line[1]) / (full_s / full)
 
     def price_of_guesses_s(self, replica: Replica, batch_s: float, rate: float, now_ns: int) -> float:
-        """Returns how many seconds longer others are expected to wait, in all, if an idle replica runs a batch of guesses this
-        long.
+        """Returns how many seconds longer other calls are expected to wait, in all, if an idle replica runs a batch of guesses
+        this long.
 
         The batch delays either other calls of the program or other programs that share its cores. In any case it has to be sent
-        and received instead of something that is needed, which takes about as long as a batch is on its way.
+        and received instead of something needed, which takes about one link time.
 
         Args:
             rate: Calls per second.
@@ -279,15 +281,16 @@ class ReplicaPool:
             price_s = max(price_s, replica.processor.delay_s(batch_s + link_s, now_ns))
         return price_s + link_s
 
-    def with_core(self) -> Replica | None:
-        """Returns an idle replica with a free core; None if there is none, and notes that guesses wait for cores."""
+    def idle_with_core(self) -> Replica | None:
+        """Returns an idle replica with a free core. Without one, returns None, and the program's guesses wait for cores."""
         firsts = [next(iter(here.values())) for here in self.idle.values()]
-        found = next((replica for replica in firsts if replica.has_core), None)
-        if found is None:
-            for replica in firsts:
-                if replica.processor is not None and self.program.name not in replica.processor.waiting:
-                    replica.processor.waiting.append(self.program.name)
-        return found
+        for replica in firsts:
+            if replica.has_core:
+                return replica
+        for replica in firsts:
+            if replica.processor is not None and self.program.name not in replica.processor.waiting:
+                replica.processor.waiting.append(self.program.name)
+        return None
 
     def drain_s(self) -> float:
         """Estimates how long the queue will take, in seconds, at least 0.1."""
@@ -296,10 +299,10 @@ class ReplicaPool:
         return max(0.1, round(batch_s * self.queue.size / size / max(1, len(self.replicas)), 3))
 
     def waiting_bytes(self) -> Counter[str]:
-        """Returns how many bytes of inputs of waiting calls each node holds; of many calls, only the first are looked at."""
+        """Returns how many bytes of the inputs of waiting calls, at most 64 of them, each node holds."""
         return _bytes_by_node(islice(self.queue, _NUM_LOOKED_AT))
 
-    def place(self, calls: Sequence[Call]) -> Replica:
+    def nearest_idle(self, calls: Sequence[Call]) -> Replica:
         """Returns the idle replica on the node that holds most of the input bytes; without such a node, the longest idle.
 
         Cost: proportional to the inputs, not to the replicas.
@@ -317,8 +320,8 @@ def _any(call: Call) -> bool:
 
 def _bytes_by_node(calls: Iterable[Call]) -> Counter[str]:
     """Returns how many bytes of the inputs of calls each node holds."""
-    found = Counter[str]()
+    num_bytes = Counter[str]()
     for call in calls:
         for tensor in call.operands:
-            found[tensor.node] += tensor.num_bytes
-    return found
+            num_bytes[tensor.node] += tensor.num_bytes
+    return num_bytes

@@ -32,11 +32,11 @@ class Batch:
 
     Attributes:
         busy_ns: For how long the replicas of its processor had been busy by then, in all; 0 if it shares none.
-        started_ns: When it became the first of its replica; None while another runs before it.
-        expected_ns: When its result is expected here; None while nothing is known of the program.
+        started_ns: When it became the first of its replica; None while another is before it.
+        expected_ns: When its result is expected here; None while the program's latency is unknown.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
-        trace: What is written down about it; None if no request in it is recorded.
+        trace: None if no request in it is recorded.
     """
 
     __slots__ = (
@@ -65,8 +65,8 @@ class Replica:
     Attributes:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
-        processor: The cores that it shares with others; None if it has a device of its own.
-        is_leaving: Whether it will end soon: what it has is its last.
+        processor: The cores that it shares with others; None if it has its own device.
+        is_leaving: Whether it will end soon: it gets no more batches.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
@@ -94,6 +94,6 @@ class Replica:
 
     @property
     def expected_free_ns(self) -> int | None:
-        """When it is expected to have returned everything it holds; None if it is idle or that is unknown."""
+        """When it is expected to have returned all its batches; None if it is idle or that is unknown."""
         last = next(reversed(self.batches.values()), None)
         return None if last is None else last.expected_ns

@@ -1,6 +1,6 @@
 """Handles calls whose batch failed: they are queued again, wait for lost inputs, or fail.
 
-Guesses do not run again before they are certain, and never together with certain calls: those must not fail with them.
+Guesses do not run again before they are certain, and never together with certain calls, which must not fail with them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,12 @@ from dyorc.engine.scheduling.replicas import Batch
 from dyorc.engine.scheduling.suspects import Refusals
 from dyorc.engine.timers import TimerKind
 from dyorc.engine.turn import CallDeferred, CallFailed, CallUnready, Turn
-from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ProgramError, ReplicaLostError
+from dyorc.errors import CapacityError, DyOrcError, EffectLostError, ReplicaLostError
 
 
 def fail(turn: Turn, pool: ReplicaPool, call: Call, error: DyOrcError) -> None:
-    """Counts a call that cannot run, and tells its task."""
-    pool.record.failed(error.code, turn.now_ns - call.submitted_ns, turn.now_ns)
+    """Counts a call that cannot run, and passes the error to its task."""
+    pool.record.count_failure(error.code, turn.now_ns - call.submitted_ns, turn.now_ns)
     turn.ended.append(CallFailed(call, error))
 
 
@@ -27,31 +27,31 @@ class RetryPolicy:
     """Decides how each call of a failed batch goes on.
 
     Args:
-        refusals: Inputs that are not run any more.
+        refusals: Inputs that are no longer run.
     """
 
-    def __init__(self, shared: EngineContext, refusals: Refusals) -> None:
-        self._turn = shared.turn
-        self._timers = shared.timers
-        self._leases = shared.leases
-        self._max_attempts = shared.config.max_attempts
-        self._max_deaths = shared.config.max_deaths
+    def __init__(self, context: EngineContext, refusals: Refusals) -> None:
+        self._turn = context.turn
+        self._timers = context.timers
+        self._leases = context.leases
+        self._max_attempts = context.config.max_attempts
+        self._max_deaths = context.config.max_deaths
         self._refusals = refusals
 
     def lacks_inputs(self, call: Call) -> bool:
         """Returns whether any input of a call was lost."""
         return not self._leases.are_there(call.blocks)
 
-    def suspect(self, call: Call, pool: ReplicaPool) -> None:
-        """Queues a call that may have ended its replica."""
+    def isolate(self, call: Call, pool: ReplicaPool) -> None:
+        """Queues a call that may have crashed its replica, to run alone."""
         until_ns = pool.suspects.add(call, self._turn.now_ns)
         self._timers.set(until_ns, TimerKind.POOL, pool.program.name)
 
     def replica_lost(self, batch: Batch, event: ReplicaLeft, *, was_running: bool) -> None:
         """Handles a batch whose replica is gone.
 
-        Only a batch that was running can have been the cause. If one of its calls may have been, it is tried alone next, and
-        refused if that ends another replica.
+        Only a batch that was running can have been the cause. A call that may have been the cause is tried alone next, and
+        refused if that costs another replica.
         """
         pool = batch.replica.pool
         name = pool.program.name
@@ -67,41 +67,41 @@ class RetryPolicy:
                 fail(self._turn, pool, call, EffectLostError(f"{text}so it is not run again"))
             elif (known := self._refusals.check(call)) is not None:
                 fail(self._turn, pool, call, known)
-            elif is_alone and self._refusals.num_deaths(call) >= self._max_deaths:
+            elif is_alone and self._refusals.count_death(call) >= self._max_deaths:
                 fail(self._turn, pool, call, self._refusals.add(call, event.reason))
                 self._refuse_equal(pool)
             elif self.lacks_inputs(call):
                 self._turn.ended.append(CallUnready(call))
             elif call.is_suspect:
-                self.suspect(call, pool)
+                self.isolate(call, pool)
             else:
                 pool.queue.add(call)
 
-    def warned(self, event: SuspectsReported, pools: Mapping[str, ReplicaPool]) -> None:
-        """Learns which inputs may end this process, and sorts out the waiting calls. Cost: looks at all waiting calls."""
-        self._refusals.heed(event)
+    def isolate_suspects(self, event: SuspectsReported, pools: Mapping[str, ReplicaPool]) -> None:
+        """Learns which inputs may crash this process, and isolates waiting calls with them. Cost: looks at all waiting calls."""
+        self._refusals.add_reported(event)
         for name, pool in pools.items():
             self._refuse_equal(pool)
             for call in pool.queue.take_out(self._refusals.is_suspect):
                 call.wait()
                 call.is_suspect = True
-                self.suspect(call, pool)
+                self.isolate(call, pool)
             self._turn.touched[name] = None
 
     def is_another_tried(self, pool: ReplicaPool, pools: Mapping[str, ReplicaPool]) -> bool:
-        """Returns whether a suspect call of another program is at work in the process that a suspect of this one could end: if it
-        ended, nobody would know of which."""
-        return self._refusals.are_shared and any(other.has_suspect_at_work for other in pools.values() if other is not pool)
+        """Returns whether a suspect call of another program is at work in the process that a suspect of this one could crash:
+        after a crash, the cause would be unknown."""
+        return self._refusals.are_shared and any(other.runs_suspect for other in pools.values() if other is not pool)
 
     def touch_suspects(self, pools: Mapping[str, ReplicaPool]) -> None:
-        """A suspect call has come back: one of another program may have waited for that."""
+        """Considers the suspects of all programs, because one has come back that they may have waited for."""
         if self._refusals.are_shared:
             self._turn.touched.update((name, None) for name, pool in pools.items() if pool.suspects.waiting)
 
-    def harmless(self, call: Call, pool: ReplicaPool) -> None:
-        """Notes that a suspect call has run; equal ones that never lost a replica themselves need not wait any longer."""
+    def clear_suspect(self, call: Call, pool: ReplicaPool) -> None:
+        """Clears a suspect call that has run, and frees equal calls that never lost a replica themselves."""
         self._refusals.clear(call)
-        for other in pool.suspects.take_out(lambda other: not other.num_attempts and not self._refusals.is_suspect(other)):
+        for other in pool.suspects.take_out(lambda call: not call.num_attempts and not self._refusals.is_suspect(call)):
             other.wait()
             other.is_suspect = False
             pool.queue.add(other)
@@ -116,7 +116,7 @@ class RetryPolicy:
 
     def inputs_lost(self, batch: Batch) -> None:
         """Handles a batch that did not run because its inputs could not be read. Calls whose inputs are lost wait until they are
-        restored. If nothing is known to be lost, the calls are tried again, a few times."""
+        restored. If no loss is known, the calls are tried again, a few times."""
         pool = batch.replica.pool
         is_unknown = not any(self.lacks_inputs(call) for call in batch.calls)
         for call in batch.calls:
@@ -129,7 +129,7 @@ class RetryPolicy:
             else:
                 self._turn.ended.append(CallUnready(call))
 
-    def no_memory(self, batch: Batch, error: CapacityError) -> None:
+    def out_of_memory(self, batch: Batch, error: CapacityError) -> None:
         """Halves a batch whose results had no room, and tries again, a few times: smaller ones need less.
 
         Its replica does nothing else while it waits for room, so the parts share what the batch has left of its wait.
@@ -139,17 +139,17 @@ class RetryPolicy:
             call.num_losses += 1
             call.room_share = left / len(batch.calls)
         if max(call.num_losses for call in batch.calls) < self._max_attempts:
-            self._try_smaller(batch, error)
+            self.halve_and_retry(batch, error)
         else:
             self._fail_all(batch, error)
 
     def room_share(self, batch: Batch) -> float:
-        """Returns for which part of one wait the results of a batch may wait: as long as all its halves, and all their halves."""
+        """Returns for which part of one wait the results of a batch may wait; its halves, and theirs, share the same budget."""
         return self._room_budget(batch) / self._max_tries(batch)
 
     @staticmethod
     def _room_budget(batch: Batch) -> float:
-        """Returns which part of one wait a batch has, together with all that may become of it."""
+        """Returns which part of one wait a batch has, together with all smaller batches that it may be split into."""
         if batch.reason is not FormReason.RETRY:
             return 1.0
         return sum([call.room_share for call in batch.calls]) or 1.0
@@ -161,17 +161,13 @@ class RetryPolicy:
         num_losses = max([call.num_losses for call in batch.calls]) if batch.reason is FormReason.RETRY else 0
         return max(1, min(self._max_attempts - num_losses, 1 + (len(batch.calls) - 1).bit_length()))
 
-    def program_failed(self, batch: Batch, error: ProgramError) -> None:
-        """Handles a batch whose program raised. A batch of one fails; a larger one is halved and retried, so that one bad input
-        fails alone."""
-        self._try_smaller(batch, error)
-
-    def _try_smaller(self, batch: Batch, error: DyOrcError) -> None:
+    def halve_and_retry(self, batch: Batch, error: DyOrcError) -> None:
+        """Retries a failed batch as two halves, so that one bad input fails alone. A batch of one call fails."""
         pool = batch.replica.pool
         if len(batch.calls) == 1 or not pool.program.options.is_repeatable:
             self._fail_all(batch, error)
             return
-        calls = list(self._certain(batch))  # even if only one is left: the call that failed may be one that nobody needs any more
+        calls = list(self._certain(batch))  # even if only one is left: the call that failed may be withdrawn by now
         middle = len(calls) // 2
         for part in (calls[:middle], calls[middle:]):
             self._retry(part, pool)

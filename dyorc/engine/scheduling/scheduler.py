@@ -1,7 +1,6 @@
 """Queues, batches and replicas: decides which calls run together, where and when.
 
-This half of the engine knows nothing of requests and workflows. It takes ready calls and notes in `Turn.ended` how they
-ended.
+This half of the engine knows nothing of requests and workflows. It takes ready calls and reports in `Turn.ended` how they ended.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +29,13 @@ from dyorc.engine.events import (
 from dyorc.engine.interfaces import Load, ReplicaEvent
 from dyorc.engine.model.program_call import Call, CallState
 from dyorc.engine.model.request_context import QueueOrder
-from dyorc.engine.scheduling.batch_accounting import count, learn, note_failure, note_success, trace_ended
+from dyorc.engine.scheduling.batch_accounting import (
+    count_batch,
+    count_memory_failure,
+    end_starvation,
+    end_trace,
+    learn_from_batch,
+)
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
 from dyorc.engine.scheduling.parking import Parking
@@ -52,25 +57,25 @@ class Scheduler:
         programs: What is deployed, by name.
     """
 
-    def __init__(self, shared: EngineContext, programs: Mapping[str, Program]) -> None:
-        config = self._config = shared.config
-        self._statistics = shared.host.statistics
-        self._turn = shared.turn
-        self._timers = shared.timers
-        self._leases = shared.leases
-        self._caution = shared.host.caution
-        self._refusals = Refusals(shared)
-        self._retrying = RetryPolicy(shared, self._refusals)
-        self.staging = InputStaging(shared.turn)
+    def __init__(self, context: EngineContext, programs: Mapping[str, Program]) -> None:
+        config = self._config = context.config
+        self._statistics = context.host.statistics
+        self._turn = context.turn
+        self._timers = context.timers
+        self._leases = context.leases
+        self._crash_suspects = context.host.crash_suspects
+        self._refusals = Refusals(context)
+        self._retrying = RetryPolicy(context, self._refusals)
+        self.staging = InputStaging(context.turn)
         self.pools = {name: self._new_pool(program) for name, program in programs.items()}
         self._appraiser = GuessAppraiser(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        self._sender = BatchSender(shared, self.pools, self.batches, self._retrying)
-        self._parking = Parking(shared, self.pools, self.replicas, self._sender.prefetch_ns)
+        self._sender = BatchSender(context, self.pools, self.batches, self._retrying)
+        self._parking = Parking(context, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
-        policy = SpeculationPolicy(shared.speculator, self._appraiser, self.replicas, config.speculation.margin)
-        self._former = BatchFormer(shared, policy, self.batches)
+        policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
+        self._former = BatchFormer(context, policy, self.batches)
 
     def take(self, event: ReplicaEvent) -> None:
         """Handles what happened to a replica or a batch."""
@@ -94,10 +99,10 @@ class Scheduler:
             case ReplicasWanted():
                 self._parking.want(event)
             case SuspectsReported():
-                self._retrying.warned(event, self.pools)
+                self._retrying.isolate_suspects(event, self.pools)
             case ProgramAdded(program=program):
                 self.pools[program.name] = self._new_pool(program)
-                self._parking.added(program.name)
+                self._parking.program_added(program.name)
             case ProgramRemoved(program=program):
                 self._remove(program.name)
             case WorkflowRemoved(workflow=workflow):
@@ -113,10 +118,10 @@ class Scheduler:
             self._replica_left(ReplicaLeft(replica.replica_id, "its program was removed"))
         for call in pool.take_all():
             call.wait()
-            fail(self._turn, pool, call, NotDeployedError(f"program {name!r} is not deployed any more"))
+            fail(self._turn, pool, call, NotDeployedError(f"program {name!r} is no longer deployed"))
         if pool.timer is not None:
             self._timers.cancel(pool.timer)
-        self._parking.removed(name)
+        self._parking.program_removed(name)
         del self.pools[name]
 
     def fire(self, timer: Timer) -> None:
@@ -138,10 +143,10 @@ class Scheduler:
             if pool.suspects.waiting and not self._retrying.is_another_tried(pool, self.pools):
                 pool.release_suspect(turn.now_ns)
         for pool in pools:
-            while pool.queue.size and (formed := self._former.of_certain_calls(pool)) is not None:
+            while pool.queue.size and (formed := self._former.form_certain(pool)) is not None:
                 self._sender.send(pool, formed)
         for pool in pools:
-            while pool.guesses.size and (formed := self._former.of_guesses(pool)) is not None:
+            while pool.guesses.size and (formed := self._former.form_guesses(pool)) is not None:
                 self._sender.send(pool, formed)
         for call in turn.queued:
             if call.state is CallState.QUEUED:  # those in a batch fetch their inputs with it
@@ -154,7 +159,7 @@ class Scheduler:
     # Calls
 
     def check_room(self, programs: Iterable[Program]) -> CapacityError | None:
-        """Returns why a request that may call `programs` cannot be taken now; None if it can."""
+        """Returns why a request that may call `programs` cannot be accepted now; None if it can."""
         for program in programs:
             pool = self.pools.get(program.name)
             if pool is not None and pool.queue.size >= program.options.max_queued_calls:
@@ -180,7 +185,7 @@ class Scheduler:
             pool.guesses.add(call)
             self._turn.touched[call.callee.name] = None
         else:
-            pool.returns.submitted(call, now_ns)
+            pool.loop_ratio.call_submitted(call, now_ns)
             call.order = call.context.order
             self._enqueue(call, pool)
 
@@ -201,9 +206,9 @@ class Scheduler:
             call.wait()
             self._turn.ended.append(CallLate(call, lateness))
             return
-        if call.is_suspect or (self._caution.is_warned and self._refusals.is_suspect(call)):
+        if call.is_suspect or (self._crash_suspects.is_warned and self._refusals.is_suspect(call)):
             call.is_suspect = True
-            self._retrying.suspect(call, pool)
+            self._retrying.isolate(call, pool)
         else:
             pool.queue.add(call)
         if call.blocks:
@@ -232,7 +237,7 @@ class Scheduler:
             pool.guesses.withdraw(call)
 
     def load(self, program: str) -> Load:
-        """Returns what a program has to do. Cost: looks at its replicas."""
+        """Returns a program's load. Cost: looks at its replicas."""
         return self.pools[program].load()
 
     def coldness(self, program: str) -> str:
@@ -246,7 +251,7 @@ class Scheduler:
     # Replicas
 
     def _replica_joined(self, event: ReplicaJoined) -> None:
-        """Adds a replica that is ready. If it is known already, it stays as it was."""
+        """Adds a replica that is ready, unless it is known already."""
         pool = self.pools.get(event.program)
         if pool is None or event.replica_id in self.replicas:
             return
@@ -254,7 +259,7 @@ class Scheduler:
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
-        pool.forgive()
+        pool.clear_load_failures()
         self._parking.balance(pool)
         self._touch(event.program)
 
@@ -276,10 +281,10 @@ class Scheduler:
         if replica is not None:
             self._take_from(replica, event)
         if has_losses:
-            self._pull_back()
+            self._dequeue_unreadable()
 
     def _take_from(self, replica: Replica, event: ReplicaLeft) -> None:
-        """Takes back the calls of a replica that is gone. They are queued again, or fail if they may not be repeated."""
+        """Takes back the calls of a lost replica. They are queued again, or fail if they may not be repeated."""
         pool = replica.pool
         pool.remove(replica)
         if not pool.replicas:
@@ -288,7 +293,7 @@ class Scheduler:
             self._leave_core(replica)
         for position, batch in enumerate(replica.batches.values()):
             self._forget(batch)
-            trace_ended(batch, "lost", self._turn.now_ns)
+            end_trace(batch, "lost", self._turn.now_ns)
             self._retrying.replica_lost(batch, event, was_running=position == 0)
         replica.batches.clear()
         self._parking.balance(pool)
@@ -299,9 +304,9 @@ class Scheduler:
     def lose(self, blocks: Iterable[BlockId]) -> None:
         """Marks blocks that cannot be read from their holders."""
         if self._leases.lose(blocks):
-            self._pull_back()
+            self._dequeue_unreadable()
 
-    def _pull_back(self) -> None:
+    def _dequeue_unreadable(self) -> None:
         """Takes calls that need lost tensors out of their queues. Cost: visits all waiting calls."""
         for pool in self.pools.values():
             for queue in (pool.queue, pool.suspects, pool.guesses):
@@ -318,20 +323,19 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
-        trace_ended(batch, "lost", self._turn.now_ns)
+        end_trace(batch, "lost", self._turn.now_ns)
         self.lose(event.blocks)
         self._retrying.inputs_lost(batch)
 
     def _batch_unsent(self, event: BatchUnsent) -> None:
-        """Handles a batch that never reached its replica: its calls wait again, and nothing counts against them."""
+        """Handles a batch that never reached its replica: its calls wait again, without a penalty."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is not None:
-            trace_ended(batch, "lost", self._turn.now_ns)
+            end_trace(batch, "lost", self._turn.now_ns)
             self._turn.ended.extend([CallUnready(call) for call in batch.calls if call.state is CallState.RUNNING])
 
     def _load_failed(self, event: LoadFailed) -> None:
-        """Handles a replica that could not load its program. After a few such failures in a row, waiting calls fail with the
-        reason."""
+        """Handles a replica that could not load its program. After a few failures in a row, waiting calls fail with the error."""
         pool = self.pools.get(event.program)
         if pool is None:
             return
@@ -349,28 +353,28 @@ class Scheduler:
         """Handles a batch that ran."""
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
-            self._refuse(event)
+            self._discard_results(event)
             return
         pool = batch.replica.pool
         if len(event.outputs) != len(batch.calls):
-            self._refuse(event)
-            trace_ended(batch, "failed", self._turn.now_ns)
+            self._discard_results(event)
+            end_trace(batch, "failed", self._turn.now_ns)
             message = f"a batch of {len(batch.calls)} came back with {len(event.outputs)} results"
-            self._retrying.program_failed(batch, ProgramError(pool.program.name, "TransportError", message))
+            self._retrying.halve_and_retry(batch, ProgramError(pool.program.name, "TransportError", message))
             return
-        trace_ended(batch, "done", self._turn.now_ns, event)
+        end_trace(batch, "done", self._turn.now_ns, event)
         if pool.num_starved:
-            note_success(self._turn, pool)
-        learn(batch, event.execute_s, self._turn.now_ns)
-        count(batch, event, self._turn.now_ns)
+            end_starvation(self._turn, pool)
+        learn_from_batch(batch, event.execute_s, self._turn.now_ns)
+        count_batch(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
-            self._retrying.harmless(batch.calls[0], pool)
+            self._retrying.clear_suspect(batch.calls[0], pool)
         ended = self._turn.ended
         for call, outputs in zip(batch.calls, event.outputs, strict=True):
             ended.append(CallDone(call, outputs))
 
-    def _refuse(self, event: BatchDone) -> None:
-        """Discards a result that nobody waits for any more."""
+    def _discard_results(self, event: BatchDone) -> None:
+        """Discards results that are no longer awaited."""
         self._leases.discard(blocks_of(tensor for outputs in event.outputs for tensor in outputs))
 
     def _batch_failed(self, event: BatchFailed) -> None:
@@ -378,15 +382,15 @@ class Scheduler:
         batch = self._take_back(event.replica_id, event.batch_id)
         if batch is None:
             return
-        trace_ended(batch, "failed", self._turn.now_ns)
+        end_trace(batch, "failed", self._turn.now_ns)
         pool = batch.replica.pool
-        note_failure(self._turn, pool, batch, event)
+        count_memory_failure(self._turn, pool, batch, event)
         if event.is_capacity:
             message = f"there is no memory for the results of program {pool.program.name!r}: {event.message}"
-            self._retrying.no_memory(batch, CapacityError(message, retry_after_s=pool.drain_s()))
+            self._retrying.out_of_memory(batch, CapacityError(message, retry_after_s=pool.drain_s()))
         else:
             error = ProgramError(pool.program.name, event.error_type, event.message, event.traceback)
-            self._retrying.program_failed(batch, error)
+            self._retrying.halve_and_retry(batch, error)
 
     def _execution_timed_out(self, batch_id: int) -> None:
         """Gives up a batch that has run for longer than its program may."""
@@ -399,7 +403,7 @@ class Scheduler:
         self._turn.actions.append(ReplaceReplica(replica_id, reason))
 
     def _take_back(self, replica_id: str, batch_id: int) -> Batch | None:
-        """Notes that a batch has ended on its replica, and returns it; None if the engine had given it up."""
+        """Ends a batch on its replica, and returns it; None if the engine had given it up."""
         replica = self.replicas.get(replica_id)
         batch = self.batches.get(batch_id)
         if replica is None or batch is None or batch.replica is not replica:
@@ -443,6 +447,6 @@ class Scheduler:
         if batch.blocks:
             self._leases.release(batch.blocks)
         for program in batch.awaited_by:
-            self._touch(program)  # whatever was held for it need not wait any longer
+            self._touch(program)  # batches held for it no longer have to wait
         if batch.timeout is not None:
             self._timers.cancel(batch.timeout)

@@ -128,7 +128,7 @@ class SpeculationPolicy:
             batch_s += item_s
             delay_s = longer_s
 
-    def alone(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
+    def form_batch(self, pool: ReplicaPool, replica: Replica, max_size: int, now_ns: int) -> list[Call]:
         """Returns a batch of guesses for an idle replica; empty if that does not pay."""
         line, rate, first = pool.latency.line, pool.demand.per_s(now_ns), pool.guesses.peek()
         if line is None or rate is None or first is None:

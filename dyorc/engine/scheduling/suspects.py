@@ -1,9 +1,9 @@
-"""Calls that may have ended their replica, which run alone when that harms nobody else; and inputs that are refused.
+"""Calls that may have crashed their replica, which run alone when no other call is at risk; and inputs that are refused.
 
 A call is *suspect* if it was alone on a replica that was lost, or on one that crashed, or on two that were lost for any reason.
 Calls in the same batch are suspect as well, until they have run without harm; so are calls with inputs that another process was
-running when it ended (`SuspectsReported`). A suspect call that ends another replica is
-refused, and so, for a while, are all other requests with the same inputs to the same program.
+running when it ended (`SuspectsReported`). A suspect call that costs another replica is refused, and so, for a while, are all
+other requests with the same inputs to the same program.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from dyorc.errors import SuspectInputError
 V = TypeVar("V")
 
 
-class Suspects:
+class SuspectQueue:
     """Suspect calls of one program that wait until they may run: one at a time, the longest waiting first.
 
     Two at once could cost two replicas. One may run as soon as another replica is there to serve the other calls or, if the
@@ -81,17 +81,17 @@ class Suspects:
 
 
 class Refusals:
-    """Inputs that have cost replicas, by program. Each is forgotten after a while; if there are too many, the oldest goes first.
+    """Inputs that have cost replicas. Each is forgotten after a while; if there are too many, the oldest goes first.
 
     An engine that takes over from another keeps refusing the inputs that the other refused.
     """
 
-    def __init__(self, shared: EngineContext) -> None:
-        self._turn = shared.turn
-        self._max_kept = shared.config.max_refused_inputs
-        self._keep_s = shared.config.refuse_inputs_s
-        self._refused = shared.host.refused
-        self._caution = shared.host.caution
+    def __init__(self, context: EngineContext) -> None:
+        self._turn = context.turn
+        self._max_kept = context.config.max_refused_inputs
+        self._keep_s = context.config.refuse_inputs_s
+        self._refused = context.host.refused
+        self._crash_suspects = context.host.crash_suspects
         self._deaths = KnownInputs[int]()
 
     @property
@@ -101,28 +101,28 @@ class Refusals:
 
     @property
     def are_shared(self) -> bool:
-        """Whether other processes have ended of inputs: then this one may, with all programs that it runs."""
-        return self._caution.is_warned
+        """Whether inputs may have crashed other processes: then they may crash this one, with all programs that it runs."""
+        return self._crash_suspects.is_warned
 
-    def heed(self, warning: SuspectsReported) -> None:
-        """Takes in what has ended another process."""
-        now_ns, caution = self._turn.now_ns, self._caution
-        caution.is_warned = True
-        caution.names_inputs_until_ns = max(caution.names_inputs_until_ns, warning.names_inputs_until_ns)
-        for known, dangers in ((caution.suspects, warning.suspects), (self._refused, warning.refused)):
-            for danger in dangers:
-                known.keep((danger.program, danger.identity), danger.reason, now_ns, danger.until_ns, self._max_kept)
+    def add_reported(self, report: SuspectsReported) -> None:
+        """Adds inputs that may have crashed another process."""
+        now_ns, crash_suspects = self._turn.now_ns, self._crash_suspects
+        crash_suspects.is_warned = True
+        crash_suspects.names_inputs_until_ns = max(crash_suspects.names_inputs_until_ns, report.names_inputs_until_ns)
+        for known, reported in ((crash_suspects.suspects, report.suspects), (self._refused, report.refused)):
+            for suspect in reported:
+                known.keep((suspect.program, suspect.identity), suspect.reason, now_ns, suspect.until_ns, self._max_kept)
 
     def is_suspect(self, call: Call) -> bool:
-        """Returns whether another process may have ended of a call's inputs."""
-        suspects = self._caution.suspects
+        """Returns whether a call's inputs may have crashed another process."""
+        suspects = self._crash_suspects.suspects
         if call.callee.name not in suspects.num_of:
             return False
         key = _key(call)
         return key is not None and suspects.get(key, self._turn.now_ns) is not None
 
-    def num_deaths(self, call: Call) -> int:
-        """Notes that a call was alone on a lost replica. Returns how many replicas its inputs have cost, including this one."""
+    def count_death(self, call: Call) -> int:
+        """Counts a call that was alone on a lost replica. Returns how many replicas its inputs have cost, including this one."""
         key = _key(call)
         if key is None:
             return call.num_attempts
@@ -132,12 +132,12 @@ class Refusals:
         return max(call.num_attempts, number)
 
     def clear(self, call: Call) -> None:
-        """Notes that a suspect call has run, so its inputs are harmless."""
+        """Clears the inputs of a suspect call that has run."""
         key = _key(call)
         if key is not None:
             self._deaths.drop(key)
-            if self._caution.suspects.num_of:
-                self._caution.suspects.drop(key)
+            if self._crash_suspects.suspects.num_of:
+                self._crash_suspects.suspects.drop(key)
 
     def add(self, call: Call, reason: str) -> SuspectInputError:
         """Refuses the inputs of a call from now on. Returns the error for its caller."""

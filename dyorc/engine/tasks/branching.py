@@ -1,4 +1,4 @@
-"""Open decisions: which branches are followed, and what happens to them when the decision is taken.
+"""Open decisions: which branches are followed, and what happens to the branches when the decision is taken.
 
 The branch that was guessed right *commits*: its calls become certain, at their place in the queue, and its path goes on.
 The others are *squashed*: their calls leave the queues, and results of running ones are ignored. If no guess was right, the
@@ -20,15 +20,15 @@ from dyorc.engine.tasks.trace_events import trace_guesses, trace_outcome
 class Branching:
     """Follows and cuts off the branches of all tasks."""
 
-    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, fetches: Fetches, endings: TaskEndings) -> None:
-        self._turn = shared.turn
-        self._host = shared.host
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, fetches: Fetches, endings: TaskEndings) -> None:
+        self._turn = context.turn
+        self._host = context.host
         self._dispatcher = dispatcher
-        self._speculator = shared.speculator
+        self._speculator = context.speculator
         self._fetches = fetches
         self._endings = endings
 
-    def watch(self, point: BranchPoint) -> None:
+    def await_value(self, point: BranchPoint) -> None:
         """Waits for the value of an open decision."""
         future = point.decision.ref.future
         if future.state is FutureState.PENDING:
@@ -70,8 +70,8 @@ class Branching:
             open_path(self._turn, task, dict(reversed(earlier)))
 
     def _sort_paths(self, point: BranchPoint) -> bool:
-        """Wakes the path that waits for a decision, closes those that assumed a wrong outcome, and lets the right ones go on with
-        one guess less. Returns whether one goes on."""
+        """Wakes the path that waits for a decision, closes paths that assumed a wrong outcome, and continues the right ones with
+        one guess less. Returns whether any goes on."""
         task, taken = point.segment.task, point.branches[point.outcome]
         is_held = False
         for path in list(task.paths):
@@ -140,7 +140,7 @@ class Branching:
         return 0.0 if call.bet is None else self._speculator.win(call)
 
     def give_up(self, path: ExecutionPath) -> None:
-        """Takes back what a path rests on. Its first open decision, or the last of those that led to its task, starts another
+        """Squashes the guess that a path rests on. Its decision, the first open one or the last before its task, starts another
         path once it is taken."""
         point, outcome = next(iter(path.assumed.items())) if path.assumed else next(path.segment.open_points())
         task, branch = point.segment.task, point.branches.pop(outcome)

@@ -11,13 +11,13 @@ from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
 from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 
 
-class Readiness:
+class CallLifecycle:
     """Hands over calls whose inputs are there, and takes their results."""
 
-    def __init__(self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
-        self._turn = shared.turn
-        self._leases = shared.leases
-        self._host = shared.host
+    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
+        self._turn = context.turn
+        self._leases = context.leases
+        self._host = context.host
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
@@ -52,7 +52,7 @@ class Readiness:
                 trace_call(story, call, self._turn.now_ns)
         for argument in call.arguments:
             if argument.future.error is not None:
-                self.failed(call, argument.future.error)
+                self.fail(call, argument.future.error)
                 return
         program = call.callee
         try:
@@ -60,7 +60,7 @@ class Readiness:
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
-            self.failed(call, _refusal(call, error))
+            self.fail(call, _refusal(call, error))
             return
         if call.trace is not None:
             trace_inputs(call, call.trace)
@@ -75,7 +75,7 @@ class Readiness:
         if self._leases.are_there(call.blocks) and call.restores is None:
             return True
         if call.is_guess:
-            self.deferred(call)
+            self.defer(call)
             return False
         return not self._needs.await_inputs(call)
 
@@ -91,13 +91,13 @@ class Readiness:
             return
         call.num_awaited -= 1
         if error is not None:
-            self.failed(call, error)
+            self.fail(call, error)
         elif not call.num_awaited:
             self.make_ready(call)
 
     # Ends
 
-    def done(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
+    def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """Settles a call that ran."""
         if call.state is CallState.WITHDRAWN:
             self._leases.discard(blocks_of(outputs))
@@ -116,7 +116,7 @@ class Readiness:
                 break
         self._turn.settle(call.future, outputs)
 
-    def failed(self, call: Call, error: DyOrcError) -> None:
+    def fail(self, call: Call, error: DyOrcError) -> None:
         """Settles a call that cannot run."""
         if call.state is CallState.WITHDRAWN:
             return
@@ -128,7 +128,7 @@ class Readiness:
             return
         self._turn.fail(call.future, error)
 
-    def deferred(self, call: Call) -> None:
+    def defer(self, call: Call) -> None:
         """Puts off a guess that failed on its replica, or whose inputs were lost, until it is certain."""
         if call.state is CallState.WITHDRAWN:
             return
@@ -137,12 +137,12 @@ class Readiness:
         call.awaits_commit = True
         call.num_awaited += 1
 
-    def unready(self, call: Call) -> None:
+    def take_back(self, call: Call) -> None:
         """Takes back a call that left its queue or batch because tensors were lost, perhaps its inputs."""
         if call.state is CallState.WITHDRAWN:
             return
         if call.is_guess:
-            self.deferred(call)
+            self.defer(call)
             return
         call.wait()
         self.make_ready(call)

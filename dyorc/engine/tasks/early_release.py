@@ -1,4 +1,4 @@
-"""Releases tensors before their request ends, once nobody can need them any more.
+"""Releases tensors before their request ends, once they cannot be needed again.
 
 Otherwise, a long loop over large tensors would grow without bound. A stored tensor of a request is read by calls that have it
 as an argument, by the workflow when it reads the value, and as part of a result. So it is no longer needed once
@@ -7,19 +7,19 @@ as an argument, by the workflow when it reads the value, and as part of a result
 2. no unfinished call or task has it as an argument, and no task with a pending future has it as part of its result;
 3. no future run can reach it: see below.
 
-For 1 and 2, every `Ref` and every argument carries its future's `hold`, an object that nobody else refers to, and drops it when
-it ends. So the interpreter counts the holders at no cost, and a holder that forgets to drop it only delays the release.
+For 1 and 2, every `Ref` and every argument carries its future's `hold`, an object without other references, and drops it when it
+ends. So the interpreter counts the holders at no cost, and a holder that forgets to drop it only delays the release.
 
 For 3: a coroutine is run again from its start when a decision turns out otherwise than guessed. As it is deterministic, the new
 run holds at that decision the Refs that the first one held there, and until then asks only for what its journal answers: it
 reads no bytes. Decisions that were taken stay as they are. So a later run can differ only at a decision that is open now, or
-behind the point where a run stands now. Runs have passed the open decisions under a guess: futures that nobody holds when the
-first run passes one are noted there, and only futures noted at all of them are released. If all runs were given up, it is unknown
-what the next one will hold, and nothing of that task is released. A task that has returned is not run again; its determinism
-is checked before, without reading bytes.
+behind the point where a run stands now. Runs have passed the open decisions under a guess: futures that no run holds when the
+first run passes one are recorded there, and only futures recorded at all of them are released. If all runs were given up, it is
+unknown what the next one will hold, and nothing of that task is released. A task that has returned is not run again; its
+determinism is checked before, without reading bytes.
 
-A lost tensor may have to be computed again from others. Those that can be recomputed themselves need not be kept for that:
-recovery continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
+A lost tensor may have to be computed again from others. Tensors that can be recomputed need not be kept for that: recovery
+continues with their own inputs. Inputs of the request and results of programs that must not be repeated are kept to
 its end. While anything is being restored for a request, none of its tensors is released.
 
 Cost: none for requests without stored tensors. Each search visits every pinned future of the request; if there are many, only
@@ -44,13 +44,13 @@ _OWN_REFERENCES = 2
 
 
 class EarlyRelease:
-    """Lets tensors go."""
+    """Releases unneeded tensors."""
 
     def __init__(self, turn: Turn, leases: BlockLeases) -> None:
         self._turn = turn
         self._leases = leases
 
-    def ended(self, entry: Call | Task, request: Request) -> None:
+    def drop_arguments(self, entry: Call | Task, request: Request) -> None:
         """Drops the arguments of a call or task that has ended, and the parts of its result."""
         for argument in entry.arguments:
             argument.hold = None
@@ -60,14 +60,14 @@ class EarlyRelease:
         self.touch(request)
 
     def touch(self, request: Request) -> None:
-        """Plans a search for unneeded tensors of a request: something ended that may have been the last to need one."""
+        """Plans a search for unneeded tensors of a request, after an end of something that may have been the last to need one."""
         if len(request.pinned) <= _FEW or len(request.pinned) > request.release_at:
             self._turn.releasable[request] = None
 
     def run(self) -> None:
-        """Unpins what nobody can need. Call it when all runs wait.
+        """Unpins what cannot be needed again. Call it when all runs wait.
 
-        Requests whose runs have to go on in the next turn are left out: nobody holds yet what those will ask for.
+        Requests whose runs go on in the next turn are left out: the tensors they will use have no holder yet.
         """
         for request in self._turn.releasable:
             if not request.restoring and request.root is not None and request not in self._turn.postponed:

@@ -46,7 +46,7 @@ _WAITS = (Blocked, Undecided, StreamFull)
 
 
 class Guide(Protocol):
-    """Asked by a path when it reaches something new."""
+    """Decides for a path when it reaches something new."""
 
     def make_entry(
         self, path: "ExecutionPath", callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -58,12 +58,8 @@ class Guide(Protocol):
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
-    def reached(self, point: BranchPoint) -> None:
-        """Writes down that a decision was reached."""
-        ...
-
-    def taken(self, point: BranchPoint) -> None:
-        """Writes down that it was taken at once."""
+    def record_decision(self, point: BranchPoint) -> None:
+        """Records a decision of a recorded request, when it is reached and again if it is taken at once."""
         ...
 
     def guess(self, path: "ExecutionPath", point: BranchPoint) -> tuple[Outcome] | None:
@@ -72,22 +68,15 @@ class Guide(Protocol):
 
 
 class ExecutionPath:
-    """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
+    """One run of a coroutine, a `Run`. It is the recorder of the calls that the coroutine makes.
 
     Args:
         task: Whose coroutine is run, from the start of its journal, which all its paths share.
         assumed: Outcomes to assume for open decisions.
 
     Attributes:
-        segment: Where in the journal it stands.
-        assumed: The open decisions that it has passed, first to last, or will pass, and the outcomes it assumes.
         issued: New calls and tasks; the engine takes them from here.
         opened: New decisions that wait for their values; likewise.
-        undecided: The decision that it waits for.
-        num_awaited: Futures that it waits for.
-        end: How it ended, while that still rests on guesses.
-        num_parts: Parts that it has yielded.
-        awaits_room: Whether it waits until some of them are taken.
     """
 
     __slots__ = (
@@ -120,7 +109,7 @@ class ExecutionPath:
         """Runs as far as the values allow.
 
         Args:
-            guide: Asked when the run reaches something new.
+            guide: Decides when the run reaches something new.
         """
         self._guide = guide
         token = current_recorder.set(self)
@@ -132,12 +121,12 @@ class ExecutionPath:
                 _forget_frames(self._refusal)
 
     def close(self) -> None:
-        """Ends a run that nobody needs."""
+        """Ends a run that is not needed."""
         self.is_closed = True
         self._close_coroutine()
 
     def _close_coroutine(self) -> None:
-        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors interest nobody.
+        """Ends the coroutine. Its ``finally`` blocks run, up to the first thing that each awaits; their errors are ignored.
 
         One that awaits something while it is closed stays suspended. Left so, Python would run the rest when it collects the
         coroutine, perhaps amid another run, which would then record the calls of this one.
@@ -198,8 +187,8 @@ class ExecutionPath:
             case Yielded(value=value):
                 return self._yield(value)
             case _:
-                what = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
-                raise self._foreign(f"awaits {what}", self._current_line())
+                kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
+                raise self._foreign(f"awaits {kind}", self._current_line())
 
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
@@ -236,11 +225,11 @@ class ExecutionPath:
         future = point.decision.ref.future
         is_recorded = self.segment.task.request.context.story is not None
         if is_recorded:
-            self._guide.reached(point)
+            self._guide.record_decision(point)
         if future.is_at_hand or future.state is FutureState.FAILED:
             point.take()
             if is_recorded:
-                self._guide.taken(point)
+                self._guide.record_decision(point)
             return
         if getattr(point.decision.function, "__closure__", True):  # else it reads no variables
             point.decision.freeze()
@@ -405,7 +394,7 @@ class ExecutionPath:
 
 
 def _running_line(file: str, code: CodeType) -> str:
-    """Returns the innermost line of a file on this thread's stack; the first of `code` if there is none, as on another thread.
+    """Returns the innermost line of a file on this thread's stack; without one, as on another thread, the first line of `code`.
 
     Of a coroutine that is running, `cr_await` must not be read: CPython 3.11 looks for it on the stack of a frame that changes.
     """
@@ -424,11 +413,11 @@ def _forget_frames(error: BaseException) -> None:
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
-        found = pending.pop()
-        if found is not None and id(found) not in seen:
-            seen.add(id(found))
-            _TRACEBACK.__set__(found, None)
-            pending += (_CAUSE.__get__(found), _CONTEXT.__get__(found))
+        current = pending.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            _TRACEBACK.__set__(current, None)
+            pending += (_CAUSE.__get__(current), _CONTEXT.__get__(current))
 
 
 def open_path(turn: Turn, task: Task, assumed: Mapping[BranchPoint, Outcome] = MappingProxyType({})) -> None:

@@ -33,18 +33,18 @@ from dyorc.errors import DyOrcError, ReplicaLostError, WorkflowError, WorkflowLi
 class PartSender:
     """Sends the parts of all requests."""
 
-    def __init__(self, shared: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
-        self._config = shared.config
-        self._turn = shared.turn
-        self._leases = shared.leases
+    def __init__(self, context: EngineContext, needs: TensorNeeds, release: EarlyRelease, endings: TaskEndings) -> None:
+        self._config = context.config
+        self._turn = context.turn
+        self._leases = context.leases
         self._needs = needs
         self._release = release
         self._endings = endings
 
     # From the workflow
 
-    def make(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
-        """Returns a part that is new to a journal; None if the run has to wait until others were taken.
+    def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
+        """Returns a part that is new to a journal; None if the run has to wait until earlier parts were taken.
 
         Raises:
             WorkflowLimitError: If there are already as many as a request may make calls.
@@ -63,8 +63,8 @@ class PartSender:
     def _has_room(self, stream: Stream, index: int) -> bool:
         return index - stream.num_taken < self._config.max_untaken_parts
 
-    def end(self, request: Request, error: DyOrcError | None) -> None:
-        """Notes that the workflow has ended, with or without an error; its last parts may still have to be sent."""
+    def end_stream(self, request: Request, error: DyOrcError | None) -> None:
+        """Ends a stream, because its workflow has ended, with or without an error; its last parts may still have to be sent."""
         stream, root = request.stream, request.root
         if stream is None or stream.is_ended or root is None:
             return
@@ -83,7 +83,7 @@ class PartSender:
         self.pump(request)
 
     def pump(self, request: Request) -> None:
-        """Sends what can be sent, and ends the request if that was all."""
+        """Sends what can be sent, and ends the request after the last part."""
         stream, root = request.stream, request.root
         if stream is None or root is None or not root.is_live:
             return
@@ -141,7 +141,7 @@ class PartSender:
         return True
 
     def _release_blocks(self, part: StreamPart) -> None:
-        """Releases the tensors of a part: nobody will read them any more."""
+        """Releases the tensors of a part, which will not be read again."""
         self._leases.release(part.blocks)
         part.blocks = ()
 
@@ -165,8 +165,8 @@ class PartSender:
 
     # From the consumer
 
-    def taken(self, request: Request, event: PartTaken) -> None:
-        """Goes on after a part was read; has it made again if it could not be read."""
+    def part_taken(self, request: Request, event: PartTaken) -> None:
+        """Continues after a part was read; makes the part again if it could not be read."""
         stream, root = request.stream, request.root
         part = None if stream is None else stream.untaken.get(event.index)
         if stream is None or root is None or part is None:
@@ -190,8 +190,8 @@ class PartSender:
         self._turn.runnable.append(part)
 
     def _lose(self, request: Request, stream: Stream, part: StreamPart, lost: Sequence[BlockId]) -> None:
-        """Has a part that could not be read made again, together with other lost ones that wait to be taken: one by one, they
-        would need the same values again and again, since those are released when a part is taken.
+        """Makes a part again that could not be read, together with other lost ones that wait to be taken: one by one, they would
+        need the same values again and again, since those are released when a part is taken.
         """
         if part.is_lost or (part.blocks and not any(block in part.blocks for block in lost)):
             return  # this was an earlier copy of it
@@ -211,7 +211,7 @@ class PartSender:
                 self._turn.runnable.append(path)
 
     def forget(self, request: Request) -> None:
-        """Drops what a request that has ended sent and nobody took."""
+        """Drops the untaken parts of a request that has ended."""
         stream, request.stream = request.stream, None
         for part in stream.untaken.values() if stream is not None else ():
             self._release_blocks(part)

@@ -1,19 +1,19 @@
-"""Lost tensors are computed again when somebody needs to read them.
+"""Lost tensors are computed again when they have to be read.
 
 A replica that dies takes its tensors with it. That changes no value: a READY future stays READY, and what a workflow has read
-stays valid. Only the bytes are missing, and only those who must read them notice: a call that has to run, a workflow that reads
-a value, a request that has to be answered. They wait for a *restoration* of the future, one for all of them.
+stays valid. Only the bytes are missing, and only their readers notice: a call that has to run, a workflow that reads a value, a
+request that has to be answered. They wait for a *restoration* of the future, one for all of them.
 
-    future of a call: the call is run again as a call of its own, which stands in no journal; its own lost inputs first
+    future of a call: the call is run again as a separate call, which is in no journal; its own lost inputs first
     future of a task: the futures of its result are restored, and it sees their tensors again
     input:          the orchestrator holds it, it is never lost
 
-    needed ── start ──> waits for others ──> runs ──> done ──> the waiters are told
+    needed ── start ──> waits for others ──> runs ──> done ──> the waiters continue
     └─────────────┴──────────────┴─────> failed: the waiters fail, with the error
 
 Restored work is certain work at its request's place in the queue. Nothing is restored for guesses before they are certain.
-What nobody waits for any more is stopped. A program that must not be repeated is not run again, and neither is one whose result
-was lost `max_attempts` times, so nothing goes on for ever.
+What is no longer awaited is stopped. A program that must not be repeated is not run again, and neither is one whose result was
+lost `max_attempts` times, so nothing goes on for ever.
 
 Restorations start and end one by one, in the turn's order, so that a long chain of lost tensors is no deep recursion.
 """
@@ -35,11 +35,11 @@ class Recovery:
     """Restores lost tensors."""
 
     def __init__(
-        self, shared: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
+        self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, fetches: Fetches, release: EarlyRelease
     ) -> None:
-        self._max_attempts = shared.config.max_attempts
-        self._turn = shared.turn
-        self._leases = shared.leases
+        self._max_attempts = context.config.max_attempts
+        self._turn = context.turn
+        self._leases = context.leases
         self._dispatcher = dispatcher
         self._needs = needs
         self._fetches = fetches
@@ -47,7 +47,7 @@ class Recovery:
 
     # From start to end
 
-    def go_on(self, restoration: Restoration) -> None:
+    def advance(self, restoration: Restoration) -> None:
         """Starts or ends a restoration."""
         if restoration.request.restoring.get(restoration.future) is not restoration:
             return  # it was stopped
@@ -75,8 +75,8 @@ class Recovery:
     def _run_again(self, restoration: Restoration, producer: Call) -> None:
         name = producer.callee.name
         if not producer.callee.options.is_repeatable:
-            what = f"a result of program {name!r} was lost with its replica"
-            self.fail(restoration, EffectLostError(f"{what}; the program is not declared idempotent, so it is not run again"))
+            text = f"a result of program {name!r} was lost with its replica; the program is not declared idempotent, "
+            self.fail(restoration, EffectLostError(f"{text}so it is not run again"))
             return
         producer.num_losses += 1
         if producer.num_losses >= self._max_attempts:
@@ -109,7 +109,7 @@ class Recovery:
             self._turn.restorations.append(restoration)
 
     def _end(self, restoration: Restoration) -> None:
-        """Tells the waiters."""
+        """Ends a restoration and continues its waiters."""
         del restoration.request.restoring[restoration.future]
         self._release.touch(restoration.request)
         restoration.call = None
@@ -132,7 +132,7 @@ class Recovery:
     # Stopping
 
     def sweep(self, request: Request) -> None:
-        """Stops what nobody waits for any more."""
+        """Stops what is no longer awaited."""
         needs: dict[Restoration, list[Restoration]] = {}
         live: list[Restoration] = []
         for restoration in request.restoring.values():

@@ -30,13 +30,13 @@ class RequestLifecycle:
     """
 
     def __init__(
-        self, shared: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, endings: TaskEndings
+        self, context: EngineContext, needs: TensorNeeds, parts: PartSender, recovery: Recovery, endings: TaskEndings
     ) -> None:
-        self._shared = shared
-        self._turn = shared.turn
-        self._leases = shared.leases
-        self._statistics = shared.host.statistics
-        self._host = shared.host
+        self._context = context
+        self._turn = context.turn
+        self._leases = context.leases
+        self._statistics = context.host.statistics
+        self._host = context.host
         self._needs = needs
         self._parts = parts
         self._recovery = recovery
@@ -44,7 +44,7 @@ class RequestLifecycle:
         self.requests: dict[int, Request] = {}
         self.deadlines: dict[int, Timer] = {}
         self._num_arrived = 0
-        self._max_overtaking_ns = int(shared.config.max_overtaking_s * 1e9)
+        self._max_overtaking_ns = int(context.config.max_overtaking_s * 1e9)
 
     def workflows_in_flight(self) -> Iterator[str]:
         """Yields the workflow's name of every request that has not been answered."""
@@ -56,7 +56,7 @@ class RequestLifecycle:
         self._num_arrived += 1
         workflow, terms, now_ns = event.workflow, event.terms, self._turn.now_ns
         order = QueueOrder.of_request(terms, now_ns, deadline_ns, self._num_arrived, self._max_overtaking_ns)
-        speculator = self._shared.speculator
+        speculator = self._context.speculator
         budget, of_round = speculator.budget(workflow), speculator.round(workflow, now_ns)
         context = RequestContext(order, terms.tenant, terms.weight, budget, self._statistics.of_workflow(workflow.name), of_round)
         request = Request(event.request_id, context, now_ns)
@@ -74,7 +74,7 @@ class RequestLifecycle:
         self.requests[event.request_id] = request
         if (observer := self._host.observer) is not None:
             observer.arrived(event.request_id, workflow.name, now_ns)
-        self.deadlines[event.request_id] = self._shared.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
+        self.deadlines[event.request_id] = self._context.timers.set(deadline_ns, TimerKind.DEADLINE, event.request_id)
         request.root.started_ns = now_ns
         open_path(self._turn, request.root)
 
@@ -94,7 +94,7 @@ class RequestLifecycle:
         if error is None and request.waits_for_effects:
             if request.num_effects:
                 return
-            if failures := request.unheeded_failures():
+            if failures := request.unreported_failures():
                 error = failures[0][1]
                 request.failed_effects = [entry for entry, _ in failures[1:]]
         if error is not None:
@@ -103,8 +103,7 @@ class RequestLifecycle:
             self._give_answer(request)
 
     def effect_ended(self, request: Request, entry: Entry) -> None:
-        """Answers a request that waits for effects, or lets go of it, if the call or task that has settled below its root was the
-        last with an effect."""
+        """Counts a settled call or task below the root. After its last effect, a request that waits for effects is answered."""
         if not is_effect(entry):
             return
         request.num_effects -= 1
@@ -115,29 +114,29 @@ class RequestLifecycle:
             self.root_ended(request)
         self._forget_if_done(request)
 
-    def restored(self, request: Request, error: DyOrcError | None) -> None:
+    def answer_restored(self, request: Request, error: DyOrcError | None) -> None:
         """Answers a request whose lost tensors have been restored, or fails it if they cannot be."""
         if error is None:
             self._give_answer(request)
         else:
             self._answer(request, FailRequest(request.request_id, error))
 
-    def taken(self, event: AnswerTaken) -> None:
-        """Notes that the tensors of an answer were read; if they were lost before, answers again."""
+    def answer_taken(self, event: AnswerTaken) -> None:
+        """Ends a request whose answer was read; if tensors were lost before, answers again."""
         request = self.requests.get(event.request_id)
         if request is None or not request.is_untaken:
             return
         if not event.lost:
             request.is_untaken = False
             self._forget_if_done(request)
-        elif request.num_answers < self._shared.config.max_attempts:
+        elif request.num_answers < self._context.config.max_attempts:
             self._give_answer(request)
         else:
             error = ReplicaLostError(f"the answer was lost {request.num_answers} times before it was read")
             self._answer(request, FailRequest(request.request_id, error))
 
     def pending_effects(self) -> dict[str, int]:
-        """Returns how many effects of answered requests have not happened yet, by workflow."""
+        """Returns how many effects of answered requests are pending, by workflow."""
         pending: dict[str, int] = {}
         for request in self.requests.values():
             if request.is_answered and request.num_effects and request.root is not None:
@@ -147,15 +146,15 @@ class RequestLifecycle:
         return pending
 
     def count_lost(self) -> None:
-        """Counts unanswered requests as failed, and effects that have not happened as lost, because the engine is given up."""
+        """Counts unanswered requests as failed, and pending effects as lost, because the engine is given up."""
         for name, number in self.pending_effects().items():
-            self._statistics.of_workflow(name).effects_failed(EffectLostError.code, number)
+            self._statistics.of_workflow(name).count_effect_failures(EffectLostError.code, number)
         for request in self.requests.values():
             if (observer := self._host.observer) is not None:
                 observer.ended(request.request_id, self._turn.now_ns)
             if not request.is_answered:
                 name, now_ns = request.context.record.name, self._turn.now_ns
-                self._statistics.ended_without_result(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
+                self._statistics.count_unanswered(name, InternalError.code, now_ns - request.arrived_ns, now_ns)
 
     def _give_answer(self, request: Request) -> None:
         """Answers, unless lost tensors of the answer have to be restored first."""
@@ -178,7 +177,7 @@ class RequestLifecycle:
             story.end(self._turn.now_ns, is_answered=error is None)
         timer = self.deadlines.pop(request.request_id, None)
         if timer is not None:  # otherwise this repeats the answer
-            self._shared.timers.cancel(timer)
+            self._context.timers.cancel(timer)
             self._count(request, error)
         self._turn.actions.append(action)
         self._forget_if_done(request)
@@ -186,13 +185,13 @@ class RequestLifecycle:
     def _count(self, request: Request, error: DyOrcError | None) -> None:
         record, now_ns = request.context.record, self._turn.now_ns
         took_ns = now_ns - request.arrived_ns
-        request.context.round.ended(took_ns)
+        request.context.round.add_time(took_ns)
         if error is None:
-            record.answered(took_ns, now_ns)
+            record.count_answer(took_ns, now_ns)
         elif isinstance(error, DeadlineError | RequestCancelledError):
-            self._statistics.ended_without_result(record.name, error.code, took_ns, now_ns)
+            self._statistics.count_unanswered(record.name, error.code, took_ns, now_ns)
         else:
-            record.failed(error.code, took_ns, now_ns)
+            record.count_failure(error.code, took_ns, now_ns)
 
     def _forget_if_done(self, request: Request) -> None:
         is_done = request.is_answered and not request.num_effects and not request.is_untaken
@@ -219,8 +218,8 @@ class RequestLifecycle:
         request.raised = []  # its tasks refer to the request: only the garbage collector would find them
 
     def _report_failures(self, request: Request) -> None:
-        """Says which effects have failed without anybody being told."""
+        """Reports effects that have failed unnoticed."""
         record = request.context.record
-        for entry, error in request.unheeded_failures():
-            record.effects_failed(error.code, 1)
+        for entry, error in request.unreported_failures():
+            record.count_effect_failures(error.code, 1)
             self._turn.actions.append(EffectFailed(request.request_id, record.name, entry.callee.name, error))

@@ -86,7 +86,7 @@ class TaskEndings:
             elif entry.state is not TaskState.WITHDRAWN:
                 pending.extend(entry.entries())  # also of a task that has settled: its effects may still wait
             if request.has_stored:
-                self._release.ended(entry, request)
+                self._release.drop_arguments(entry, request)
             if not is_unfinished(entry):
                 continue
             if isinstance(entry, Task):

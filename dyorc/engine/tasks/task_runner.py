@@ -17,7 +17,7 @@ from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, Stre
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_tree import Needer, Request, Task, TaskState
 from dyorc.engine.tasks.branching import Branching
-from dyorc.engine.tasks.call_lifecycle import Readiness
+from dyorc.engine.tasks.call_lifecycle import CallLifecycle
 from dyorc.engine.tasks.determinism import DeterminismChecks
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath, open_path
@@ -42,28 +42,28 @@ class TaskRunner:
     Attributes:
         answering: The requests themselves, from their arrival to their answer.
         fetches: Values being fetched for workflows to read.
-        twins: Programs that deployed ones of the same name stand for.
+        twins: Programs that run on the replicas of deployed ones of the same name.
     """
 
-    def __init__(self, shared: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
-        turn, leases, config = shared.turn, shared.leases, shared.config
+    def __init__(self, context: EngineContext, programs: Mapping[str, Program], dispatcher: Dispatcher) -> None:
+        turn, leases, config = context.turn, context.leases, context.config
         self._config = config
         self._turn = turn
         self._leases = leases
         self._programs = programs
         self.twins: set[Program] = set()
         self._dispatcher = dispatcher
-        self._watch = shared.host.watch
+        self._watch = context.host.step_monitor
         self._release = EarlyRelease(turn, leases)
         self._determinism = DeterminismChecks(config.max_determinism_checks)
         needs = TensorNeeds(turn, leases)
         self.fetches = Fetches(turn, leases, needs, config.max_attempts)
-        self._endings = TaskEndings(turn, dispatcher, shared.speculator, self._release)
-        self._branching = Branching(shared, dispatcher, self.fetches, self._endings)
-        self._recovery = Recovery(shared, dispatcher, needs, self.fetches, self._release)
-        self._calls = Readiness(shared, dispatcher, needs, self._recovery)
-        self._parts = PartSender(shared, needs, self._release, self._endings)
-        self.answering = RequestLifecycle(shared, needs, self._parts, self._recovery, self._endings)
+        self._endings = TaskEndings(turn, dispatcher, context.speculator, self._release)
+        self._branching = Branching(context, dispatcher, self.fetches, self._endings)
+        self._recovery = Recovery(context, dispatcher, needs, self.fetches, self._release)
+        self._calls = CallLifecycle(context, dispatcher, needs, self._recovery)
+        self._parts = PartSender(context, needs, self._release, self._endings)
+        self.answering = RequestLifecycle(context, needs, self._parts, self._recovery, self._endings)
 
     @property
     def requests(self) -> Mapping[int, Request]:
@@ -71,10 +71,10 @@ class TaskRunner:
         return self.answering.requests
 
     def part_taken(self, event: PartTaken) -> None:
-        """Notes that the tensors of a part have been read, or were lost before."""
+        """Continues a stream after the tensors of a part were read, or were lost before."""
         request = self.requests.get(event.request_id)
         if request is not None:
-            self._parts.taken(request, event)
+            self._parts.part_taken(request, event)
 
     def drain(self) -> None:
         """Carries results on and steps tasks until all of them wait, always taking the first non-empty list from the top."""
@@ -83,19 +83,19 @@ class TaskRunner:
             if turn.ended:
                 end = turn.ended.popleft()
                 if isinstance(end, CallDone):
-                    self._calls.done(end.call, end.outputs)
+                    self._calls.finish(end.call, end.outputs)
                 else:
                     self._take_bad_end(end)
             elif turn.ready:
                 self._calls.make_ready(turn.ready.popleft())
             elif turn.restored:
-                self._tell_restored(*turn.restored.popleft())
+                self._notify_restored(*turn.restored.popleft())
             elif turn.settled:
-                self._tell_dependents(turn.settled.popleft())
+                self._notify_dependents(turn.settled.popleft())
             elif turn.runnable:
-                self._go_on(turn.runnable.popleft())
+                self._continue(turn.runnable.popleft())
             elif turn.restorations:
-                self._recovery.go_on(turn.restorations.popleft())
+                self._recovery.advance(turn.restorations.popleft())
             elif turn.swept:
                 request = next(iter(turn.swept))
                 del turn.swept[request]
@@ -109,50 +109,50 @@ class TaskRunner:
         """Handles a call that the scheduler cannot run, or cannot run yet."""
         match end:
             case CallFailed(call, error):
-                self._calls.failed(call, error)
+                self._calls.fail(call, error)
             case CallLate(call, error):
                 self.answering.cancel(call.segment.task.request.request_id, error)
             case CallDeferred(call):
-                self._calls.deferred(call)
+                self._calls.defer(call)
             case CallUnready(call):
-                self._calls.unready(call)
+                self._calls.take_back(call)
 
-    def _tell_restored(self, needer: Needer, error: DyOrcError | None) -> None:
-        """Tells those who need lost tensors that they are there again, or will not be."""
+    def _notify_restored(self, needer: Needer, error: DyOrcError | None) -> None:
+        """Continues what needs lost tensors, which are there again, or cannot be restored."""
         match needer:
             case Call():
                 self._calls.input_restored(needer, error)
             case Future():
-                self.fetches.restored(needer, error)
+                self.fetches.future_restored(needer, error)
             case StreamPart():
-                self._turn.tell(needer)
+                self._turn.notify(needer)
                 if error is not None:
                     self._parts.fail(needer, error)
             case Request():
-                self.answering.restored(needer, error)
+                self.answering.answer_restored(needer, error)
 
-    def _tell_dependents(self, future: Future) -> None:
+    def _notify_dependents(self, future: Future) -> None:
         has_failed = future.state is FutureState.FAILED
         dependents, future.dependents = future.dependents, []
         for dependent in dependents:
             if isinstance(dependent, Call):
                 self._calls.input_settled(dependent, has_failed=has_failed)
             else:
-                self._turn.tell(dependent)
+                self._turn.notify(dependent)
         if future.producer is not None:
-            self._ended(future.producer)
+            self._entry_ended(future.producer)
 
-    def _ended(self, entry: Entry) -> None:
-        """Handles the end of a call or task, once all dependents know of it."""
+    def _entry_ended(self, entry: Entry) -> None:
+        """Handles the end of a call or task, after its dependents."""
         request = entry.request if isinstance(entry, Task) else entry.segment.task.request
         if request.has_stored:
-            self._release.ended(entry, request)
+            self._release.drop_arguments(entry, request)
         if entry is request.root:
             self.answering.root_ended(request)
         elif request.num_effects:
             self.answering.effect_ended(request, entry)
 
-    def _go_on(self, waiter: Waiter) -> None:
+    def _continue(self, waiter: Waiter) -> None:
         """Continues a waiter that has everything it waited for. Runs user code, so a watch may interrupt it."""
         request = waiter.request if isinstance(waiter, Task) else waiter.segment.task.request
         num_steps, watch = self._turn.num_steps, self._watch
@@ -177,7 +177,7 @@ class TaskRunner:
             if watch is not None:
                 self.answering.cancel(request.request_id, WorkflowError(watch.abort()))
 
-    # What paths ask
+    # The guide of paths
 
     def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:
         """Returns the outcome that a path assumes for an open decision."""
@@ -187,19 +187,15 @@ class TaskRunner:
             point.unheld = self._release.unheld(request)
         return guess
 
-    def reached(self, point: BranchPoint) -> None:
-        """Writes down that a decision of a recorded request was reached."""
+    def record_decision(self, point: BranchPoint) -> None:
+        """Records a decision of a recorded request, when it is reached and again if it is taken at once."""
         if (story := point.segment.task.request.context.story) is not None:
-            trace_decision(story, point, self._turn.now_ns)
-
-    def taken(self, point: BranchPoint) -> None:
-        """Writes down that it was taken at once, since its value was at hand."""
-        if (story := point.segment.task.request.context.story) is not None:
-            trace_immediate_outcome(story, point, self._turn.now_ns)
+            record = trace_immediate_outcome if point.is_resolved else trace_decision
+            record(story, point, self._turn.now_ns)
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""
-        return self._parts.make(path, arguments)
+        return self._parts.make_part(path, arguments)
 
     def make_entry(
         self, path: ExecutionPath, callee: Program | Workflow, arguments: tuple[Argument, ...], statics: tuple[StaticValue, ...]
@@ -252,7 +248,7 @@ class TaskRunner:
                 for future in unfetched:
                     self.fetches.fetch(path, future)
             case Undecided() | StreamFull():
-                pass  # the decision tells its task when it is taken, and the consumer when it has taken parts
+                pass  # the decision continues its task, or the consumer by taking parts
             case Raised(error=WorkflowLimitError()) if not path.segment.is_certain:
                 self._branching.give_up(path)  # a guess must not make a request fail
             case Returned() | Raised():
@@ -266,16 +262,16 @@ class TaskRunner:
         if opened:
             path.opened = []
         for point in opened:
-            self._branching.watch(point)
+            self._branching.await_value(point)
         for entry in path.issued:
             if isinstance(entry, Task):
                 if not entry.callee.is_pure:
-                    entry.request.have_effect()
+                    entry.request.add_effect()
                 entry.started_ns = self._turn.now_ns
                 open_path(self._turn, entry)
             else:
                 if not entry.callee.options.pure:
-                    path.segment.task.request.have_effect()
+                    path.segment.task.request.add_effect()
                 self._calls.issue(entry)
         path.issued.clear()
         if opened and (story := path.segment.task.request.context.story) is not None:
@@ -286,7 +282,7 @@ class TaskRunner:
         """Ends a task whose coroutine has ended for certain, not under a guess."""
         error = end.error if isinstance(end, Raised) else self._determinism.check(task)
         if task.callee.is_streaming:
-            self._parts.end(task.request, error)
+            self._parts.end_stream(task.request, error)
         elif error is not None:
             self._endings.fail(task, error)
         elif isinstance(end, Returned):

@@ -102,7 +102,7 @@ class Fetches:
         self.in_progress[self._num_fetches] = (future, blocks)
         self._turn.actions.append(FetchValue(self._num_fetches, future.tensors))
 
-    def fetched(self, event: ValueFetched) -> None:
+    def value_fetched(self, event: ValueFetched) -> None:
         """Shows a fetched value to its waiters; fetches it again if it was lost on the way."""
         future, blocks = self.in_progress.pop(event.fetch_id, (None, ()))
         if future is None:
@@ -112,7 +112,7 @@ class Fetches:
             self._fetch_again(future)
         else:
             if event.error is None:
-                future.show(event.arrays)
+                future.set_arrays(event.arrays)
             self._end(future, event.error)
 
     def _fetch_again(self, future: Future) -> None:
@@ -127,7 +127,7 @@ class Fetches:
         else:
             self._ask_for(future)
 
-    def restored(self, future: Future, error: DyOrcError | None) -> None:
+    def future_restored(self, future: Future, error: DyOrcError | None) -> None:
         """Continues with a wanted value that has been restored, or fails its waiters."""
         if error is not None:
             self._end(future, error)
@@ -142,7 +142,7 @@ class Fetches:
             future.error = error
         self._num_losses.pop(future, None)
         for waiter in self.waiters.pop(future, ()):
-            self._turn.tell(waiter)
+            self._turn.notify(waiter)
 
     def is_awaited(self, future: Future) -> bool:
         """Returns whether a workflow still needs to read a future."""

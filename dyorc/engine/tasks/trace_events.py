@@ -1,4 +1,4 @@
-"""Writes down what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
+"""Records what the tasks of a recorded request do. Nothing here decides, and nothing here runs for other requests."""
 
 from dyorc.engine.model.futures import Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Segment
@@ -20,7 +20,7 @@ def trace_call(story: RequestTrace, call: Call, now_ns: int) -> None:
 
 
 def trace_inputs(call: Call, trace: CallTrace) -> None:
-    """Finds out behind which calls the inputs of a call are, now that all are there."""
+    """Completes the sources of a call whose inputs are all there."""
     for argument in call.arguments:
         if isinstance(argument.future.producer, Task):
             trace.sources = _sources(call)
@@ -29,11 +29,11 @@ def trace_inputs(call: Call, trace: CallTrace) -> None:
 
 def trace_end(story: RequestTrace, trace: CallTrace, error: DyOrcError | None, now_ns: int) -> None:
     """Ends the trace of a call that is done, or has failed."""
-    story.ended(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
+    story.end_call(trace, now_ns, "" if error is None else str(error) or type(error).__name__)
 
 
 def trace_abandoned(trace: CallTrace, now_ns: int, *, is_wrong: bool) -> None:
-    """Notes that nobody needs a call any more; with `is_wrong`, because it was a wrong guess."""
+    """Ends the trace of a call that is no longer needed; with `is_wrong`, because it was a wrong guess."""
     if not trace.ended_ns:
         trace.ended_ns = now_ns
         trace.outcome = "squashed" if is_wrong else "withdrawn"
@@ -50,12 +50,12 @@ def trace_decision(story: RequestTrace, point: BranchPoint, now_ns: int) -> None
 
 
 def trace_wait(story: RequestTrace, point: BranchPoint) -> None:
-    """Notes which calls an open decision waits for, now that they have numbers."""
+    """Records which calls an open decision waits for, now that they have numbers."""
     story.decisions[point.number].sources = _behind(point.decision.ref.future)
 
 
 def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int) -> None:
-    """Ends the trace of a decision whose value was at hand, so that nobody waited for it."""
+    """Ends the trace of a decision whose value was at hand, so that it was never open."""
     trace = story.decisions[point.number]
     trace.sources = _behind(point.decision.ref.future)
     trace.decided_ns = now_ns
@@ -63,9 +63,9 @@ def trace_immediate_outcome(story: RequestTrace, point: BranchPoint, now_ns: int
 
 
 def trace_guesses(story: RequestTrace, point: BranchPoint, outcomes: list[Outcome], now_ns: int) -> None:
-    """Notes which outcomes of an open decision are guessed."""
+    """Records which outcomes of an open decision are guessed."""
     shown = {str(outcome): round(point.probabilities[outcome], 3) for outcome in outcomes}
-    story.followed(story.decisions[point.number], shown, now_ns)
+    story.add_guesses(story.decisions[point.number], shown, now_ns)
 
 
 def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome, float], now_ns: int) -> None:
@@ -73,16 +73,16 @@ def trace_outcome(story: RequestTrace, point: BranchPoint, gains_s: dict[Outcome
     trace = story.decisions[point.number]
     trace.sources = trace.sources or _behind(point.decision.ref.future)
     gains_ms = {str(outcome): round(gain_s * 1e3, 3) for outcome, gain_s in gains_s.items()}
-    story.decided(trace, _shown(point), gains_ms, now_ns)
+    story.end_decision(trace, _shown(point), gains_ms, now_ns)
 
 
 def trace_part(story: RequestTrace, index: int, now_ns: int) -> None:
-    """Notes that a part of the answer was sent for the first time."""
-    story.sent(PartTrace(index, now_ns))
+    """Records that a part of the answer was sent for the first time."""
+    story.add_part(PartTrace(index, now_ns))
 
 
 def trace_note(story: RequestTrace, event: str, program: str, now_ns: int) -> None:
-    """Notes something else."""
+    """Records another event."""
     story.note(TraceNote(now_ns, event, program))
 
 
@@ -91,7 +91,7 @@ def _shown(point: BranchPoint) -> str:
 
 
 def _place(segment: Segment) -> tuple[int, str]:
-    """Returns the last decision before a segment, as a number, and its outcome there; -1 if there is none."""
+    """Returns the last decision before a segment, as a number, and its outcome there; -1 before the first."""
     while segment.decision < 0:
         above = segment.task.segment
         if above is None:

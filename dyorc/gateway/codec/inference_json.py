@@ -14,10 +14,10 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_inputs import Input, read_inputs
 from dyorc.gateway.codec.json_outputs import AnswerForm, Output, wanted_outputs
 from dyorc.gateway.codec.raw_body import read_raw_input
-from dyorc.gateway.parameters import flag
+from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.requests import InferRequest, make_request
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT
+from dyorc.gateway.request_parameters import flag
+from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from dyorc.core.arrays import Array
 from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.inputs import Head, from_bytes
+from dyorc.gateway.request_inputs import Head, from_bytes
 
 
 def read_raw_input(raw: bytes | memoryview, model: Model) -> dict[str, Array]:

@@ -5,19 +5,19 @@ from starlette.types import Receive, Scope, Send
 
 from dyorc.errors import ClientError
 from dyorc.gateway.codec.http_errors import http_error_body
-from dyorc.gateway.http.answers import JSON, write
 from dyorc.gateway.http.authentication import authenticate, refuse
-from dyorc.gateway.http.control import control_app
+from dyorc.gateway.http.control_routes import control_app
 from dyorc.gateway.http.cors import PREFLIGHT, Cors
-from dyorc.gateway.http.front import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
 from dyorc.gateway.http.heads import target_of
-from dyorc.gateway.http.inference import InferenceRoutes
+from dyorc.gateway.http.inference_answers import JSON, write
+from dyorc.gateway.http.inference_routes import InferenceRoutes
 from dyorc.gateway.http.job_routes import add_job_routes
-from dyorc.gateway.http.ui_routes import TO_PAGE, asks_for_page
+from dyorc.gateway.http.middleware import CommonMethods, arrival_of, ids_of, options, without_trailing_slash
+from dyorc.gateway.http.page_routes import TO_PAGE, asks_for_page
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.live import LiveFeed
+from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.metrics import Metrics
-from dyorc.gateway.records import Records
+from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 
 _INFERENCE_METHODS = ("OPTIONS", "POST")
@@ -29,8 +29,8 @@ class Gateway:
     Args:
         service: Runs requests.
         jobs: Keeps durable jobs; if None, there are no routes for jobs.
-        live: What the live page reads; if None, there are no routes for it, and no page.
-        records: What is kept of requests that have ended; if None, there are no routes for it.
+        live: What the live page reads; if None, there are no page and no routes for it.
+        records: Records of requests that have ended; if None, there are no routes for them.
         metrics: What ``/metrics`` shows; if None, there is no such route.
     """
 
@@ -53,7 +53,6 @@ class Gateway:
         self._control = CommonMethods(app, app.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if self._cors is not None and self._cors.is_preflight(scope["method"], scope["headers"]):
             await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
             return
@@ -66,7 +65,7 @@ class Gateway:
         except ClientError as error:
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
-                self._origins.refused(arrival_of(scope), error, lambda: target.model)
+                self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
             return
         target = target_of(scope["path"])
         if target is None:

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from starlette.types import ASGIApp
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.answer_writer import CommonHeaders
 from dyorc.gateway.http.cors import Cors
-from dyorc.gateway.http.direct import DirectInference
-from dyorc.gateway.http.known_heads import KnownHeads
+from dyorc.gateway.http.direct import DirectInference, Route
+from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.http.timeouts import Timeouts
 from dyorc.gateway.shedding import Shedding
 from dyorc.telemetry.metrics import catalogue
@@ -18,7 +18,7 @@ from dyorc.telemetry.metrics.readings import Readings
 
 
 class RegisteredConnection(Protocol):
-    """A connection, as the server sees it."""
+    """A connection, for the server."""
 
     def shut_down(self) -> None:
         """Ends the connection once its requests are answered, because the server stops."""
@@ -62,17 +62,15 @@ class ConnectionRegistry:
         """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
         self._num_entered += 1
-        if self._is_stopping:  # it was accepted just before, and nobody would close it any more
+        if self._is_stopping:  # it was accepted just before; `empty` has not seen it
             connection.shut_down()
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: RegisteredConnection) -> None:
-        """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         readings.add(catalogue.CONNECTIONS, len(self.connections))
         readings.add(catalogue.CONNECTIONS_ACCEPTED, self._num_entered)
 
@@ -83,7 +81,7 @@ class ConnectionRegistry:
         task.add_done_callback(self._forget)
 
     async def empty(self, timeout_s: float) -> None:
-        """Ends all connections once their requests are answered, or after `timeout_s`; and from now on, each that comes."""
+        """Ends all connections once their requests are answered, or after `timeout_s`; and new ones at once."""
         self._is_stopping = True
         for connection in list(self.connections):
             connection.shut_down()
@@ -107,3 +105,41 @@ class ConnectionRegistry:
             self._is_empty.clear()
         else:
             self._is_empty.set()
+
+
+_MAX_HEADS = 1024
+"""Clients that write something else into each head must not fill the memory."""
+MAX_HEAD_BYTES = 2048
+
+
+class KnownHead(NamedTuple):
+    """A head that was parsed before.
+
+    Attributes:
+        num_bytes: Of the whole request, with its body.
+    """
+
+    head: ParsedHead
+    route: Route
+    num_bytes: int
+
+
+class KnownHeads:
+    """Heads of direct requests as they were sent: clients send the same bytes again and again, so they are parsed once.
+
+    There are two generations; the older is dropped when the younger is full.
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, KnownHead] = {}
+        self._old: dict[bytes, KnownHead] = {}
+
+    def find(self, raw: bytes) -> KnownHead | None:
+        """Returns the head that these bytes are, if it is known."""
+        return self._young.get(raw) or self._old.get(raw)
+
+    def add(self, raw: bytes, known: KnownHead) -> None:
+        """Keeps the head that these bytes are."""
+        if len(self._young) >= _MAX_HEADS:
+            self._old, self._young = self._young, {}
+        self._young[raw] = known

@@ -10,9 +10,12 @@ For the event loop's thread only.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Protocol
 
 from dyorc.config import GatewayConfig
+from dyorc.gateway.http.flow import Flow, num_acknowledged
+from dyorc.gateway.http.request_parser import HttpRefusal
 
 _MIN_SWEEP_S = 0.02
 _MAX_SWEEP_S = 1.0
@@ -21,14 +24,14 @@ _LINGER_S = 1.0
 
 
 class Waiter(Protocol):
-    """A connection, as far as waiting for it is concerned."""
+    """A connection in timeout queues."""
 
     def time_is_up(self, queue: "TimeoutQueue", now_s: float) -> None:
         """Handles that the connection has been in a queue for its `timeout_s`. It must leave the queue or enter it again."""
 
 
 class TimeoutQueue:
-    """Connections that wait for the same thing.
+    """Connections that wait for the same event.
 
     Attributes:
         timeout_s: How long they may wait.
@@ -54,12 +57,12 @@ class TimeoutQueue:
 
     def overdue(self, now_s: float) -> list[Waiter]:
         """Returns the connections whose time is up, the longest waiting first."""
-        found: list[Waiter] = []
+        waiters: list[Waiter] = []
         for waiter, since_s in self._since_s.items():
             if now_s - since_s < self.timeout_s:
                 break
-            found.append(waiter)
-        return found
+            waiters.append(waiter)
+        return waiters
 
 
 class Timeouts:
@@ -76,7 +79,7 @@ class Timeouts:
         writing: ... for the client to read what has been sent.
         closing: ... for the same, after which the connection ends.
         refused: ... for the client to notice that it was refused; what it still sends is discarded. If the server closed at once,
-            the client's kernel would report that instead, and drop the answer.
+            the client's kernel would report a reset instead, and drop the answer.
     """
 
     def __init__(self, config: GatewayConfig, clock_s: Callable[[], float] | None = None) -> None:
@@ -92,24 +95,21 @@ class Timeouts:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Starts checking the queues."""
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:
-        """Stops checking the queues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def sweep(self) -> None:
-        """Tells all connections whose time is up."""
+        """Notifies all connections whose time is up."""
         now_s = self.clock_s()
         for queue in self._queues():
             for waiter in queue.overdue(now_s):
                 waiter.time_is_up(queue, now_s)
 
     def forget(self, waiter: Waiter) -> None:
-        """Removes a connection that is gone."""
         for queue in self._queues():
             queue.leave(waiter)
 
@@ -119,3 +119,131 @@ class Timeouts:
 
     def _queues(self) -> Iterable[TimeoutQueue]:
         return self.idle, self.head, self.body, self.writing, self.closing, self.refused
+
+
+class ConnectionStage(Enum):
+    """What a connection waits for."""
+
+    IDLE = 0
+    """The first byte of a request."""
+    HEAD = 1
+    BODY = 2
+    ANSWER = 3
+    """Nothing from the client: all of the request is here, but its answer is not written yet."""
+    REFUSED = 4
+    """The refused client to notice that."""
+    CLOSING = 5
+    """The client to read what was written."""
+    LOST = 6
+
+
+class TimedConnection(Protocol):
+    """A connection."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    @property
+    def flow(self) -> Flow: ...
+
+    @property
+    def stage(self) -> ConnectionStage: ...
+
+    @property
+    def is_body_wanted(self) -> bool:
+        """Whether the rest of the body is still needed. It is discarded after an early answer."""
+        ...
+
+    def refuse(self, refusal: HttpRefusal) -> None:
+        """Refuses the client."""
+
+
+class ConnectionTimeouts:
+    """How long one connection's client may take: the queue that it waits in, and what happens when its time is up."""
+
+    __slots__ = ("_connection", "_limits", "_num_acknowledged", "_num_received", "_queue", "_queues", "_timeouts")
+
+    def __init__(self, connection: TimedConnection, timeouts: Timeouts, limits: GatewayConfig) -> None:
+        self._connection = connection
+        self._timeouts = timeouts
+        self._limits = limits
+        self._queue: TimeoutQueue | None = None
+        self._num_received = 0  # in this stretch of the body
+        self._num_acknowledged = 0  # when this stretch of writing began
+
+    def settle(self, *, is_new: bool = False, is_answered: bool = False) -> None:
+        """Enters the queue for the connection's current stage. The wait there starts anew if a request is new or was answered."""
+        queue = self._fitting_queue()
+        if queue is self._queue and not is_new and not (is_answered and queue is self._timeouts.idle):
+            return
+        if self._queue is not None:
+            self._queue.leave(self)
+        self._queue = queue
+        if queue is not None:
+            self._num_received = 0
+            queue.enter(self, self._timeouts.clock_s())
+
+    def on_received(self, num_bytes: int) -> None:
+        """Notes that the client has sent bytes."""
+        self._num_received += num_bytes
+
+    def on_writing_paused(self) -> None:
+        """Notes that the client reads more slowly than the server writes."""
+        self._num_acknowledged = num_acknowledged(self._connection.transport)
+        self._timeouts.writing.enter(self, self._timeouts.clock_s())
+
+    def on_writing_resumed(self) -> None:
+        self._timeouts.writing.leave(self)
+
+    def end(self) -> None:
+        self._timeouts.forget(self)
+
+    def time_is_up(self, queue: TimeoutQueue, now_s: float) -> None:
+        timeouts, connection = self._timeouts, self._connection
+        if queue is timeouts.head and connection.flow.is_reading_paused:
+            queue.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered
+        elif queue is timeouts.head:
+            connection.refuse(HttpRefusal(408, "http", f"the request's head was not complete after {queue.timeout_s:g} s"))
+        elif queue is timeouts.body and self._is_body_coming(queue):
+            self._num_received = 0
+            queue.enter(self, now_s)
+        elif queue is timeouts.body:
+            text = f"the request's body brought {self._num_received} bytes in {queue.timeout_s:g} s"
+            connection.refuse(HttpRefusal(408, "http", text))
+        elif queue is timeouts.writing and self._is_answer_read(queue):
+            queue.enter(self, now_s)
+        elif queue is timeouts.idle and connection.stage is not ConnectionStage.IDLE:
+            self.settle()
+        elif queue is timeouts.idle or queue is timeouts.refused:
+            connection.transport.close()
+            self.settle()
+        else:  # closing would wait for data that the client does not read
+            queue.leave(self)
+            connection.transport.abort()
+
+    def _fitting_queue(self) -> TimeoutQueue | None:
+        match self._connection.stage:
+            case ConnectionStage.IDLE:
+                return self._timeouts.idle
+            case ConnectionStage.HEAD:
+                return self._timeouts.head
+            case ConnectionStage.BODY:
+                return self._timeouts.body
+            case ConnectionStage.REFUSED:
+                return self._timeouts.refused
+            case ConnectionStage.CLOSING:
+                return self._timeouts.closing
+            case ConnectionStage.ANSWER | ConnectionStage.LOST:
+                return None
+
+    def _is_body_coming(self, queue: TimeoutQueue) -> bool:
+        connection = self._connection
+        return connection.is_body_wanted and (connection.flow.is_reading_paused or self._num_received >= self._least_bytes(queue))
+
+    def _is_answer_read(self, queue: TimeoutQueue) -> bool:
+        """Returns whether the client is still reading its answer, and begins another period."""
+        before, self._num_acknowledged = self._num_acknowledged, num_acknowledged(self._connection.transport)
+        return self._num_acknowledged - before >= self._least_bytes(queue)
+
+    def _least_bytes(self, queue: TimeoutQueue) -> float:
+        return self._limits.min_bytes_per_s * queue.timeout_s

@@ -39,7 +39,7 @@ class Device:
         memory_bytes: What a plan may use of its memory.
         memory_bytes_per_s: How fast operations read and write; infinite if only arithmetic counts.
         overhead_s: What each operation takes besides, such as its launch.
-        view_s: What an operation takes that only changes how a tensor is looked at: there are more of them than of all others.
+        view_s: What a view takes: there are more views than other operations.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Device:
     view_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses figures that no device can have.
+        """Checks the figures.
 
         Raises:
             PlanError: Names the device and the figure.
@@ -82,7 +82,7 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses figures that no link can have.
+        """Checks the figures.
 
         Raises:
             PlanError: Names the link and the figure.
@@ -159,7 +159,7 @@ class Cluster:
     channels: tuple[ChannelCost, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses a cluster with a hole.
+        """Checks that all links are there.
 
         Raises:
             PlanError: It has no devices, or no link between two of its machines, or within a machine that has several devices.

@@ -147,7 +147,7 @@ def _read_interfaces(machine: Table) -> list[Interface]:
     for table in machine.tables("interfaces"):
         name, address = table.text("name"), table.text("address", "")
         if any(other.name == name for other in interfaces):
-            raise table.error("name", f"a name of its own: the machine has another interface {name}")
+            raise table.error("name", f"unique: the machine has another interface {name}")
         try:
             ip_address(address or "::")
         except ValueError:
@@ -161,13 +161,13 @@ def _read_interfaces(machine: Table) -> list[Interface]:
 def _read_machine(table: Table, devices: list[Device], links: list[Link], known: Sequence[str]) -> str:
     machine = table.text("name")
     if machine in known:
-        raise table.error("name", f"a name of its own: {machine} is another machine already")
+        raise table.error("name", f"unique: {machine} is another machine already")
     if (inside := table.table("inside")) is not None:
         links.append(_read_link(inside, machine, machine))
         inside.end()
     for device in table.tables("devices", at_least=1):
         count = device.whole("count", 1, most=MAX_DEVICES)
-        found = Device(
+        read_device = Device(
             name=device.text("name"),
             machine=machine,
             flops_per_s=device.rate("flops_per_s"),
@@ -177,7 +177,7 @@ def _read_machine(table: Table, devices: list[Device], links: list[Link], known:
             view_s=device.seconds("view_s", 0.0),
         )
         device.end()
-        devices += [found] * count
+        devices += [read_device] * count
     table.end()
     return machine
 
@@ -214,7 +214,7 @@ def _check_links(
     *,
     has_all: bool,
 ) -> None:
-    """Finds holes here, where the lines are known."""
+    """Finds missing links here, where the lines are known."""
     linked = {frozenset((link.source, link.target)) for link in links}
     num_devices = Counter(device.machine for device in devices)
     for index, (table, name) in enumerate(zip(machines, names, strict=True)):

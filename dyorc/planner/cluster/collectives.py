@@ -6,7 +6,7 @@ The cost of every collective is a function of one number of bytes, the *driving 
     all_reduce                          the whole tensor, which each rank holds
     all_gather, reduce_scatter, padded  the number of ranks times the largest shard: all are filled up to it
     or ring                             (in a ring of own sizes, the largest shard passes every link, one after another)
-    ..., grouped                        the sum of all shards: one broadcast or reduction for each, whatever the ratios
+    ..., grouped                        the sum of all shards: one broadcast or reduction for each, for all ratios
     all_to_all                          the number of ranks times the largest shard
 
 Source: HAP (EuroSys'24), section 5.1 for padded and grouped; the ring formulas are textbook.

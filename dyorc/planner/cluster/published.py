@@ -2,10 +2,10 @@
 
 The authors of HAP and HiDup count 3 flops for a multiply-add and profile each device with their own models, so speeds are far
 below what data sheets say. Their bandwidths are whole tensors per second, measured over 4 to 256 MB without a latency; HiDup
-adds 0.1 ms to each collective. TAG's rates are of its own fit. Which commit a row belongs to was inferred from its contents.
+adds 0.1 ms to each collective. TAG's rates are its own fit. Which commit a row belongs to was inferred from its contents.
 
 Assumed, because no paper states it: how much memory the devices have where the text names no size, the links inside the machines
-of HAP's four-GPU cluster, and the speeds of TAG's devices, which are those that HAP and HiDup measured.
+of HAP's four-GPU cluster, and the speeds of TAG's devices, which HAP and HiDup measured.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -113,10 +113,10 @@ def published(name: str, *, gpus_per_machine: int = 1) -> Cluster:
         gpus_per_machine: For `hap-8-machines`, whose ranks are machines: with 1, 2, 4 and 8 it has HAP's 8, 16, 32 and 64 GPUs.
 
     Raises:
-        PlanError: None has that name.
+        PlanError: No cluster has that name.
     """
     if name not in _CLUSTERS:
-        raise PlanError(f"no published cluster is called {name}; there are {', '.join(published_names())}")
+        raise PlanError(f"unknown published cluster {name!r}; choose one of {', '.join(published_names())}")
     cluster = _CLUSTERS[name]()
     if gpus_per_machine == 1:
         return cluster

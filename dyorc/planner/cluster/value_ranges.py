@@ -1,4 +1,4 @@
-"""What the figures of a cluster may be: whatever a machine could have, and nothing that makes seconds infinite or no number."""
+"""The ranges of a cluster's figures: all that a machine could have, and nothing that makes seconds infinite or not a number."""
 
 from dyorc.errors import PlanError
 
@@ -13,7 +13,7 @@ MAX_DEVICES = 1 << 20
 
 
 def check_range(whose: str, name: str, value: float, limits: tuple[float, float]) -> None:
-    """Refuses a figure that no machine can have.
+    """Checks a figure against what a machine can have.
 
     Args:
         whose: What has it, such as `device V100 on left`.

@@ -1,4 +1,4 @@
-"""What the transformers here have in common: attention, feed-forward, and a layer of both."""
+"""Parts that the transformers here share: attention, feed-forward, and a layer of both."""
 
 from typing import Literal
 

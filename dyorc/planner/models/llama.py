@@ -17,10 +17,10 @@ class _RmsNorm(nn.Module):
 
 
 def _rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Turns each pair of features, of which one lies in each half, by its position's angle."""
-    one, other = x.chunk(2, dim=-1)
+    """Rotates each pair of features, one from each half, by its position's angle."""
+    first, other = x.chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
-    return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
+    return torch.cat([first * cos - other * sin, other * cos + first * sin], dim=-1)
 
 
 class _Attention(nn.Module):

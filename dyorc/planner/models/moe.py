@@ -1,6 +1,6 @@
 """A mixture of experts that sends tokens by products with one-hot tensors, as in GShard.
 
-Each sample is a group of its own: an expert takes at most `capacity` tokens of each, and further ones pass by. All tensors have
+Each sample is its own group: an expert takes at most `capacity` tokens of each, and further ones pass by. All tensors have
 fixed shapes then, and both the batch and the experts can be split over devices.
 
 Source: gates of GShard (arXiv 2006.16668, algorithm 1; without its random second choice) and Switch (arXiv 2101.03961).
@@ -19,7 +19,7 @@ Gate = Literal["top2", "switch"]
 
 
 class Experts(nn.Module):
-    """Feed-forward parts, of which each token passes one or two.
+    """Feed-forward parts; each token passes one or two of them.
 
     Args:
         hidden: Extent of a token.

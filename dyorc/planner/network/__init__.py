@@ -1,6 +1,6 @@
 """What a plan's limits mean to real machines: queues, flow rules and routes, as text for Open vSwitch and for `tc`.
 
-rules.py        limits as queues and routes of one machine, whatever carries them out
+rules.py        limits as queues and routes of one machine, for any system
 ovs.py, tc.py   these as commands, and commands as these again: tests check that both agree
 """
 

@@ -44,7 +44,7 @@ def bits(number: int, word: str) -> int:
 
 
 def route_lines(routes: Sequence[PolicyRoute]) -> Iterator[str]:
-    """Policy routing: each machine that is sent to has a table of its own."""
+    """Policy routing: each receiving machine has its own table."""
     for route in routes:
         if len(route.ways) == 1:
             ways = f"dev {route.ways[0][0]}"

@@ -1,7 +1,7 @@
 """Rules as commands for `tc`: a hierarchical token bucket on each interface, with a class for each machine.
 
-`u32` chooses the class by the destination's address: no other classifier is in every kernel. What belongs to no machine of the
-plan has a class of its own, with a hundredth of the interface reserved. Classes lend in the ratio of their quanta, which are in
+`u32` chooses the class by the destination's address: no other classifier is in every kernel. Traffic for other machines than the
+plan's has its own class, with a hundredth of the interface reserved. Classes lend in the ratio of their quanta, which are in
 the ratio of what is reserved for them.
 """
 
@@ -11,7 +11,7 @@ from dyorc.planner.network.commands import bits, commands_in, options, route_in,
 from dyorc.planner.network.rules import MachineRules, PolicyRoute, Queue
 
 _OTHER = 999
-"""The class of what belongs to no machine of the plan."""
+"""The class of traffic for other machines than the plan's."""
 _OTHER_RATIO = 0.01
 _LEAST_QUANTUM, _LARGEST_QUANTUM = 1514, 60_000
 """Bytes: a frame at least, and not so many that others wait long."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, assert_never
 
 import msgspec
 
+from dyorc.core.plan_head import FORMAT, VERSION, InferenceRow, MeshRow
 from dyorc.errors import PlanError
 from dyorc.planner.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.planner.plan.plan import Inference, Kernel, Limit, ModuleCheck, Network, Overlap, Placed, Plan, Provenance, SearchEnd
@@ -14,27 +15,10 @@ from dyorc.planner.plan.steps import Algorithm, Apply, ChannelKind, Collective, 
 from dyorc.planner.program import PARTIAL, REPLICATE, Argument, Placement, Shard, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 
-FORMAT = "dyorc-plan"
-VERSION = 2
 _NO_OUTPUT = -1
 """The index of an output that no step reads."""
 
 Row = TypeVar("Row", bound=Hashable)
-
-
-class Header(msgspec.Struct):
-    """The beginning, by which a file is recognized whatever its version."""
-
-    format: str
-    version: int
-
-
-class MeshRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A mesh; each axis is its name, its size, and whether it is one of time."""
-
-    name: str
-    axes: list[tuple[str, int, bool]]
-    ranks: list[int]
 
 
 class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -122,18 +106,6 @@ class NetworkRow(msgspec.Struct, forbid_unknown_fields=True):
 
     is_strict: bool
     limits: list[LimitRow]
-
-
-class InferenceRow(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a plan of a model that answers takes and returns."""
-
-    inputs: list[str]
-    outputs: list[str]
-    max_samples: int
-    batch_dims: dict[str, list[int]]
-    is_proved: bool
-    call_structure: str = ""
-    answer_structure: str = ""
 
 
 class ModuleCheckRow(msgspec.Struct, forbid_unknown_fields=True):

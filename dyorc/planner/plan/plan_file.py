@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.plan_head import VERSION, check_header
 from dyorc.errors import PlanError
-from dyorc.planner.plan.document import FORMAT, VERSION, Document, Header, document_of, plan_of
+from dyorc.planner.plan.document import Document, document_of, plan_of
 from dyorc.planner.plan.plan import Plan
 from dyorc.planner.whole_file import write_whole
 
@@ -40,14 +41,7 @@ def plan_from_json(text: str) -> Plan:
     Raises:
         PlanError: It is no plan, of another version, torn, or changed; says where, what was expected and what came.
     """
-    try:
-        header = msgspec.json.decode(text, type=Header)
-    except msgspec.MsgspecError as error:
-        raise PlanError(f"this is not a plan, or only a part of one: {error}") from error
-    if header.format != FORMAT:
-        raise PlanError(f"expected a single plan, format {FORMAT!r}, and found format {header.format!r}")
-    if header.version != VERSION:
-        raise PlanError(f"expected a plan of version {VERSION} and found version {header.version}: plan again with this DyOrc")
+    check_header(text)
     try:
         document = msgspec.json.decode(text, type=Document)
     except msgspec.MsgspecError as error:

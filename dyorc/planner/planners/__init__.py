@@ -13,11 +13,11 @@ from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
 
 Progress = Callable[[float, float | None], None]
-"""What planners that search call: with the part of the search that is done, and the seconds of the best plan so far, if any."""
+"""Planners that search call it with the part of the search that is done, and the seconds of the best plan so far, if any."""
 
 
 class Planner(Protocol):
-    """What every planner can be called with; its own options have defaults."""
+    """How every planner can be called; its own options have defaults."""
 
     def __call__(self, program: TensorProgram, cluster: Cluster, **options: Any) -> Plan:
         """Plans a program on a cluster."""
@@ -62,7 +62,7 @@ PLANNERS: Mapping[str, Planner] = _Table(
         "parameter_server": "baselines.parameter_server:parameter_server",
     }
 )
-"""Where each planner lies: the module below this package, and the function in it."""
+"""Where each planner is: the module below this package, and the function in it."""
 
 FOR_INFERENCE = ("megatron", "pipeline")
 """The planners for inference: they divide weights that do not fit one device."""

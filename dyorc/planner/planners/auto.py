@@ -1,6 +1,6 @@
-"""Plans by one planner, or by all of them: then the plan that is quickest under the simulator and fits the memory is the first.
+"""Plans by one planner, or by all of them: then the first plan is the quickest in the simulator that fits the memory.
 
-Planners that search nothing come first, and those that search begin with what was found before them.
+Planners that search nothing come first; planners that search begin with the plans found before.
 """
 
 import time
@@ -20,8 +20,8 @@ from dyorc.planner.simulate import check_memory
 
 AUTO = "auto"
 _ONLY_BY_NAME = {"exhaustive", "pipeline"}
-"""A planner that takes too long on anything but small graphs; and a pipeline of single ranks, which makes sense for a model that
-answers, or as a part of Megatron's plan."""
+"""`exhaustive` takes too long on anything but small graphs; a pipeline of single ranks makes sense for inference, or as a part of
+Megatron's plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def plans(
         options: The planner's own; none for `auto`.
 
     Raises:
-        PlanError: There is no such planner, it cannot plan this, what it plans needs more memory than there is, or nothing was
-            found before the deadline.
+        PlanError: There is no such planner, it cannot plan this, its plan needs more memory than there is, or no plan was found
+            before the deadline.
     """
     usual = FOR_INFERENCE if program.outputs else [name for name in PLANNERS if name not in _ONLY_BY_NAME]
     names = list(among or usual) if planner == AUTO else [planner]
@@ -106,29 +106,29 @@ class _Search:
         self._plans: list[Plan] = []
         self._priced: list[PricedPlan] = []
         self._errors: dict[str, str] = {}
-        self._left: dict[str, str] = {}  # planners that were not tried or not finished, and which of both
+        self._left: dict[str, str] = {}  # planner -> "not tried" or "not finished"
 
     def plans(self, names: Sequence[str], options: dict[str, Any]) -> Sequence[Plan]:
         ended = SearchEnd.FINISHED
         for number, name in enumerate(names):
             try:
-                ended = self._take(name, options)
+                ended = self._run_planner(name, options)
             except PlanError as error:
                 if len(names) == 1:
                     raise
                 self._errors[name] = str(error)
-                self._tell(name, 1.0, error=str(error), ended=SearchEnd.FINISHED)
+                self._report_attempt(name, 1.0, error=str(error), ended=SearchEnd.FINISHED)
             except KeyboardInterrupt as stop:
                 ended = end_of(stop)
                 if ended is SearchEnd.INTERRUPTED and not self._priced:
                     raise
-                self._leave([name], "not finished", ended)
+                self._note_left([name], "not finished", ended)
             if ended is not SearchEnd.FINISHED:
-                self._leave(names[number + 1 :], "not tried", ended)
+                self._note_left(names[number + 1 :], "not tried", ended)
                 break
         return self._best_first(ended)
 
-    def _take(self, name: str, options: dict[str, Any]) -> SearchEnd:
+    def _run_planner(self, name: str, options: dict[str, Any]) -> SearchEnd:
         """Runs a planner, and returns how its search ended. Its plan is priced even after the deadline."""
         with deadline(self._due_s) as check:
             plan = self._call_planner(name, options, check)
@@ -137,7 +137,7 @@ class _Search:
         check_memory(price.simulation, self._cluster)
         self._priced.append(price)
         ended = plan.provenance.ended
-        self._tell(name, 1.0, price.simulation.total_s, ended=ended)
+        self._report_attempt(name, 1.0, price.simulation.total_s, ended=ended)
         if ended is not SearchEnd.FINISHED:
             self._left[name] = "not finished"
         return ended
@@ -145,33 +145,33 @@ class _Search:
     def _call_planner(self, name: str, options: dict[str, Any], check: Callable[[], None]) -> Plan:
         function = PLANNERS[name]
         accepted = signature(function).parameters
-        self._tell(name, 0.0)
+        self._report_attempt(name, 0.0)
         if "progress" in accepted:
 
-            def heard(done_ratio: float, cost_s: float | None) -> None:
+            def progress(done_ratio: float, cost_s: float | None) -> None:
                 check()
-                self._tell(name, min(done_ratio, 1.0), cost_s)
+                self._report_attempt(name, min(done_ratio, 1.0), cost_s)
 
-            options = {"progress": heard} | options
+            options = {"progress": progress} | options
         if "known" in accepted and self._plans:
             options = {"known": tuple(self._plans)} | options
         return function(self._program, self._cluster, **options)
 
-    def _leave(self, names: Iterable[str], how: str, ended: SearchEnd) -> None:
+    def _note_left(self, names: Iterable[str], how: str, ended: SearchEnd) -> None:
         limit = "" if self._deadline_s is None else f" of {self._deadline_s:g} s"  # without one, the planner has its own
         why = "interrupted" if ended is SearchEnd.INTERRUPTED else f"the deadline{limit} was reached"
         for name in names:
             self._left[name] = how
-            self._tell(name, 1.0, error=f"{how}: {why}", ended=ended)
+            self._report_attempt(name, 1.0, error=f"{how}: {why}", ended=ended)
 
     def _best_first(self, ended: SearchEnd) -> Sequence[Plan]:
         """The plans that fit, each once, with what the whole search was like.
 
         Raises:
-            PlanError: There is none.
+            PlanError: No plan fits.
         """
         if not self._priced:
-            raise self._nothing(ended)
+            raise self._no_plan(ended)
         left = {how: ", ".join(name for name, other in self._left.items() if other == how) for how in self._left.values()}
         plans: list[Plan] = []
         for price in sorted(self._priced, key=lambda each: each.simulation.total_s):
@@ -182,12 +182,12 @@ class _Search:
                 plans.append(replace(price.plan, provenance=made))
         return plans
 
-    def _nothing(self, ended: SearchEnd) -> PlanError:
+    def _no_plan(self, ended: SearchEnd) -> PlanError:
         reasons = "\n".join(f"  {name}: {error}" for name, error in (self._errors | self._left).items())
         within = f" within {self._deadline_s:g} s" if ended is SearchEnd.DEADLINE and self._deadline_s else ""
         return PlanError(f"no planner has found a plan of {self._program.name} for {self._cluster.name}{within}:\n{reasons}")
 
-    def _tell(
+    def _report_attempt(
         self, name: str, done_ratio: float, cost_s: float | None = None, error: str = "", ended: SearchEnd | None = None
     ) -> None:
         if self._report:

@@ -17,7 +17,7 @@ _WAIT_S = 0.2
 
 
 class SolverStatus(StrEnum):
-    """What a search found."""
+    """How a search ended."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"  # a solution that is not proved to be the best
@@ -27,7 +27,7 @@ class SolverStatus(StrEnum):
 
 @dataclass(frozen=True)
 class CpSatSolution:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         outcome: How it ended.
@@ -85,9 +85,9 @@ def solve(
         except KeyboardInterrupt as stop:
             ended = end_of(stop)
         if ended is not SearchEnd.FINISHED:
-            solver.stop_search()  # more than once: a search that has not begun yet does not hear it
+            solver.stop_search()  # more than once: a search that has not begun yet ignores it
     if not statuses or statuses[0] not in _OUTCOMES:
-        raise ValueError(f"CP-SAT refuses the model: {model.validate()}")
+        raise ValueError(f"invalid CP-SAT model: {model.validate()}")
     return CpSatSolution(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, ended)
 
 

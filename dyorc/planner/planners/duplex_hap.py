@@ -1,25 +1,23 @@
 """HAP's uneven shares with HiDup's overlap in one plan, which neither paper has.
 
-It begins with all that other planners found: what people would write, HAP's plan and HiDup's. Their choices are recombined, once
+It begins with the plans of other planners: those that people would write, HAP's and HiDup's. Their choices are recombined, once
 in two interleaved microbatches by HiDup's search and once in one batch by HAP's, under even shares, shares in proportion to the
 speeds, and HAP's shares. Then a linear program with overlap (hidup/shares.py) finds better shares for the program, the search a
-better program for the shares, and so on. The simulator decides, on the plans that were begun with as well: so the result is never
+better program for the shares, and so on. The simulator also judges the plans that the search began with, so the result is never
 slower than any of them.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import Plan, SearchEnd
+from dyorc.planner.plan import Plan
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.hap.hap import hap
 from dyorc.planner.planners.hidup.items import Hints, NodeItem
 from dyorc.planner.planners.hidup.pareto_search import DuplexProgram
-from dyorc.planner.planners.hidup.plan import Duplex, hidup, progress_callback, with_notes
+from dyorc.planner.planners.hidup.plan import Duplex, hidup
 from dyorc.planner.planners.hidup.shares import best_shares
 from dyorc.planner.planners.pricing import BestPlan, by_hand
 from dyorc.planner.planners.strategy_assignment import StrategyAssignment, ratios_of
@@ -41,35 +39,32 @@ def duplex_hap(
     Args:
         program: What is distributed.
         cluster: Where it runs.
-        known: Plans that compete, and whose choices the search begins with; if None, those that people would write, HAP's and
-            HiDup's. None compete if there are hints.
+        known: Plans that compete, and whose choices the search begins with; if None, the plans that people would write, HAP's
+            and HiDup's. None compete if there are hints.
         hints: Placements that the user wants.
         max_states: How many states the search keeps at each cut.
         max_rounds: How often program and shares take turns.
-        progress: Hears how far the search is. Ctrl-C ends it with the best plan so far.
+        progress: Called with the progress of the search. Ctrl-C ends it with the best plan so far.
     """
-    begun_s, best = perf_counter(), BestPlan(program, cluster)
-    ended, microbatches = SearchEnd.FINISHED, {}
+    best, error_notes = BestPlan(program, cluster, progress=progress), dict[str, str]()
     try:
-        plans: list[Plan] = []
-        for plan in () if hints else known if known is not None else _others(program, cluster, max_states):
-            plans.append(plan)
-            best.offer(plan)
-        combination = _Combination(Duplex(program, cluster, hints or {}), best, progress, max_states)
-        if not hints:
-            combination.once_more_in_one_batch(plans)
-        combination.run(plans, max_rounds)
-    except KeyboardInterrupt as stop:
-        if best.price is None:
-            raise
-        ended = end_of(stop)
+        with best.until_stopped():
+            plans: list[Plan] = []
+            for plan in () if hints else known if known is not None else _others(program, cluster, max_states):
+                plans.append(plan)
+                best.offer(plan)
+            combination = _Combination(Duplex(program, cluster, hints or {}), best, max_states)
+            if not hints:
+                combination.recombine_in_one_batch(plans)
+            combination.run(plans, max_rounds)
     except PlanError as error:  # the batch cannot be halved: the others' plans are left
-        if best.price is None:
+        if not best.has_plan:
             raise
-        microbatches = {"no microbatches": str(error)}
+        error_notes = {"no microbatches": str(error)}
     assert best.price
-    notes = {f"best_{name}_s": f"{total_s:.9g}" for name, total_s in best.totals.items()}
-    return with_notes(best.price.plan, perf_counter() - begun_s, ended, **notes, **microbatches)
+    made = best.price.plan.provenance
+    totals = {f"best_{name}_s": f"{total_s:.9g}" for name, total_s in best.totals.items()}
+    return best.finish("", replace(made, notes={**made.notes, **totals, **error_notes}))
 
 
 def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterable[Plan]:
@@ -81,14 +76,13 @@ def _others(program: TensorProgram, cluster: Cluster, max_states: int) -> Iterab
 
 
 class _Combination:
-    def __init__(self, duplex: Duplex, best: BestPlan, progress: Progress | None, max_states: int) -> None:
+    def __init__(self, duplex: Duplex, best: BestPlan, max_states: int) -> None:
         self._duplex = duplex
         self._best = best
-        self._tick = progress_callback(progress, best)
         self._max_states = max_states
 
-    def once_more_in_one_batch(self, plans: Sequence[Plan]) -> None:
-        """Lets HAP recombine HiDup's choices, too."""
+    def recombine_in_one_batch(self, plans: Sequence[Plan]) -> None:
+        """Recombines HiDup's choices by HAP, too."""
         if any(plan.provenance.planner == "hidup" for plan in plans):
             plan = hap(self._duplex.program, self._duplex.cluster, known=plans, search="known")
             self._best.offer(_named(plan))
@@ -101,8 +95,7 @@ class _Combination:
         even = (1.0 / cluster.num_ranks,) * cluster.num_ranks
         candidates = list(dict.fromkeys(_rounded(ratios) for ratios in (even, cluster.flops_ratios, of_best or even)))
         for number, ratios in enumerate(candidates):
-            if self._tick:
-                self._tick(number / len(candidates))
+            self._best.report(number / len(candidates))
             self._take_turns(ratios, max_rounds)
 
     def _take_turns(self, ratios: tuple[float, ...], max_rounds: int) -> None:
@@ -118,7 +111,7 @@ class _Combination:
             program = self._duplex.time_assignment(choices_of_program(program, self._duplex), ratios)
 
     def _beginning(self, ratios: tuple[float, ...]) -> DuplexProgram:
-        return next(iter(self._duplex.searches(ratios, self._max_states, self._tick)))
+        return next(iter(self._duplex.searches(ratios, self._max_states, self._best.report)))
 
 
 def _named(plan: Plan) -> Plan:
@@ -130,7 +123,7 @@ def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:
 
 
 def choices_of_program(program: DuplexProgram, duplex: Duplex) -> StrategyAssignment:
-    """What a program chose, without its stages."""
+    """The choices of a program, without its stages."""
     strategies = {r.item.node.name: r.strategy for r in program.records if isinstance(r.item, NodeItem) and r.strategy}
     sources = dict[str, Placement](dict.fromkeys(duplex.program.sources, REPLICATE))
     for record in reversed(program.records):

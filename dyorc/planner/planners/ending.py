@@ -1,7 +1,7 @@
 """How searches end: by themselves, by Ctrl-C, or because their time is over.
 
 A search that keeps its best plan so far catches `KeyboardInterrupt`, and says in its plan how it ended. A deadline comes the same
-way, so that it holds within every planner, also within solvers, and planners have one thing to listen to. Before there is a plan,
+way, so that it holds within every planner, solvers included, and planners have one exception to catch. Before there is a plan,
 both are passed on.
 """
 
@@ -20,7 +20,7 @@ class DeadlineReached(KeyboardInterrupt):
 
 
 def end_of(stop: KeyboardInterrupt) -> SearchEnd:
-    """How a search ended that was stopped."""
+    """How a stopped search ended."""
     return SearchEnd.DEADLINE if isinstance(stop, DeadlineReached) else SearchEnd.INTERRUPTED
 
 
@@ -31,7 +31,7 @@ def check_deadline(due_s: float | None) -> None:
         due_s: When that is, by `time.monotonic`; never, if None.
 
     Raises:
-        DeadlineReached: It is.
+        DeadlineReached: It is over.
     """
     if due_s is not None and time.monotonic() >= due_s:
         raise DeadlineReached
@@ -39,10 +39,10 @@ def check_deadline(due_s: float | None) -> None:
 
 @contextmanager
 def deadline(due_s: float | None) -> Generator[Callable[[], None]]:
-    """Interrupts what runs within, once, when its time is over.
+    """Interrupts the code within, once, when its time is over.
 
-    Only the main thread can be interrupted. In others, a search ends where it calls what this yields, also once: what it does
-    afterwards to return what it has is not interrupted again.
+    Only the main thread can be interrupted. In other threads, a search ends where it calls the function that this yields, also
+    once: the work that follows, to return its plan, is not interrupted again.
 
     Args:
         due_s: When that is, by `time.monotonic`; never, if None.

@@ -1,4 +1,4 @@
-"""Linear programs over the shares of ranks: what HAP's and HiDup's with uneven shares have in common.
+"""Linear programs over the shares of ranks, for HAP and for HiDup with uneven shares.
 
 min   sum of weighted variables
 s.t.  rows that a planner adds

@@ -1,4 +1,4 @@
-"""What a plan along one axis of ranks chose: so that one planner can go on from another's plan."""
+"""The strategies that a plan chose along one axis of ranks, so that one planner can continue from another's plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class StrategyAssignment:
 
 
 def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> StrategyAssignment | None:
-    """Reads off a plan what it chose; None if it has several meshes, or more than one axis of ranks.
+    """Reads the choices of a plan; None if it has several meshes, or more than one axis of ranks.
 
     Args:
         plan: Of any planner; an axis of time does not matter.
@@ -39,12 +39,12 @@ def assignment_of(plan: Plan, strategies: Mapping[str, Sequence[Strategy]]) -> S
 
 
 def replicated_assignment(program: TensorProgram, strategies: Mapping[str, Sequence[Strategy]]) -> StrategyAssignment:
-    """Returns what needs no communication at all: every rank computes everything."""
+    """Returns the assignment that needs no communication: every rank computes everything."""
     return StrategyAssignment({name: ways[0] for name, ways in strategies.items()}, dict.fromkeys(program.sources, REPLICATE))
 
 
 def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Strategy]]) -> list[StrategyAssignment]:
-    """Reads off several plans what they chose, each different choice once."""
+    """Reads the choices of several plans, each different one once."""
     assignments: list[StrategyAssignment] = []
     for plan in plans:
         assignment = assignment_of(plan, strategies)
@@ -54,7 +54,7 @@ def assignments_of(plans: Iterable[Plan], strategies: Mapping[str, Sequence[Stra
 
 
 def strategies_by_node(assignments: Iterable[StrategyAssignment]) -> dict[str, set[Strategy]]:
-    """Every strategy that any of them takes, by node: what a search recombines."""
+    """Every strategy that any of the assignments has, by node, for a search to recombine."""
     by_node: dict[str, set[Strategy]] = {}
     for assignment in assignments:
         for node, strategy in assignment.strategies.items():

@@ -19,8 +19,8 @@ from dyorc.planner.runtime.links import LinkLostError
 from dyorc.planner.runtime.message_lanes import MEMORY_FOLDER, Lanes, MessageLane, slot_bytes_of
 from dyorc.transport.arena import Arena, ArenaBlock
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
+from dyorc.transport.arena_slots import HEADER_BYTES, ArenaSlot, ArenaWindow
 from dyorc.transport.arena_views import ArenaView
-from dyorc.transport.slots import HEADER_BYTES, ArenaSlot, ArenaWindow
 
 LENGTH_BYTES = 8
 """Before what a dynamic message says of itself."""

@@ -1,8 +1,8 @@
-"""How fast communications pass that share the ways out of and into machines: limits that lend unused bandwidth.
+"""How fast communications are that share the ways out of and into machines: limits that lend unused bandwidth.
 
-Speeds are weighted max-min fair: all grow together, in the ratios of what is reserved for them, until a way is full; those that
-pass it stay so, and the others grow on. That is what a hierarchical token bucket does with classes whose quantum is in the ratio
-of their rates. Nobody gets less than what is reserved, as long as no more is reserved than a way has.
+Speeds are weighted max-min fair: all grow together, in the ratios of what is reserved for them, until a way is full; flows on
+that way stay as they are, and the others grow on. That is what a hierarchical token bucket does with classes whose quantum is in
+the ratio of their rates. No flow gets less than its reservation, as long as no more is reserved than a way has.
 """
 
 from collections.abc import Mapping, Sequence

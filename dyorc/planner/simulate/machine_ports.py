@@ -1,4 +1,4 @@
-"""What communication between machines needs for itself, and what it shares.
+"""Which ports communication between machines needs for itself, and which it shares.
 
 Without limits, each machine has a way out and a way in, and each carries one thing at a time. Limits replace them by one line for
 each pair of machines: it carries one thing at a time as well, as fast as was reserved for the pair, and pairs do not wait for

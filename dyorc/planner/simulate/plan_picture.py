@@ -24,7 +24,7 @@ _COLORS = {
     "all_reduce": "#d65f5f", "all_gather": "#e8a33d", "reduce_scatter": "#b07aa1", "all_to_all": "#59a14f", "transfer": "#8c6d46",
 }  # fmt: skip
 _MAX_NAMED_SHARE = 0.04
-"""Of the whole time, from which an event is wide enough for its name."""
+"""Of the whole time, above which an event is wide enough for its name."""
 
 
 def draw_picture(simulation: Simulation, program: TensorProgram, path: Path) -> None:
@@ -211,7 +211,7 @@ class _Drawing:
         self._axes.annotate("", xy=end, xytext=start, arrowprops=style, zorder=0)
 
     def _tensor(self, x: float, y: float, shown: Shown) -> None:
-        """A glyph for each layout, and what it is beside it."""
+        """A glyph for each layout, and its description."""
         for number, tensor in enumerate(shown.tensors):
             self._glyph(x, y - number * (_GLYPH + 0.05), tensor)
         text = "\n".join([_title(self._plan, shown), *_layouts(self._plan, shown)])

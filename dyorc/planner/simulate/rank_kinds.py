@@ -44,8 +44,8 @@ class RankKinds:
     ) -> None:
         """Args:
         cluster: Where the plan runs.
-        first: For each rank, the first of its kind; if None, each rank is a kind of its own.
-        channels: For the ranks of each group, equal for groups of one kind; if None, each is a kind of its own.
+        first: For each rank, the first of its kind; if None, each rank is its own kind.
+        channels: For the ranks of each group, equal for groups of one kind; if None, each is its own kind.
         """
         self._cluster = cluster
         self.first = tuple(range(cluster.num_ranks)) if first is None else tuple(first)
@@ -143,7 +143,7 @@ def ranks_alike(plan: Plan, cluster: Cluster, sizes: Sizes) -> RankKinds:
     """Finds which ranks are alike.
 
     Those of plans with kernels, limits or transfers are not looked at, nor where computing and communicating slow each other:
-    each is a kind of its own.
+    each is its own kind.
     """
     if cluster.contention or plan.network or plan.kernels or any(isinstance(step, Transfer) for step in plan.steps):
         return RankKinds(cluster)

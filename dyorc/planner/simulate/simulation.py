@@ -1,4 +1,4 @@
-"""What a simulation found."""
+"""The results of a simulation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ class Simulation:
 
 
 def check_memory(simulation: Simulation, cluster: Cluster) -> None:
-    """Refuses a plan that needs more memory than its devices have.
+    """Checks that the devices have the memory that a plan needs.
 
     Raises:
         PlanError: Names each such rank, its device, what it needs and what it has.

@@ -75,7 +75,7 @@ def verify_inference(program: TensorProgram, plan: Plan) -> list[Report]:
     return reports
 
 
-def prove(program: TensorProgram, plan: Plan) -> Plan:
+def mark_proved(program: TensorProgram, plan: Plan) -> Plan:
     """Returns the plan, marked as proved, so that it may be served.
 
     Raises:

@@ -51,7 +51,7 @@ class ForecastExperts:
         levels = self._sums / np.maximum(self._weights, 1.0)
         expected = np.empty((len(horizons), NUM_EXPERTS))
         expected[:, : len(levels)] = np.outer(horizons, levels)
-        expected[:, len(levels)] = np.maximum(self._level * horizons + self._slope * _climbed(horizons), 0.0)
+        expected[:, len(levels)] = np.maximum(self._level * horizons + self._slope * _slope_sum(horizons), 0.0)
         expected[:, -2:] = expected[:, 2:3]
         if period is not None:
             self._foresee_season(expected, horizons, history, period)
@@ -62,7 +62,7 @@ class ForecastExperts:
     ) -> None:
         counts = season.ahead(history, period, horizons)
         if counts is not None:
-            ratio = season.compared(history, period, max(period / 8, 4.0))
+            ratio = season.compare(history, period, max(period / 8, 4.0))
             expected[:, -2] = counts
             expected[:, -1] = counts * min(max(ratio, 1 / _MAX_RATIO), _MAX_RATIO)
 
@@ -86,7 +86,7 @@ class ForecastExperts:
         self._num_seen = 1
 
 
-def _climbed(horizons: NDArray[np.float64]) -> NDArray[np.float64]:
+def _slope_sum(horizons: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns what a damped slope of 1 adds to the sum over each horizon: sum over i of (d + ... + d^i)."""
     ratio = _DAMPING / (1 - _DAMPING)
     return ratio * (horizons - _DAMPING * (1 - _DAMPING**horizons) / (1 - _DAMPING))

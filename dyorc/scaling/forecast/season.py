@@ -34,8 +34,8 @@ def detect(history: ArrivalHistory) -> Season | None:
 
     Cost: a few Fourier transforms of 2048 numbers, 0.3 ms in all.
     """
-    found = [season for ring in history.rings if (season := _detect(ring.values, ring.width)) is not None]
-    return max(found, key=lambda season: season.strength, default=None)
+    seasons = [season for ring in history.rings if (season := _detect(ring.values, ring.width)) is not None]
+    return max(seasons, key=lambda season: season.strength, default=None)
 
 
 def _detect(values: NDArray[np.float64], width: int) -> Season | None:
@@ -82,7 +82,7 @@ def ahead(history: ArrivalHistory, period: float, lengths: NDArray[np.float64]) 
     return None if counts is None else cycles * counts[-1] + counts[:-1]
 
 
-def compared(history: ArrivalHistory, period: float, length: float) -> float:
+def compare(history: ArrivalHistory, period: float, length: float) -> float:
     """Returns how many have come in the last bins for each one that came at this phase before; about 1 if that is not known."""
     came = history.since(length, np.array([length]))
     usual = _average(history, period, length, np.array([length]))

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from dyorc.errors import InvalidInputError
 from dyorc.simulation.workload import Workload
-from dyorc.simulation.workloads.guard import coin, guard
 from dyorc.simulation.workloads.loops import agent, halting
-from dyorc.simulation.workloads.routing import cascade, router
+from dyorc.simulation.workloads.single_decisions import cascade, coin, guard, router
 from dyorc.simulation.workloads.trees import fanout, nested
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
@@ -26,7 +25,7 @@ def workload(name: str) -> Workload:
     """Returns the workload called `name`.
 
     Raises:
-        InvalidInputError: If there is none.
+        InvalidInputError: If it is unknown.
     """
     if name not in WORKLOADS:
         raise InvalidInputError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")

@@ -6,30 +6,18 @@ from functools import partial
 from itertools import accumulate
 
 from dyorc.authoring.decisions import choose, when
-from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
-from dyorc.simulation.value_draws import draw
-from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
+from dyorc.simulation.workload import Deployment, Number, Workload, drawn_program
 
 MAX_TURNS = 16
 
 
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def refine(state: Numbers) -> Numbers:
-    """Computes the state after one more turn."""
-    return draw("refine", state)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def halting_head(state: Numbers) -> Numbers:
-    """Says whether more turns would help."""
-    return draw("halting_head", state)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def read_out(state: Numbers) -> Numbers:
-    """Reads the answer from the last state."""
-    return draw("read_out", state)
+refine = drawn_program("refine")
+"""Computes the state after one more turn."""
+halting_head = drawn_program("halting_head")
+"""Says whether more turns would help."""
+read_out = drawn_program("read_out")
+"""Reads the answer from the last state."""
 
 
 def halting(halt_ratio: float = 0.2) -> Workload:
@@ -54,36 +42,16 @@ def halting(halt_ratio: float = 0.2) -> Workload:
     )
 
 
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def plan(state: Numbers) -> Numbers:
-    """Chooses what to do next."""
-    return draw("plan", state)
-
-
-@program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
-def search(state: Numbers) -> Numbers:
-    """Looks for documents: a tool."""
-    return draw("search", state)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def read(state: Numbers) -> Numbers:
-    """Reads a document: a tool."""
-    return draw("read", state)
-
-
-@program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
-def compute(state: Numbers) -> Numbers:
-    """Runs code: a tool."""
-    return draw("compute", state)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def answer(state: Numbers) -> Numbers:
-    """Writes the answer."""
-    return draw("answer", state)
-
-
+plan = drawn_program("plan")
+"""Chooses what to do next."""
+search = drawn_program("search", 16)
+"""Looks for documents: a tool."""
+read = drawn_program("read")
+"""Reads a document: a tool."""
+compute = drawn_program("compute", 16)
+"""Runs code: a tool."""
+answer = drawn_program("answer")
+"""Writes the answer."""
 TOOLS = {"search": search, "read": read, "compute": compute}
 HABITS: Mapping[str, Sequence[float]] = {
     "start": (0.85, 0.05, 0.10, 0.00),

@@ -11,8 +11,7 @@ from dyorc.authoring.decisions import choose, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
 from dyorc.core.tensor import TensorRef
-from dyorc.simulation.value_draws import draw
-from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
+from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload, drawn_program
 
 
 @program(max_batch_size=16, max_queued_calls=MAX_QUEUED_CALLS)
@@ -21,21 +20,9 @@ def classify(text: Numbers) -> Numbers:
     return text
 
 
-@program(max_batch_size=4, max_queued_calls=MAX_QUEUED_CALLS)
-def chat(text: Numbers) -> Numbers:
-    return draw("chat", text)
-
-
-@program(max_batch_size=4, max_queued_calls=MAX_QUEUED_CALLS)
-def write_code(text: Numbers) -> Numbers:
-    return draw("write_code", text)
-
-
-@program(max_batch_size=2, max_queued_calls=MAX_QUEUED_CALLS)
-def paint(text: Numbers) -> Numbers:
-    return draw("paint", text)
-
-
+chat = drawn_program("chat", 4)
+write_code = drawn_program("write_code", 4)
+paint = drawn_program("paint", 2)
 _SKILLS = (chat, write_code, paint)
 _BOUNDS = (0.6, 0.9)
 
@@ -65,14 +52,8 @@ def scan(page: Numbers) -> Numbers:
     return page
 
 
-@program(max_batch_size=4, max_queued_calls=MAX_QUEUED_CALLS)
-def restore(page: Numbers) -> Numbers:
-    return draw("restore", page)
-
-
-@program(max_batch_size=4, max_queued_calls=MAX_QUEUED_CALLS)
-def summarize(page: Numbers) -> Numbers:
-    return draw("summarize", page)
+restore = drawn_program("restore", 4)
+summarize = drawn_program("summarize", 4)
 
 
 def read(bad_ratio: float = 0.03) -> Workload:

@@ -9,7 +9,7 @@ from dyorc.authoring.decisions import choose, gather, when
 from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
 from dyorc.simulation.value_draws import draw
-from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload
+from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload, drawn_program
 
 MAX_LINES = 24
 
@@ -20,22 +20,12 @@ def detect(page: Numbers) -> Float64[np.ndarray, "batch 25"]:
     return draw("detect", page, size=1 + MAX_LINES)
 
 
-@program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
-def orient(line: Numbers) -> Numbers:
-    """Says whether a line stands on its head."""
-    return draw("orient", line)
-
-
-@program(max_batch_size=64, max_queued_calls=MAX_QUEUED_CALLS)
-def turn(line: Numbers) -> Numbers:
-    """Turns a line the right way up."""
-    return draw("turn", line)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def recognise(line: Numbers) -> Numbers:
-    """Reads the text of a line."""
-    return draw("recognise", line)
+orient = drawn_program("orient", 64)
+"""Says whether a line stands on its head."""
+turn = drawn_program("turn", 64)
+"""Turns a line the right way up."""
+recognise = drawn_program("recognise")
+"""Reads the text of a line."""
 
 
 def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
@@ -58,8 +48,8 @@ def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
 
     @workflow(name="fanout")
     async def read_page(page: Number) -> Number:
-        found = detect(page)
-        lines = [found[1 + at] for at in range(await choose(found[0], num_lines))]
+        numbers = detect(page)
+        lines = [numbers[1 + at] for at in range(await choose(numbers[0], num_lines))]
         return np.asarray(sum(await gather(*[read_line(line) for line in lines])) / MAX_LINES)
 
     return Workload(
@@ -74,44 +64,22 @@ def fanout(mean_lines: float = 6.0, turned_ratio: float = 0.05) -> Workload:
     )
 
 
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def screen(item: Numbers) -> Numbers:
-    """Says whether to go on at all."""
-    return draw("screen", item)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def parse(item: Numbers) -> Numbers:
-    """Computes the first stage."""
-    return draw("parse", item)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def inspect_parse(item: Numbers) -> Numbers:
-    """Says whether the first stage's result deserves the second."""
-    return draw("inspect_parse", item)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def enrich(item: Numbers) -> Numbers:
-    """Computes the second stage."""
-    return draw("enrich", item)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def inspect_enrich(item: Numbers) -> Numbers:
-    """Says whether the second stage's result deserves the third."""
-    return draw("inspect_enrich", item)
-
-
-@program(max_batch_size=32, max_queued_calls=MAX_QUEUED_CALLS)
-def polish(item: Numbers) -> Numbers:
-    """Computes the third stage."""
-    return draw("polish", item)
+screen = drawn_program("screen")
+"""Says whether to go on at all."""
+parse = drawn_program("parse")
+"""Computes the first stage."""
+inspect_parse = drawn_program("inspect_parse")
+"""Says whether the first stage's result deserves the second."""
+enrich = drawn_program("enrich")
+"""Computes the second stage."""
+inspect_enrich = drawn_program("inspect_enrich")
+"""Says whether the second stage's result deserves the third."""
+polish = drawn_program("polish")
+"""Computes the third stage."""
 
 
 def nested(ratios: tuple[float, float, float] = (0.9, 0.7, 0.5)) -> Workload:
-    """Makes three stages, a decision inside a decision inside a decision; ``ratios[k]`` of those that come to the k-th go on."""
+    """Makes three stages, a decision inside a decision inside a decision; ``ratios[k]`` of the items at the k-th go on."""
 
     @workflow(name="nested")
     async def descend(item: Number) -> Number:

@@ -4,18 +4,23 @@
 been written, and batches of wrong guesses that still ran when their request ended have ended, too.
 """
 
+import importlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from random import Random
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from dyorc.config import TracesConfig
+from dyorc.config import TelemetryConfig, TracesConfig
 from dyorc.core.trace_context import TraceContext, new_trace
+from dyorc.errors import ConfigurationError
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.telemetry.tracing.destination import Destination, destination_of
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span
 
@@ -141,3 +146,45 @@ def _late(origin: Origin) -> TraceContext:
 
 def _is_running(record: RequestRecord) -> bool:
     return record.story is not None and any(batch.outcome == "running" for call in record.story.calls for batch in call.batches)
+
+
+class TraceOutput(NamedTuple):
+    """What a process that traces has.
+
+    Attributes:
+        destination: Where spans go, for replicas.
+        tracer: Makes spans of requests.
+        spans: For programs in this process.
+    """
+
+    destination: Destination
+    tracer: Tracer
+    spans: ProgramSpans
+
+
+@contextmanager
+def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generator[TraceOutput | None]:
+    """Traces requests while entered; yields None if nothing is to be traced. At the end, sends what is left, for a few seconds.
+
+    Args:
+        environment: Where OpenTelemetry's own settings are.
+
+    Raises:
+        ConfigurationError: If the settings for traces are wrong, or packages are missing.
+    """
+    destination = destination_of(config.traces, environment)
+    if destination is None:
+        yield None
+        return
+    export = _export_to(destination)
+    with Tracer(export, config.traces, config.records.slow_s) as tracer:
+        yield TraceOutput(destination, tracer, ProgramSpans(lambda: export))
+
+
+def _export_to(destination: Destination) -> Export:
+    try:
+        return importlib.import_module("dyorc.telemetry.tracing.otlp").SpanExport(destination)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"traces go to {destination.url}, but OpenTelemetry is not complete here ({error}): pip install 'dyorc[traces]'"
+        ) from error

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dyorc.settings.checking import problems_in
-from dyorc.transport.keys_file import read_keys
+from dyorc.transport.cluster_network import read_keys
 from tests.integration.chart import charts
 from tests.integration.chart.charts import Answer, Document, ask, examples
 

@@ -10,8 +10,8 @@ from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.config import TransportConfig
 from dyorc.leader_election.leader import Leader
 from dyorc.orchestrator.orchestrator import Orchestrator
-from dyorc.transport.exchange import TensorExchange
-from dyorc.transport.network import NodeNetwork
+from dyorc.transport.cluster_network import NodeNetwork
+from dyorc.transport.tensor_path import TensorExchange
 from tests.integration.stack import FAST_LINK, FAST_TRANSPORT
 
 

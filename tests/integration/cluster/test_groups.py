@@ -10,7 +10,7 @@ import structlog
 
 from dyorc.answering.local_answers import own_arrays
 from dyorc.authoring.workflow import Workflow
-from dyorc.cells.cell import shared_cell
+from dyorc.cells.orchestrator_cell import make_shared_cell
 from dyorc.cluster.cluster_messages import OffersUpdate, StatusUpdate
 from dyorc.cluster.groups_backend import GroupsBackend
 from dyorc.cluster.orchestrator_connection import OrchestratorConnection
@@ -35,7 +35,7 @@ async def leading(leaders: Told, workflows: list[Workflow], folder: Path, fence:
     """Runs a group's orchestrator while entered."""
     address = f"unix://{folder}/{leaders.group}-{fence}"
     async with (
-        shared_cell(ModelRegistry.of(workflows), SETTINGS, "here", None) as orchestrator,
+        make_shared_cell(ModelRegistry.of(workflows), SETTINGS, "here", None) as orchestrator,
         gateway_server_of(orchestrator, address) as gateway_server,
     ):
         leaders.tell(gateway_server, fence)
@@ -131,8 +131,8 @@ async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serv
         backend = RemoteBackend(Told("numbers", leader), tensors, FAST_LINK)
         backend._join(OrchestratorConnection(leader, tensors.exchange.holder, lambda message, frames: None), 1, 300.0)
         assert not backend.status.is_ready
-        backend._received(leader, OffersUpdate((), {}), ())
-        backend._received(leader, StatusUpdate({}), ())
+        backend._receive(leader, OffersUpdate((), {}), ())
+        backend._receive(leader, StatusUpdate({}), ())
         assert backend.status.is_ready, "nothing is served, and that is known"
 
 

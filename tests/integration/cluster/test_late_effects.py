@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.answering.local_answers import own_arrays
-from dyorc.cells.cell import shared_cell
+from dyorc.cells.orchestrator_cell import make_shared_cell
 from dyorc.config import Settings
 from dyorc.models.registry import ModelRegistry
 from tests.asking import submission
@@ -47,7 +47,7 @@ async def test_a_gateway_keeps_inputs_and_an_orchestrator_stays_until_effects_ha
     sums.clear()
     told = Told()
     async with (
-        shared_cell(ModelRegistry.of([halved]), Settings(transport=FAST_TRANSPORT), "here", None) as orchestrator,
+        make_shared_cell(ModelRegistry.of([halved]), Settings(transport=FAST_TRANSPORT), "here", None) as orchestrator,
         gateway_server_of(orchestrator, f"unix://{tmp_path}/desk") as gateway_server,
         gateway(told) as backend,
     ):

@@ -20,7 +20,7 @@ from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.remote_backend import RemoteBackend
 from dyorc.leader_election.leader import Leader
 from dyorc.telemetry.record import Origin, RequestRecord
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.cluster.ends import Told, arena_of, gateway, gateway_server_of
@@ -39,7 +39,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-async def scene(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def context(leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     address = f"unix://{tmp_path_factory.mktemp('desk')}/desk"
     targets = [slow.gated, parted.noted, arithmetic.quadruple]
     async with running(targets) as stack, gateway_server_of(stack.orchestrator, address) as gateway_server:
@@ -61,9 +61,9 @@ async def ask_gated(backend: RemoteBackend, number: int, folder: Path) -> float:
     return float(y[0])
 
 
-async def test_a_request_that_was_given_up_is_gone_from_the_engine(scene: Scene, tmp_path: Path) -> None:
-    orchestrator = scene.stack.orchestrator
-    asking = asyncio.create_task(ask_gated(scene.backend, 5, tmp_path))
+async def test_a_request_that_was_given_up_is_gone_from_the_engine(context: Scene, tmp_path: Path) -> None:
+    orchestrator = context.stack.orchestrator
+    asking = asyncio.create_task(ask_gated(context.backend, 5, tmp_path))
     await wait_until_async(lambda: (tmp_path / "started-5").exists(), "it runs")
     assert orchestrator.runs(slow.gated)
     asking.cancel()
@@ -71,40 +71,40 @@ async def test_a_request_that_was_given_up_is_gone_from_the_engine(scene: Scene,
     assert asking.cancelled()
     assert not orchestrator.num_requests
     (tmp_path / "open").touch()
-    assert await ask_gated(scene.backend, 6, tmp_path) == 7
-    exchange = scene.backend.tensors.exchange
+    assert await ask_gated(context.backend, 6, tmp_path) == 7
+    exchange = context.backend.tensors.exchange
     await wait_until_async(lambda: not exchange.num_tensors, "its inputs are freed")
 
 
-async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(scene: Scene, tmp_path: Path) -> None:
-    orchestrator = scene.stack.orchestrator
-    command = [sys.executable, "-m", "tests.integration.cluster.gateway_process", scene.gateway_server.address, str(tmp_path)]
+async def test_a_gateway_that_is_killed_takes_only_its_own_requests_with_it(context: Scene, tmp_path: Path) -> None:
+    orchestrator = context.stack.orchestrator
+    command = [sys.executable, "-m", "tests.integration.cluster.gateway_process", context.gateway_server.address, str(tmp_path)]
     command += map(str, range(10, 15))
     process = subprocess.Popen(command, cwd=_REPOSITORY)  # noqa: ASYNC220 (it is killed and waited for like others)
     try:
         await wait_until_async(lambda: orchestrator.num_requests == 5, "the orchestrator has its requests")
         await wait_until_async(lambda: (tmp_path / "started-10").exists(), "the first of them runs")
         assert orchestrator.tensors.holder("gateway-that-is-killed") is not None
-        own = asyncio.create_task(ask_gated(scene.backend, 1, tmp_path))
+        own = asyncio.create_task(ask_gated(context.backend, 1, tmp_path))
         await wait_until_async(lambda: orchestrator.num_requests == 6, "the orchestrator has another one")
     finally:
         process.kill()
         process.wait()
     await wait_until_async(lambda: orchestrator.num_requests == 1, "its requests are forgotten")
     assert orchestrator.tensors.holder("gateway-that-is-killed") is None
-    assert scene.gateway_server.num_gateways == 1
+    assert context.gateway_server.num_gateways == 1
     assert not own.done()
     (tmp_path / "open").touch()
     assert await own == 2
     assert not orchestrator.runs(slow.gated)
-    assert scene.backend.is_connected
+    assert context.backend.is_connected
 
 
 class SilentGateway:
     """A gateway that asks for `noted`, and does not say that it knows of an effect before it is told to."""
 
-    def __init__(self, scene: Scene, tensors: Tensors, folder: Path) -> None:
-        leader = Leader(group="default", fence=1, address=scene.gateway_server.address, node="here")
+    def __init__(self, context: Scene, tensors: Tensors, folder: Path) -> None:
+        leader = Leader(group="default", fence=1, address=context.gateway_server.address, node="here")
         self.connection = OrchestratorConnection(leader, tensors.exchange.holder, self._receive)
         self.announced: list[int] = []
         self.answered: set[int] = set()
@@ -136,36 +136,36 @@ class SilentGateway:
             self.answered.add(message.request_id)
 
 
-async def note(scene: Scene, number: int, folder: Path) -> float:
+async def note(context: Scene, number: int, folder: Path) -> float:
     """Runs `noted` at a gateway that answers."""
     asked = submission(parted.noted, [np.asarray(number)], (str(folder),), within(60))
-    return float((await scene.backend.infer(asked, take=own_arrays))[0])
+    return float((await context.backend.infer(asked, take=own_arrays))[0])
 
 
-async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(scene: Scene, tmp_path: Path) -> None:
+async def test_a_batch_is_not_run_if_a_gateway_goes_before_it_knows_of_the_effect(context: Scene, tmp_path: Path) -> None:
     with mock.patch.object(effect_announcements, "PATIENCE_S", 600.0), arena_of("gateway-that-is-silent") as tensors:
-        silent = SilentGateway(scene, tensors, tmp_path)
+        silent = SilentGateway(context, tensors, tmp_path)
         await silent.ask(1)
-        own = asyncio.create_task(note(scene, 2, tmp_path))
-        await wait_until_async(lambda: scene.stack.orchestrator.num_requests == 2, "the orchestrator has both requests")
+        own = asyncio.create_task(note(context, 2, tmp_path))
+        await wait_until_async(lambda: context.stack.orchestrator.num_requests == 2, "the orchestrator has both requests")
         silent.connection.close()
         assert await own == 3
     assert (tmp_path / "runs").read_text().split() == ["2"]
-    assert not scene.stack.orchestrator.num_requests
+    assert not context.stack.orchestrator.num_requests
 
 
-async def test_a_gateway_that_does_not_know_of_an_effect_holds_up_only_itself(scene: Scene, tmp_path: Path) -> None:
+async def test_a_gateway_that_does_not_know_of_an_effect_holds_up_only_itself(context: Scene, tmp_path: Path) -> None:
     with arena_of("gateway-that-is-silent") as tensors:
-        silent = SilentGateway(scene, tensors, tmp_path)
+        silent = SilentGateway(context, tensors, tmp_path)
         await silent.ask(*range(10, 20))
-        assert [await note(scene, number, tmp_path) for number in (1, 2, 3)] == [2, 3, 4]
+        assert [await note(context, number, tmp_path) for number in (1, 2, 3)] == [2, 3, 4]
         assert (tmp_path / "runs").read_text().split() == ["1", "2", "3"]
         silent.speak()
         await wait_until_async(lambda: len(silent.answered) == 10, "its requests are answered, too")
         silent.connection.close()
         assert sorted((tmp_path / "runs").read_text().split()) == sorted(map(str, (1, 2, 3, *range(10, 20)))), "each once"
-    assert not scene.stack.orchestrator.num_requests
-    await wait_until_async(lambda: scene.gateway_server.num_gateways == 1, "it is gone")
+    assert not context.stack.orchestrator.num_requests
+    await wait_until_async(lambda: context.gateway_server.num_gateways == 1, "it is gone")
 
 
 class Shelf:
@@ -181,16 +181,16 @@ class Shelf:
         self.records.append(record)
 
 
-async def test_a_record_at_the_gateway_has_the_batches_of_the_orchestrator(scene: Scene) -> None:
+async def test_a_record_at_the_gateway_has_the_batches_of_the_orchestrator(context: Scene) -> None:
     shelf = Shelf()
     origin = Origin(request_id="a", transport="http")
     asked = submission(arithmetic.quadruple, [vector(1)], (), within(60), origin=origin, recorder=shelf)
-    await scene.backend.infer(asked, take=own_arrays)
+    await context.backend.infer(asked, take=own_arrays)
     (record,) = shelf.records
     assert (record.outcome, record.workflow) == ("ok", "quadruple")
     assert [call.program for call in record.story.calls] == ["double", "double"]
     first, second = ([batch.replica_id for batch in call.batches] for call in record.story.calls)
-    assert first == second == [name for name in scene.stack.workers if name.startswith("double")]
+    assert first == second == [name for name in context.stack.workers if name.startswith("double")]
     for call in record.story.calls:
         moments = [record.started_ns, call.asked_ns, call.batches[0].sent_ns, call.ended_ns, record.ended_ns]
         assert moments == sorted(moments)

@@ -9,8 +9,8 @@ from jaxtyping import Int
 
 import dyorc
 from dyorc.answering.local_answers import own_arrays
-from dyorc.cells.cell import shared_cell
-from dyorc.cells.hosted import HostedProgram
+from dyorc.cells.hosted_program import HostedProgram
+from dyorc.cells.orchestrator_cell import make_shared_cell
 from dyorc.config import Settings
 from dyorc.models.registry import ModelRegistry
 from tests.asking import submission
@@ -50,7 +50,7 @@ async def test_no_effect_is_lost_or_repeated_when_its_program_moves(monkeypatch:
     monkeypatch.setattr(HostedProgram, "_settle", settle_and_move)
     settings, told = Settings(transport=FAST_TRANSPORT), Told()
     async with (
-        shared_cell(ModelRegistry.of([noting]), settings, "here", None) as orchestrator,
+        make_shared_cell(ModelRegistry.of([noting]), settings, "here", None) as orchestrator,
         gateway_server_of(orchestrator, f"unix://{tmp_path}/desk") as gateway_server,
         gateway(told) as backend,
     ):

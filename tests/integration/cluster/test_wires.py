@@ -8,7 +8,7 @@ import pytest
 
 from dyorc.answering.local_answers import own_arrays
 from dyorc.cluster.remote_backend import RemoteBackend
-from dyorc.transport.network import ClusterSecrets, NodeNetwork
+from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
 from tests.asking import submission
 from tests.deadlines import wait_until_async
 from tests.integration.cluster.ends import Told, gateway, gateway_server_of

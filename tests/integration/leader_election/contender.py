@@ -68,7 +68,7 @@ async def _main(store: str, group: str, lease_s: float) -> None:
         leadership.announce(f"unix:///nowhere/{fence}")
         print("leads", fence, flush=True)
         ended = loop.run_in_executor(None, sys.stdin.read)
-        lost = asyncio.create_task(leadership.lost())
+        lost = asyncio.create_task(leadership.wait_until_lost())
         await asyncio.wait([ended, lost], return_when=asyncio.FIRST_COMPLETED)
         if lost.done():
             print("lost", fence, flush=True)

@@ -100,7 +100,7 @@ async def test_a_lead_lost_while_the_store_was_away_is_noticed_when_it_is_back(r
                 while (won := await others.acquire_lease(name, "other", LONG_S)) is None:
                     await client.delete(f"dyorc:{{jobs}}:lease:{name}")
             assert won > fence
-            reason = await leadership.lost()
+            reason = await leadership.wait_until_lost()
             assert f"another orchestrator leads group {tmp_path.name!r} now" in reason
             assert not leadership.is_sure
         assert await others.acquire_lease(name, "other", LONG_S) == won, "it has not given up what is not its own"
@@ -140,8 +140,8 @@ async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_abov
     async with SqliteStore(tmp_path / "s") as store:
         async with Leadership(store, "g", _LEASE_S) as leadership:
             assert await leadership.win() == 1
-            leadership.heard_of(57)
-            assert "fence 57, which the store does not" in await leadership.lost()
+            leadership.report_fence(57)
+            assert "fence 57, which the store does not" in await leadership.wait_until_lost()
         async with Leadership(store, "g", _LEASE_S) as leadership:
             assert await leadership.win() > 57
 
@@ -159,7 +159,7 @@ async def test_a_slow_clock_does_not_matter_since_followers_believe_the_higher_f
 
 
 async def test_a_workflow_that_computes_for_longer_than_the_lease_does_not_lose_the_lead(tmp_path: Path) -> None:
-    """Nobody else may win meanwhile: the standby has a thread of its own, too."""
+    """Nobody else may win meanwhile: the standby has its own thread, too."""
     setting, lease_s = f"sqlite://{tmp_path}/s", 3 * _LEASE_S  # a busy machine holds up a process for less than this
     async with LeadershipThread(setting, "g", lease_s, hang_limit_s=LONG_S) as leadership:
         fence = await leadership.win()
@@ -183,7 +183,7 @@ async def test_a_loop_that_hangs_loses_the_lead(tmp_path: Path) -> None:
         leadership.announce("unix:///here")
         time.sleep(3 * _LEASE_S)  # noqa: ASYNC251 (it hangs)
         assert await store.acquire_lease("leader/g", "other", LONG_S) == fence + 1
-        assert "another orchestrator leads" in await leadership.lost()
+        assert "another orchestrator leads" in await leadership.wait_until_lost()
 
 
 def _find_leader_beside(setting: str) -> Leader | None:

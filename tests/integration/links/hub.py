@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from dyorc.config import LinkConfig
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
-from dyorc.transport.endings import PeerEnding
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import OrchestratorEnd, listen
+from dyorc.transport.peer_process import LinkCallbacks, PeerEnding
 from tests.deadlines import TIMEOUT_S, wait_until_async
 
 _REPOSITORY = Path(__file__).parents[3]

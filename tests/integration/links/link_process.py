@@ -1,4 +1,4 @@
-"""A peer in a process of its own: ``python -m tests.integration.links.link_process ADDRESS RECEIVE_TIMEOUT_S``.
+"""A peer in a separate process: ``python -m tests.integration.links.link_process ADDRESS RECEIVE_TIMEOUT_S``.
 
 Says ``hello`` and its process id, again whenever nothing comes, and does what messages tell it (`_Peer`).
 
@@ -11,7 +11,7 @@ import sys
 import time
 
 from dyorc.config import LinkConfig
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import ReplicaEnd, dial
 from tests.integration.links.numbered import first_wrong, numbered
 

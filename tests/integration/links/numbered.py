@@ -4,7 +4,7 @@ import random
 import zlib
 from collections.abc import Sequence
 
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 
 _MAX_BYTES = 2**20
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dyorc.errors import TransportError
-from dyorc.transport.callbacks import LinkCallbacks
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.link import dial, listen
+from dyorc.transport.peer_process import LinkCallbacks
 from dyorc.transport.unix_framing import MAX_FRAMES
 from tests.deadlines import wait_until_async
 from tests.integration.links.hub import CONFIG, Hub, peer_processes

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.app import Gateway
-from dyorc.gateway.http.front import without_trailing_slash
-from dyorc.gateway.http.server import HttpServer
-from dyorc.gateway.http.ui_routes import add_ui_routes
+from dyorc.gateway.http.http_server import HttpServer
+from dyorc.gateway.http.middleware import without_trailing_slash
+from dyorc.gateway.http.page_routes import add_ui_routes
 from tests.integration.page import made_up
 
 

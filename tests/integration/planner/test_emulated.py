@@ -14,7 +14,7 @@ from dyorc.planner.planners.joint.heuristics import PlacementProblem
 from dyorc.planner.planners.joint.interface_limits import network_of
 from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.reduce import reduce_work
-from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.schedule_plan import build_plan
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks, egress_of, paces_of
 from dyorc.planner.runtime.egress import EgressShaper
 from dyorc.planner.simulate import simulate
@@ -24,12 +24,12 @@ from tests.unit.planner.examples import example
 def test_emulated_machines_are_no_faster_than_simulated_ones(fork_server: RankForkServer) -> None:
     found = example("gpt")
     cluster = even_cluster(3, flops_per_s=1e7, bytes_per_s=1e7, latency_s=1e-3)
-    wires = LinkModel(cluster, Capacities(cluster).even())
+    wires = LinkModel(cluster, Capacities(cluster).even_rates())
     near = even_cluster(3, flops_per_s=1e7)  # so near that not all runs on one
     work = reduce_work(found.program, near, 16).work
     in_turns = tuple(home % 3 for home in range(work.num_homes))  # devices mostly wait for each other
-    plan = realise(found.program, cluster, work, PlacementProblem(work, wires).evaluate(in_turns))
-    network = network_of(Capacities(cluster).even(), cluster, is_strict=True)
+    plan = build_plan(found.program, cluster, work, PlacementProblem(work, wires).evaluate(in_turns))
+    network = network_of(Capacities(cluster).even_rates(), cluster, is_strict=True)
     plan = replace(plan, network=network)
     simulated = simulate(plan, found.program, cluster)
     assert sum(simulated.communication_s) > 0
@@ -58,7 +58,7 @@ def test_what_is_lent_to_whom(
     tmp_path: Path, under_way: Mapping[int, list[int]], is_strict: bool, expected: Mapping[tuple[int, int], float]
 ) -> None:
     cluster = even_cluster(3, bytes_per_s=1000)
-    egress = egress_of(cluster, network_of(Capacities(cluster).even(), cluster, is_strict=is_strict))
+    egress = egress_of(cluster, network_of(Capacities(cluster).even_rates(), cluster, is_strict=is_strict))
     ways = [EgressShaper(egress, rank, tmp_path / "egress") for rank in range(3)]
     for rank, machines in under_way.items():
         for machine in machines:

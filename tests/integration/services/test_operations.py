@@ -9,7 +9,7 @@ import httpx
 from dyorc.config import ClusterConfig, Settings
 from dyorc.leader_election.leadership import Leadership
 from dyorc.models.status import StatusBoard
-from dyorc.server.orchestrator.operations_port import LeaderRole, operations
+from dyorc.server.operations_port import LeaderRole, serve_operations
 from dyorc.store.opening import store_of
 from tests.deadlines import TIMEOUT_S
 from tests.workflows.arithmetic import double
@@ -18,10 +18,10 @@ SETTINGS = Settings(cluster=ClusterConfig(operations_port=0))
 
 
 @contextlib.asynccontextmanager
-async def client_of(duty: LeaderRole) -> AsyncGenerator[httpx.AsyncClient]:
+async def client_of(role: LeaderRole) -> AsyncGenerator[httpx.AsyncClient]:
     """Returns a client of the operations port of an orchestrator."""
     async with (
-        operations(duty, SETTINGS) as url,
+        serve_operations(role, SETTINGS) as url,
         httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False) as client,
     ):
         yield client
@@ -29,8 +29,8 @@ async def client_of(duty: LeaderRole) -> AsyncGenerator[httpx.AsyncClient]:
 
 async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = LeaderRole(leadership)
-        async with client_of(duty) as client:
+        role = LeaderRole(leadership)
+        async with client_of(role) as client:
             assert (await client.get("/v2/health/live")).status_code == 200
             found = await client.get("/v2/health/ready")
             assert found.status_code == 503
@@ -41,10 +41,10 @@ async def test_a_standby_lives_and_is_not_ready(tmp_path: Path) -> None:
 async def test_a_leader_is_ready_when_its_programs_are(tmp_path: Path) -> None:
     status = StatusBoard([double])
     async with store_of(f"sqlite://{tmp_path}/store.db") as store, Leadership(store, "nets", 3.0) as leadership:
-        duty = LeaderRole(leadership)
+        role = LeaderRole(leadership)
         await leadership.win()
-        async with client_of(duty) as client:
-            with duty.serving(status):
+        async with client_of(role) as client:
+            with role.serving(status):
                 found = await client.get("/v2/health/ready")
                 assert found.status_code == 503
                 assert "program 'double' is starting" in found.json()["error"]

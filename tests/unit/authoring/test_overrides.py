@@ -11,7 +11,7 @@ from dyorc.authoring.overrides import override, override_programs
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.errors import DefinitionError
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, Identity, ProgramSource, ReplicaAssignment, Uplink
 
 
@@ -41,7 +41,7 @@ def test_a_number_of_replicas_replaces_autoscaling_and_the_other_way() -> None:
 
 
 def test_an_unknown_program_is_refused_with_the_names() -> None:
-    with pytest.raises(DefinitionError, match=r"a program 'larg'; the programs are \['large'\]"):  # noqa: SIM117
+    with pytest.raises(DefinitionError, match=r"unknown program 'larg' in the settings; known programs: \['large'\]"):  # noqa: SIM117
         with override_programs([_program()], {"larg": {"max_batch_size": 16}}):
             pass
 

@@ -227,7 +227,7 @@ def test_batched_cannot_be_changed_afterwards() -> None:
 
 
 def test_calling_a_program_outside_of_a_workflow_says_how_to_try_it() -> None:
-    with pytest.raises(RuntimeError, match=r"outside a workflow; try it with dyorc\.run"):
+    with pytest.raises(RuntimeError, match=r"outside a workflow; run it with dyorc\.run"):
         dyorc.program(batch_fits)(np.zeros(2))
 
 

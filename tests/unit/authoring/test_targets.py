@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.authoring import import_scan
+from dyorc.authoring import bundles
 from dyorc.authoring.loading import name_in
 from dyorc.authoring.targets import import_places
 from dyorc.authoring.workflow import Workflow
@@ -99,7 +99,7 @@ def test_a_neighbour_that_is_found_by_text_is_refused_where_it_could_be_another_
     ):
         (tmp_path / folder / "app.py").write_text(text)
     with pytest.raises(
-        ModuleImportError, match=r"'helper' could be .*a/helper\.py or .*b/helper\.py, of several targets; .* a package"
+        ModuleImportError, match=r"'helper' could be .*a/helper\.py or .*b/helper\.py, of several targets; .* a separate package"
     ):
         import_places(places)
     (tmp_path / "a" / "app.py").write_text("import helper\nimport pickle\nM = pickle.loads(b'chelper\\nSCALE\\n.')\n")
@@ -148,7 +148,7 @@ def test_a_file_is_parsed_once_for_all_of_its_targets(tmp_path: Path, monkeypatc
         parsed.append(text)
         return ast.parse(text)
 
-    monkeypatch.setattr(import_scan, "ast", type("Ast", (), {**vars(ast), "parse": staticmethod(parse)}))
+    monkeypatch.setattr(bundles, "ast", type("Ast", (), {**vars(ast), "parse": staticmethod(parse)}))
     with load_initial_versions([f"{place}:m{n}" for n in range(30)], DeploymentState(), {}) as (versions, _):
         assert len(versions) == 30
     assert sum("m29" in text for text in parsed) == 1

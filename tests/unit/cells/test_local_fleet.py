@@ -13,8 +13,8 @@ import pytest
 from jaxtyping import Int
 
 import dyorc
-from dyorc.cells.cell import cell
-from dyorc.cells.hosted import NUM_COMPARED
+from dyorc.cells.hosted_program import NUM_COMPARED
+from dyorc.cells.orchestrator_cell import make_cell
 from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
 from dyorc.core.arrays import Array
 from dyorc.engine.engine import Engine
@@ -223,7 +223,7 @@ async def test_a_program_that_can_never_be_loaded_fails_its_requests_and_no_othe
     broken = program_of(make)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
     programs = ModelRegistry.of((broken, arithmetic.double))
-    async with cell(programs, OrchestratorConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
+    async with make_cell(programs, OrchestratorConfig(), transport, CellsConfig(load_retry_s=0.01)) as orchestrator:
         np.testing.assert_array_equal(await ask(orchestrator, arithmetic.double, X), 2 * X)
         with pytest.raises(ProgramLoadError, match="no weights"):
             await ask(orchestrator, broken, X)
@@ -411,7 +411,7 @@ async def test_a_program_that_is_not_wanted_any_more_while_it_loads_is_dropped()
     has_begun, is_open = threading.Event(), threading.Event()
     program = program_of(lambda: has_begun.set() or (is_open.wait(60) and (lambda x: x + 1)))
     config, transport = CellsConfig(), TransportConfig(arena_folder=arena_folder(), arena_bytes=2**20)
-    async with cell(ModelRegistry.of([program]), OrchestratorConfig(), transport, config) as orchestrator:
+    async with make_cell(ModelRegistry.of([program]), OrchestratorConfig(), transport, config) as orchestrator:
         status = orchestrator.status.programs["tried"]
         await wait_until_async(has_begun.is_set, "it is being loaded")
         orchestrator.want("tried", 0, 0)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dyorc.answering.tensor_exchange import OWN, Tensors
-from dyorc.cells.results import ProgramResults
+from dyorc.cells.program_tensors import ProgramResults
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import TensorRef, blocks_of
 from dyorc.transport.arena import Arena
-from dyorc.transport.codec import Rows
+from dyorc.transport.column_codec import Rows
 from dyorc.transport.outbox import NoRoomError, Outbox
 from tests.exchanges import exchange
 

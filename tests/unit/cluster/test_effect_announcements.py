@@ -42,9 +42,9 @@ async def test_of_two_batches_with_a_request_that_was_put_aside_none_runs() -> N
         ends.announcements.announce({AWAY: [own]}, ends.went.append)
         await wait_until_async(lambda: ends.went, "the first batch is given back")
     ends.announcements.announce({AWAY: [own], HERE: [other]}, ends.went.append)
-    ends.announcements.known(HERE, 2)
-    ends.announcements.known(AWAY, 2)
-    ends.announcements.known(AWAY, 1)
+    ends.announcements.acknowledge(HERE, 2)
+    ends.announcements.acknowledge(AWAY, 2)
+    ends.announcements.acknowledge(AWAY, 1)
     assert (ends.given_up, ends.asked_again) == ([own], [own])
     assert ends.went == [False, False], "its effect would be had twice"
     assert not other.has_effect
@@ -58,5 +58,5 @@ async def test_a_request_that_cannot_begin_again_is_waited_for() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert ends.went == ends.given_up == []
-    ends.announcements.known(AWAY, 1)
+    ends.announcements.acknowledge(AWAY, 1)
     assert ends.went == [True]

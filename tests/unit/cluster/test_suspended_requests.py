@@ -24,7 +24,7 @@ def test_blocks_are_freed_when_their_request_is_cancelled_and_kept_when_it_is_as
     aside = SuspendedRequests(lambda session, block: freed.append((session, block)))
     silent, other = GatewaySession(b"1", "silent"), GatewaySession(b"2", "other")
     cancelled, asked_again, still_read = (request(silent, number, 10 + number) for number in (1, 2, 3))
-    aside.put(silent, 7, [cancelled, asked_again, still_read])
+    aside.suspend(silent, 7, [cancelled, asked_again, still_read])
     assert aside.is_silent(silent)
     assert not aside.is_silent(other)
     assert aside.withholds(silent, 11)
@@ -34,6 +34,6 @@ def test_blocks_are_freed_when_their_request_is_cancelled_and_kept_when_it_is_as
     aside.drop(cancelled)
     aside.drop(still_read)
     assert freed == [(silent, 11)], "the engine frees the other one when it has been read"
-    assert aside.take(silent, 7) == [asked_again]
+    assert aside.resume(silent, 7) == [asked_again]
     assert not aside.withholds(silent, 12)
     assert not aside.is_silent(silent)

@@ -36,7 +36,7 @@ class Traffic:
             self.guessed.append(of_round.is_guessing)
             of_round.num_guesses += of_round.is_guessing
             took_ms = self.times_ms[of_round.is_guessing] * self._random.lognormvariate(0, self.noise)
-            of_round.ended(int(took_ms * _MS))
+            of_round.add_time(int(took_ms * _MS))
         return sum(self.guessed[-number:]) / number
 
 
@@ -80,7 +80,7 @@ def test_where_nothing_is_guessed_nothing_is_compared() -> None:
     for at in range(1000):
         of_round = comparison.admit(at * 25 * _MS)
         assert of_round.is_guessing
-        of_round.ended(10 * _MS)
+        of_round.add_time(10 * _MS)
     assert comparison.ratio is None
 
 

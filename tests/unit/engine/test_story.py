@@ -172,12 +172,12 @@ def test_a_story_is_read_while_it_goes_on() -> None:
     world = experienced_world()
     request = world.submit(guarded, [1, 1], explain=True)
     reader = TraceReader(world.stories[request])
-    steps = reader.news()
+    steps = reader.new_steps()
     assert [step["event"] for step in steps] == ["followed", "dispatched", "dispatched"]
-    assert reader.news() == []
+    assert reader.new_steps() == []
     world.advance(0.05)
     world.finish_all()
-    assert steps + reader.news() == world.stories[request].steps()
+    assert steps + reader.new_steps() == world.stories[request].steps()
 
 
 def test_there_is_no_story_unless_asked_for() -> None:

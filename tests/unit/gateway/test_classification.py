@@ -8,7 +8,7 @@ import pytest
 
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.classification import num_classes_of, top_classes
+from dyorc.gateway.request_outputs import num_classes_of, top_classes
 
 
 def _top(values: Any, num: int, kind: Any = np.float32) -> list[str]:

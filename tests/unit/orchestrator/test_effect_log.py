@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from dyorc.engine.actions import EffectFailed
 from dyorc.errors import ProgramError
-from dyorc.orchestrator.effect_log import EffectLog
+from dyorc.orchestrator.side_effects import EffectLog
 
 
 def failure(workflow: str = "pay") -> EffectFailed:
@@ -16,10 +16,10 @@ def test_failures_of_one_kind_are_one_line_in_a_while_with_their_number() -> Non
     with capture_logs() as lines:
         log = EffectLog(lambda: now_s)
         for _ in range(5):
-            log.failed(failure())
-        log.failed(failure("refund"))
+            log.log_failed(failure())
+        log.log_failed(failure("refund"))
         now_s = 200.0
-        log.failed(failure())
+        log.log_failed(failure())
     assert [(line["event"], line["workflow"], line.get("num_more")) for line in lines] == [
         ("effect_failed", "pay", None), ("effect_failed", "refund", None), ("effect_failed", "pay", 4),
     ]  # fmt: skip
@@ -30,7 +30,7 @@ def test_failures_of_one_kind_are_one_line_in_a_while_with_their_number() -> Non
 def test_what_a_stop_gives_up_is_one_line() -> None:
     with capture_logs() as lines:
         log = EffectLog()
-        log.lost({})
-        log.lost({"refund": 2, "pay": 1})
+        log.log_lost({})
+        log.log_lost({"refund": 2, "pay": 1})
     (line,) = lines
     assert (line["event"], line["num_effects"], line["workflows"]) == ("effects_lost", 3, ["pay", "refund"])

@@ -11,7 +11,7 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.config import OrchestratorConfig
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
-from dyorc.orchestrator.fleets import Fleets
+from dyorc.orchestrator.fleet import Fleets
 from dyorc.orchestrator.orchestrator import Orchestrator
 from tests.asking import submission
 from tests.deadlines import wait_until_async

@@ -40,10 +40,10 @@ class Troupe:
         )
 
     def park(self, name: str, node: str = "here") -> None:
-        self.roster.parked(Parked(name, "double", 1, TensorHolder(name, node, "")))
+        self.roster.replica_parked(Parked(name, "double", 1, TensorHolder(name, node, "")))
 
     def join(self, name: str, load_s: float = 0.5, node: str = "here") -> bool:
-        return self.roster.ready(ReplicaHello(name, "double", 1, TensorHolder(name, node, ""), load_s=load_s))
+        return self.roster.replica_ready(ReplicaHello(name, "double", 1, TensorHolder(name, node, ""), load_s=load_s))
 
     def states(self) -> dict[str, ReplicaState]:
         return {name: one.state for name, one in self.status.programs["double"].replicas.items()}
@@ -99,10 +99,10 @@ async def test_a_parked_replica_takes_the_place_of_one_that_dies_ready_or_loadin
     troupe.roster.want("double", 1, 2)
     for name in "abc":
         troupe.park(name)
-    troupe.roster.left("a")
+    troupe.roster.replica_left("a")
     assert troupe.warmed() == ["a", "b"]
     troupe.join("b")
-    troupe.roster.left("b")
+    troupe.roster.replica_left("b")
     assert troupe.warmed() == ["a", "b", "c"]
 
 
@@ -127,7 +127,7 @@ async def test_a_replica_that_leaves_takes_batches_until_a_parked_one_has_taken_
     for name in "ab":
         troupe.park(name)
     troupe.join("a")
-    troupe.roster.leaving("a", TIMEOUT_S)
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
     assert troupe.warmed() == ["a", "b"]
     assert troupe.dismissed == []
     assert troupe.status.programs["double"].state is ProgramState.READY
@@ -141,7 +141,7 @@ async def test_a_replica_that_leaves_goes_at_once_if_enough_others_take_batches(
     for name in "ab":
         troupe.park(name)
         troupe.join(name)
-    troupe.roster.leaving("a", TIMEOUT_S)
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
     assert troupe.dismissed == ["a"]
 
 
@@ -150,7 +150,7 @@ async def test_a_replica_that_leaves_waits_for_the_one_that_serve_starts_in_its_
     troupe.roster.want("double", 1, 0)
     troupe.park("a")
     troupe.join("a")
-    troupe.roster.leaving("a", TIMEOUT_S)
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
     assert troupe.dismissed == []
     troupe.park("b")
     troupe.join("b")
@@ -163,7 +163,7 @@ async def test_a_replica_that_leaves_goes_after_half_of_its_time() -> None:
     for name in "ab":
         troupe.park(name)
     troupe.join("a")
-    troupe.roster.leaving("a", 0.1)
+    troupe.roster.replica_leaving("a", 0.1)
     await wait_until_async(lambda: troupe.dismissed == ["a"], "it goes")
 
 
@@ -171,7 +171,7 @@ async def test_a_replica_that_leaves_while_it_loads_takes_no_batches() -> None:
     troupe = Troupe()
     troupe.roster.want("double", 1, 0)
     troupe.park("a")
-    troupe.roster.leaving("a", TIMEOUT_S)
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
     assert not troupe.join("a")
     assert troupe.told[-1] == ("a", Park())
     troupe.park("a")
@@ -183,7 +183,7 @@ async def test_a_parked_replica_that_leaves_is_let_go_and_told_nothing_more() ->
     troupe.roster.want("double", 0, 2)
     for name in "ab":
         troupe.park(name)
-    troupe.roster.leaving("a", TIMEOUT_S)
+    troupe.roster.replica_leaving("a", TIMEOUT_S)
     assert troupe.told == [("a", Park())]
     troupe.roster.want("double", 2, 0)
     assert troupe.warmed() == ["b"]
@@ -235,7 +235,7 @@ async def test_what_is_there_is_counted_by_state_and_how_long_it_took_is_measure
     status = troupe.status.programs["double"]
     assert status.counts().starting == 2
     assert status.lead is None
-    troupe.roster.parked(Parked("a", "double", 1, TensorHolder("a", "here", ""), start_s=2.0))
+    troupe.roster.replica_parked(Parked("a", "double", 1, TensorHolder("a", "here", ""), start_s=2.0))
     troupe.join("a", load_s=0.5)
     assert status.lead is not None
     assert (status.lead.from_parked_s, status.lead.from_cold_s) == (0.5, 2.5)
@@ -254,7 +254,7 @@ def sharing(num_gpus: float) -> Troupe:
 
 def on_device(troupe: Troupe, program: str, device: str = "0") -> None:
     """Has the only replica of a program say that it is parked on a device."""
-    troupe.roster.parked(Parked(program, program, 1, TensorHolder(program, "here", ""), device=device))
+    troupe.roster.replica_parked(Parked(program, program, 1, TensorHolder(program, "here", ""), device=device))
 
 
 async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_turns() -> None:
@@ -263,7 +263,7 @@ async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_t
         troupe.roster.want(program, 1, 0)
         on_device(troupe, program)
     assert troupe.warmed() == ["one"]
-    troupe.roster.ready(ReplicaHello("one", "one", 1, TensorHolder("one", "here", "")))
+    troupe.roster.replica_ready(ReplicaHello("one", "one", 1, TensorHolder("one", "here", "")))
     troupe.roster.want("one", 0, 1)
     troupe.roster.park("one")
     assert troupe.warmed() == ["one"], "it has not let go yet"
@@ -271,7 +271,7 @@ async def test_two_replicas_that_do_not_fit_on_a_device_hold_their_programs_by_t
     assert troupe.warmed() == ["one", "two"]
     troupe.roster.want("one", 1, 0)
     assert troupe.warmed() == ["one", "two"]
-    troupe.roster.left("two")
+    troupe.roster.replica_left("two")
     assert troupe.warmed() == ["one", "two", "one"]
 
 
@@ -288,21 +288,21 @@ async def test_a_replica_on_a_device_that_others_need_is_replaced_elsewhere_befo
     one, two = (troupe.status.programs[name] for name in ("one", "two"))
     troupe.roster.want("one", 1, 1)
     for replica_id, device in (("here", "0"), ("there", "1")):
-        troupe.roster.parked(Parked(replica_id, "one", 1, TensorHolder(replica_id, "node", ""), device=device))
-    troupe.roster.ready(ReplicaHello("here", "one", 1, TensorHolder("here", "node", "")))
+        troupe.roster.replica_parked(Parked(replica_id, "one", 1, TensorHolder(replica_id, "node", ""), device=device))
+    troupe.roster.replica_ready(ReplicaHello("here", "one", 1, TensorHolder("here", "node", "")))
     troupe.roster.want("two", 1, 0)
-    troupe.roster.parked(Parked("two", "two", 1, TensorHolder("two", "node", ""), device="0"))
+    troupe.roster.replica_parked(Parked("two", "two", 1, TensorHolder("two", "node", ""), device="0"))
     assert troupe.warmed() == ["here"]
 
     one.most_on = {"node/0": 0}
     assert one.misplaced() == ["here"]
     troupe.roster.want("one", 1, 1)
     assert troupe.warmed() == ["here", "there"]
-    troupe.roster.ready(ReplicaHello("there", "one", 1, TensorHolder("there", "node", "")))
+    troupe.roster.replica_ready(ReplicaHello("there", "one", 1, TensorHolder("there", "node", "")))
     troupe.roster.park("here")
-    troupe.roster.parked(Parked("here", "one", 1, TensorHolder("here", "node", ""), device="0"))
+    troupe.roster.replica_parked(Parked("here", "one", 1, TensorHolder("here", "node", ""), device="0"))
     assert troupe.warmed() == ["here", "there", "two"]
-    troupe.roster.ready(ReplicaHello("two", "two", 1, TensorHolder("two", "node", "")))
+    troupe.roster.replica_ready(ReplicaHello("two", "two", 1, TensorHolder("two", "node", "")))
     assert [(status.counts().warm, status.misplaced()) for status in (one, two)] == [(1, []), (1, [])]
     troupe.roster.want("one", 2, 0)
     assert troupe.warmed() == ["here", "there", "two"], "the device belongs to the other"

@@ -1,4 +1,4 @@
-"""How a wish reaches those who carry it out."""
+"""How the desired replicas reach the engine and the fleet."""
 
 import numpy as np
 from jaxtyping import Float
@@ -6,7 +6,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.engine.interfaces import Load
 from dyorc.models.status import ReplicaState, ReplicaStatus, StatusBoard
-from dyorc.orchestrator.scaling_target import ScalingTarget
+from dyorc.orchestrator.scaler import ScalingTarget
 from dyorc.scaling.model import DesiredReplicas
 
 

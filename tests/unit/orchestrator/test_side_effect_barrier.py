@@ -6,8 +6,8 @@ from unittest import mock
 
 from dyorc.engine.actions import DispatchBatch, FormReason
 from dyorc.engine.events import BatchUnsent, Event, ReplicaLeft
-from dyorc.orchestrator.askers import Asker
-from dyorc.orchestrator.side_effect_barrier import SideEffectBarrier
+from dyorc.orchestrator.request_owners import RequestOwner
+from dyorc.orchestrator.side_effects import SideEffectBarrier
 from tests.workflows import effects
 
 BATCH = DispatchBatch("once-1", 7, effects.once_program, (), (), FormReason.FULL, requests=(1,))
@@ -27,11 +27,11 @@ def test_it_comes_back_before_the_replica_leaves_and_is_not_sent_later() -> None
     fleet, asker = mock.Mock(), SlowAsker()
 
     def post(event: Event) -> None:
-        ahead.heed(event)
+        ahead.observe(event)
         events.append(event)
 
     ahead = SideEffectBarrier(fleet, post)
-    ahead.announce(BATCH, {1: cast(Asker, asker)})
+    ahead.announce(BATCH, {1: cast(RequestOwner, asker)})
     post(ReplicaLeft("another", "it is gone"))
     left: Any = ReplicaLeft("once-1", "it moves")
     post(left)

@@ -84,7 +84,7 @@ def watch() -> Iterator[StepWatch]:
 
 
 def world_with(watch: StepWatch) -> World:
-    world = World([add_one], EngineConfig(), host=Host(watch=watch))
+    world = World([add_one], EngineConfig(), host=Host(step_monitor=watch))
     world.join(add_one)
     return world
 

@@ -11,11 +11,11 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.core.arrays import Array, same_array
 from dyorc.core.tensor import DType, TensorRef
 from dyorc.errors import CapacityError, InvalidInputError, PayloadTooLargeError, TransportError
-from dyorc.transport.body import ArenaBody
-from dyorc.transport.codec import MAX_ROWS, Column, StoredColumn, StoredRows
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.arena import ArenaBody
+from dyorc.transport.column_codec import MAX_ROWS, Column, StoredColumn, StoredRows
 from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.messages import BatchRequest, encode
+from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.tiers import TensorHolder
 from tests.exchanges import ARENA_BYTES, NODE, TensorPath, exchange, tensor_path
 

@@ -121,7 +121,7 @@ def test_published_rows_are_read_as_published() -> None:
     assert hidup.num_ranks == 64
     assert hidup.collective_s(_A2A, _PADDED, range(64), [10**6] * 64) == pytest.approx(1e-4 + 64e6 / 10701.2e6)
     assert published("tag-testbed").num_ranks == 16
-    with pytest.raises(PlanError, match="no published cluster is called hap; there are hap-8-machines, "):
+    with pytest.raises(PlanError, match="unknown published cluster 'hap'; choose one of hap-8-machines, "):
         published("hap")
 
 

@@ -85,7 +85,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("bytes_per_s = 48e9", "speed = 48e9", r"line 5: machines\.inside\.bytes_per_s is missing"),
         ('["left", "right"]', '["left", "wrong"]', r"line 23: links\.between must be names of machines, .* 'wrong' is none"),
         ('["left", "right"]', '["left"]', r"line 23: links\.between must be the names of two machines"),
-        ('name = "right"', 'name = "left"', r"line 14: machines\.name \(left\) must be a name of its own"),
+        ('name = "right"', 'name = "left"', r"line 14: machines\.name \(left\) must be unique"),
         ('name = "right"', "", r"line 13: machines\.name is missing: a text"),
         ('kind = "all_gather"', 'kind = "gather"', r"line 28: collectives\.kind must be one of all_reduce, .* and not 'gather'"),
         ('kind = "all_gather"', 'kind = "all_gather"\ndevices_by_machine = [1]', r"line 29: .*at least 2 devices together"),

@@ -10,9 +10,9 @@ from math import inf
 
 import pytest
 
+from benchmarks.papers.hap.crossovers import division_s, grouped_crossover, proportional_crossover, with_largest
 from dyorc.planner.cluster import Cluster, CollectiveCost, CostLine, even_cluster, published
 from dyorc.planner.cluster.collectives import fitted_line
-from dyorc.planner.cluster.crossovers import division_s, grouped_crossover, proportional_crossover, with_largest
 from dyorc.planner.cluster.published import HAP_FIGURE_4
 from dyorc.planner.plan import Algorithm, CollectiveKind
 

@@ -13,10 +13,10 @@ from dyorc.planner.plan import Apply, Collective, Plan, Provenance, SearchEnd
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.hap.form_costs import NEVER
 from dyorc.planner.planners.hap.frontier import Frontier, solve_by_a_star
-from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, numbers_of
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, alternatives_of
 from dyorc.planner.planners.hap.ratios import ShareTerms, best_ratios, terms_of, total_s
 from dyorc.planner.planners.hap.search_moves import moves_of
-from dyorc.planner.planners.hap.synthesized_plan import distributed_program, plan_of
+from dyorc.planner.planners.hap.synthesized_plan import build_plan, distributed_program
 from dyorc.planner.planners.strategy_assignment import assignments_of
 from dyorc.planner.program import REPLICATE, Placement, Shard, TensorProgram
 from dyorc.planner.simulate import simulate
@@ -162,7 +162,7 @@ def _terms(program: TensorProgram, cluster: Cluster, ratios: tuple[float, ...]) 
     pricing = Pricing(space, cluster, ratios)
     problem = pricing.problem()
     found = distributed_program(space, problem, Frontier(64).solve(moves_of(problem)).numbers)
-    plan = plan_of(space, pricing, problem, found, cluster, Provenance(planner="hap"))
+    plan = build_plan(space, pricing, problem, found, cluster, Provenance(planner="hap"))
     return terms_of(plan, found, space.costs, cluster)
 
 
@@ -244,7 +244,7 @@ def test_a_search_that_keeps_a_known_solution_costs_no_more() -> None:
     problem = Pricing(space, cluster, cluster.flops_ratios).problem()
     moves = moves_of(problem)
     plans = [PLANNERS[name](found.program, cluster) for name in ("dp_proportional", "zero", "megatron")]
-    seeds = [numbers for each in assignments_of(plans, space.strategies) if (numbers := numbers_of(space, problem, each))]
+    seeds = [numbers for each in assignments_of(plans, space.strategies) if (numbers := alternatives_of(space, problem, each))]
     assert len(seeds) == 3
     alone = [Frontier(4).solve(moves, among=[(number,) for number in seed]) for seed in seeds]
     assert [solution.numbers for solution in alone] == seeds

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 import torch
 
+from benchmarks.papers.exhaustive_duplex import StageTimes, duplex_s, exhaustive_duplex_s
 from benchmarks.papers.hidup.search_figures import placements_by_bandwidth, planning_seconds, quality_under_wrong_costs
 from dyorc.errors import PlanError
 from dyorc.planner.cluster.small import even_cluster, uneven_cluster
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, SearchEnd
 from dyorc.planner.planners import PLANNERS
-from dyorc.planner.planners.exhaustive import StageTimes, duplex_s, exhaustive_duplex_s
 from dyorc.planner.planners.hidup import Duplex, hidup
 from dyorc.planner.planners.hidup.clock import Clock
 from dyorc.planner.planners.hidup.pareto_search import ParetoSearch

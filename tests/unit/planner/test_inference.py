@@ -19,7 +19,7 @@ from dyorc.planner.planners.auto import plan
 from dyorc.planner.program import TensorProgram, capture_inference, evaluate
 from dyorc.planner.runtime.rank_schedule import Compute, divide_schedule, schedule_of
 from dyorc.planner.runtime.region_moves import pieces_at
-from dyorc.planner.verify import prove
+from dyorc.planner.verify import mark_proved
 
 NUM_SAMPLES = 4
 
@@ -64,7 +64,7 @@ def test_a_module_that_answers_is_captured_without_loss_and_gradients() -> None:
 @pytest.mark.parametrize("name", ["megatron", "pipeline"])
 def test_a_plan_answers_any_number_of_samples_as_the_module_does(name: str) -> None:
     program, module, sources = captured()
-    found = prove(program, PLANNERS[name](program, even_cluster(2)))
+    found = mark_proved(program, PLANNERS[name](program, even_cluster(2)))
     for num_samples in range(1, NUM_SAMPLES + 1):
         tokens = sources["input_0"][:num_samples]
         results = interpret(for_samples(found, num_samples), {**sources, "input_0": tokens}, TorchAlgebra())
@@ -83,7 +83,7 @@ def test_tensor_parallel_holds_half_of_each_layer() -> None:
 
 def test_what_is_taken_and_returned_stays_with_the_plans_file() -> None:
     program, *_ = captured()
-    made = prove(program, PLANNERS["megatron"](program, even_cluster(2)))
+    made = mark_proved(program, PLANNERS["megatron"](program, even_cluster(2)))
     again = plan_from_json(plan_to_json(made))
     assert again == made
     assert again.inference is not None
@@ -101,13 +101,13 @@ def test_the_best_plan_of_a_model_that_answers() -> None:
 def test_a_plan_that_divides_the_batch_is_refused() -> None:
     program, *_ = captured()
     with pytest.raises(PlanError, match="between its samples, so it is for exactly 4 of them"):
-        prove(program, PLANNERS["megatron"](program, even_cluster(2), dp=2))
+        mark_proved(program, PLANNERS["megatron"](program, even_cluster(2), dp=2))
 
 
 def test_a_wrong_plan_is_not_marked_as_proved() -> None:
     program, *_ = captured()
     with pytest.raises(PlanError, match="does not compute what Encoder computes"):
-        prove(program, _without_a_sum(PLANNERS["megatron"](program, even_cluster(2))))
+        mark_proved(program, _without_a_sum(PLANNERS["megatron"](program, even_cluster(2))))
 
 
 def _without_a_sum(plan: Plan) -> Plan:
@@ -179,7 +179,7 @@ def test_tensor_parallel_talks_twice_for_each_layer_and_once_for_the_embedding()
     torch.manual_seed(0)
     module, tokens = _Heads().double().eval(), torch.randint(0, 50, (NUM_SAMPLES, 6))
     program = capture_inference(module, (tokens,))
-    found = prove(program, PLANNERS["megatron"](program, even_cluster(2, bytes_per_s=1e10, latency_s=1e-4)))
+    found = mark_proved(program, PLANNERS["megatron"](program, even_cluster(2, bytes_per_s=1e10, latency_s=1e-4)))
     moved = Counter(step.kind for step in found.steps if isinstance(step, Collective) and step.kind not in ("slice", "mask"))
     assert moved == {"all_reduce": 4, "all_gather": 1}
     sources = {**{name: t.detach() for name, t in module.named_parameters()}, program.inputs[0]: tokens}

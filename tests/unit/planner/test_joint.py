@@ -15,7 +15,7 @@ from dyorc.planner.planners.joint.list_schedule import LinkModel
 from dyorc.planner.planners.joint.plan import joint
 from dyorc.planner.planners.joint.proved_placement import solve
 from dyorc.planner.planners.joint.reduce import reduce_work
-from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.schedule_plan import build_plan
 from dyorc.planner.planners.joint.work_graph import Item, Parcel, WorkGraph, work_of
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify
@@ -57,7 +57,7 @@ def test_any_placement_computes_what_the_program_computes(is_reduced: bool) -> N
     assert after_s == pytest.approx(before_s)
     work = reduction.work if is_reduced else before
     found = best_of_random(PlacementProblem(work, LinkModel(cluster)), 1, seed=1)
-    plan = realise(program, cluster, work, found)
+    plan = build_plan(program, cluster, work, found)
     assert_equal_to_one_device(_example(), plan)
     assert simulate(plan, program, cluster).total_s == pytest.approx(found.total_s, rel=0.1)
 
@@ -66,7 +66,7 @@ def test_what_is_made_is_sent_at_once() -> None:
     """Ranks do their steps in order: a transfer must not stand behind what its sender computes next."""
     program, cluster = _example().program, even_cluster(3, **_SLOW)
     work = work_of(program, cluster)
-    plan = realise(program, cluster, work, best_of_random(PlacementProblem(work, LinkModel(cluster)), 1, seed=2))
+    plan = build_plan(program, cluster, work, best_of_random(PlacementProblem(work, LinkModel(cluster)), 1, seed=2))
     made = {tensor: number for number, step in enumerate(plan.steps) for tensor in step.outputs}
     transfers = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Transfer)]
     assert len(transfers) > 10
@@ -103,11 +103,11 @@ def test_the_solver_finds_the_best_of_all_placements() -> None:
         [2.0, 3.0, 1.0, 2.5, 1.5, 2.0],
         [(0, (1, 2, 3), 400), (1, (4,), 900), (2, (4,), 100), (3, (5,), 200), (4, (5,), 300)],
     )
-    placing = PlacementProblem(work, LinkModel(uneven_cluster([1, 1], bytes_per_s=1000, latency_s=0.1)))
-    every = [placing.evaluate(placement).total_s for placement in product(range(2), repeat=6)]
-    begin = best_of_simple(placing)
-    annealed = anneal(placing, begin, 300, seed=0)
-    solved = solve(placing, begin, 5.0)
+    problem = PlacementProblem(work, LinkModel(uneven_cluster([1, 1], bytes_per_s=1000, latency_s=0.1)))
+    every = [problem.evaluate(placement).total_s for placement in product(range(2), repeat=6)]
+    begin = best_of_simple(problem)
+    annealed = anneal(problem, begin, 300, seed=0)
+    solved = solve(problem, begin, 5.0)
     assert solved.is_optimal
     assert solved.placed.total_s <= min(every) + 1e-9 <= annealed.total_s + 1e-9
     assert solved.bound_s == pytest.approx(solved.placed.total_s, rel=1e-3)
@@ -137,7 +137,7 @@ def test_the_fixed_point_comes_near_the_best_and_never_below_the_bound() -> None
         placed = PlacementProblem(work, LinkModel(cluster)).evaluate(placement)
         timeline, capacities = CriticalPathGraph(work, placed.schedule, LinkModel(cluster)), Capacities(cluster)
         near, best = fixed_point(timeline, capacities), by_tangents(timeline, capacities)
-        assert best.bound_s <= best.total_s <= near.total_s <= timeline.total_s(capacities.even())
+        assert best.bound_s <= best.total_s <= near.total_s <= timeline.total_s(capacities.even_rates())
         assert best.total_s <= best.bound_s * 1.002
         assert near.total_s <= best.total_s * 1.1
 
@@ -145,9 +145,9 @@ def test_the_fixed_point_comes_near_the_best_and_never_below_the_bound() -> None
 def test_shares_and_placement_at_once_are_no_worse_than_in_turns() -> None:
     work = _work([1.0, 2.0, 0.5, 2.0, 1.0], [(0, (1, 2, 3), 700), (1, (4,), 900), (2, (4,), 400), (3, (4,), 400)], num_ranks=3)
     cluster = even_cluster(3, bytes_per_s=1000, latency_s=0.01)
-    placing = PlacementProblem(work, LinkModel(cluster, Capacities(cluster).even()))
-    begin = best_of_simple(placing)
-    solved = solve(placing, begin, 20.0, num_shares=8)
+    problem = PlacementProblem(work, LinkModel(cluster, Capacities(cluster).even_rates()))
+    begin = best_of_simple(problem)
+    solved = solve(problem, begin, 20.0, num_shares=8)
     assert solved.rates is not None
     again = PlacementProblem(work, LinkModel(cluster, solved.rates)).evaluate(solved.placed.placement)
     assert solved.placed.total_s <= min(begin.total_s, again.total_s + 1e-9)

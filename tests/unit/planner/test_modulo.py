@@ -9,15 +9,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from benchmarks.papers.tessel_search import enumerate_schedules, least_makespan
+from benchmarks.papers.tessel_shapes import SHAPES
 from dyorc.errors import PlanError
 from dyorc.planner.plan import SearchEnd
 from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem, with_transfers
 from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, best_without_search, shortest_period
 from dyorc.planner.planners.modulo.timeline import Entry, UnrolledTimeline
 from dyorc.planner.planners.modulo.warm_up import with_ends
-from dyorc.planner.planners.tessel.enumeration import enumerate_schedules
-from dyorc.planner.planners.tessel.least_makespan import least_makespan
-from dyorc.planner.planners.tessel.placement_shapes import SHAPES
 
 _BY_DEPTH = {"V": (12, 4, 4, 0, 0), "X": (8, 2, 0, 0), "K": (4, 1, 0, 0), "M": (12, 5, 4, 2, 1, 0), "NN": (12, 5, 4, 2, 1, 0)}
 _BY_MEMORY = {

@@ -20,7 +20,7 @@ from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.runtime.rank_weights import read_whole
 from dyorc.planner.serving import PlannedModule, check_module, computed_weights, inference_of
-from dyorc.planner.verify import prove
+from dyorc.planner.verify import mark_proved
 
 NUM_SAMPLES = 4
 
@@ -60,7 +60,7 @@ def _call(num_samples: int) -> dict[str, torch.Tensor]:
 
 def _plan(name: str) -> Plan:
     program = capture_inference(_make(), (), _call(NUM_SAMPLES))
-    return plan_from_json(plan_to_json(prove(program, PLANNERS[name](program, even_cluster(2)))))
+    return plan_from_json(plan_to_json(mark_proved(program, PLANNERS[name](program, even_cluster(2)))))
 
 
 def _served(plan: Plan, path: Path) -> PlannedModule:
@@ -146,7 +146,7 @@ def test_a_data_class_is_returned_as_the_module_returns_it(tmp_path: Path) -> No
     module, path = Answering(Answer).eval(), tmp_path / "model.safetensors"
     save_file(module.state_dict(), path)
     program = capture_inference(module, (torch.zeros(NUM_SAMPLES, 8),))
-    served = _served(plan_from_json(plan_to_json(prove(program, PLANNERS["megatron"](program, even_cluster(2))))), path)
+    served = _served(plan_from_json(plan_to_json(mark_proved(program, PLANNERS["megatron"](program, even_cluster(2))))), path)
     x = torch.randn(3, 8)
     answer, expected = served(x), module(x)
     assert type(answer) is Answer

@@ -12,11 +12,11 @@ from torch import nn
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster, uneven_cluster
 from dyorc.planner.cluster.published import tag_cluster
-from dyorc.planner.plan import SearchEnd
+from dyorc.planner.plan import Collective, SearchEnd
 from dyorc.planner.planners.tag.duplicate import Duplication, duplication_of, solve
 from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, Option, SearchContext
-from dyorc.planner.planners.tag.plan import realise, tag
+from dyorc.planner.planners.tag.plan import build_plan, tag
 from dyorc.planner.planners.tag.tree_search import Game, TreeSearch, reward
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify
@@ -34,10 +34,10 @@ _CASES = {
 @pytest.mark.parametrize("name", _CASES)
 def test_any_actions_compute_what_the_program_computes(name: str) -> None:
     found = example(name)
-    scene, random = SearchContext(found.program, _CASES[name], max_groups=8), Random(2)
-    of_option = [[action for action in scene.actions if action.option is option] for option in Option]
-    drawn = tuple(random.choice(of_option[number % 3]) for number in range(len(scene.groups)))
-    assert_equal_to_one_device(found, realise(scene, drawn))
+    context, random = SearchContext(found.program, _CASES[name], max_groups=8), Random(2)
+    of_option = [[action for action in context.actions if action.option is option] for option in Option]
+    drawn = tuple(random.choice(of_option[number % 3]) for number in range(len(context.groups)))
+    assert_equal_to_one_device(found, build_plan(context, drawn))
 
 
 class _Tiny(nn.Module):
@@ -57,24 +57,24 @@ def _tiny() -> Example:
 
 def test_plans_are_proved() -> None:
     found = _tiny()
-    scene = SearchContext(found.program, uneven_cluster([3, 1]), max_groups=4)
+    context = SearchContext(found.program, uneven_cluster([3, 1]), max_groups=4)
     random = Random(1)
     for _ in range(2):
-        plan = realise(scene, tuple(random.choice(scene.actions) for _ in scene.groups))
+        plan = build_plan(context, tuple(random.choice(context.actions) for _ in context.groups))
         assert_equal_to_one_device(found, plan)
         assert verify(found.program, plan).is_proved
 
 
 def test_a_parameter_stays_with_its_readers_and_its_gradient() -> None:
-    scene = SearchContext(example("gpt").program, even_cluster(2))
-    program = scene.program
-    unit_of = {name: unit for group in scene.groups for unit in group.units for name in unit.nodes}
-    assert len(scene.groups) <= 40
-    assert unit_of.keys() | scene.grouping.shared == {node.name for node in program.nodes}
+    context = SearchContext(example("gpt").program, even_cluster(2))
+    program = context.program
+    unit_of = {name: unit for group in context.groups for unit in group.units for name in unit.nodes}
+    assert len(context.groups) <= 40
+    assert unit_of.keys() | context.grouping.shared == {node.name for node in program.nodes}
     for parameter, gradient in program.gradients.items():
         units = {id(unit_of[node.name]) for node in (*program.consumers[parameter], program.producers[gradient])}
         assert len(units) == 1
-    assert [g.compute_s for g in scene.groups] == sorted((g.compute_s for g in scene.groups), reverse=True)
+    assert [g.compute_s for g in context.groups] == sorted((g.compute_s for g in context.groups), reverse=True)
 
 
 def test_the_search_finds_the_best_of_all_actions() -> None:
@@ -88,9 +88,9 @@ def test_the_search_finds_the_best_of_all_actions() -> None:
 
 def test_the_planner_finds_the_best_of_all_actions() -> None:
     found, cluster = _tiny(), uneven_cluster([3, 1], flops_per_s=1e8, bytes_per_s=1e8)
-    scene = SearchContext(found.program, cluster, max_groups=2)
-    everything = product(scene.actions, repeat=len(scene.groups))
-    best_s = min(simulate(realise(scene, actions), found.program, cluster).total_s for actions in everything)
+    context = SearchContext(found.program, cluster, max_groups=2)
+    everything = product(context.actions, repeat=len(context.groups))
+    best_s = min(simulate(build_plan(context, actions), found.program, cluster).total_s for actions in everything)
     plan = tag(found.program, cluster, max_groups=2, playouts=1000, max_search_s=inf)
     assert plan.provenance.cost_s == pytest.approx(best_s)
     assert_equal_to_one_device(found, plan)
@@ -101,6 +101,16 @@ def test_the_same_seed_finds_the_same_plan() -> None:
     plans = [tag(found.program, cluster, playouts=20, max_search_s=inf, seed=7) for _ in range(2)]
     assert plans[0].steps == plans[1].steps
     assert plans[0].provenance.cost_s == plans[1].provenance.cost_s
+
+
+def test_sums_of_gradients_come_in_the_order_in_which_nodes_list_them() -> None:
+    program = example("vgg19").program
+    context = SearchContext(program, even_cluster(2))
+    plan = build_plan(context, context.data_parallel)
+    reduced = [plan.tensors[step.source].value for step in plan.steps if isinstance(step, Collective)]
+    gradients = set(program.gradients.values())
+    listed = [name for node in program.nodes for name in node.outputs if name in gradients]
+    assert [name for name in reduced if name in gradients] == listed
 
 
 def test_an_interrupted_search_returns_the_best_plan_so_far() -> None:
@@ -163,11 +173,11 @@ class _Wide(nn.Module):
 def test_small_factors_are_gathered_instead_of_summing_a_large_gradient() -> None:
     found = example_of(_Wide(), (torch.randn(6, 200, dtype=torch.float64),))
     cluster = even_cluster(2, flops_per_s=1e12, bytes_per_s=1e8, latency_s=1e-6)
-    scene = SearchContext(found.program, cluster)
+    context = SearchContext(found.program, cluster)
     product_of_gradient = found.program.producers[found.program.gradients["one.weight"]].name
-    duplicated = solve(duplication_of(scene, scene.data_parallel))
+    duplicated = solve(duplication_of(context, context.data_parallel))
     assert product_of_gradient in duplicated
-    plans = [realise(scene, scene.data_parallel, duplicated=each) for each in (frozenset[str](), duplicated)]
+    plans = [build_plan(context, context.data_parallel, duplicated=each) for each in (frozenset[str](), duplicated)]
     seconds = [simulate(plan, found.program, cluster).total_s for plan in plans]
     assert seconds[1] < seconds[0] / 5
     assert_equal_to_one_device(found, plans[1])
@@ -177,11 +187,11 @@ def test_small_factors_are_gathered_instead_of_summing_a_large_gradient() -> Non
 def test_estimates_are_near_the_simulator() -> None:
     """What an estimate leaves out is the order in which movements are served."""
     found, cluster = example("vgg19"), tag_cluster([("V100", 2, 8e9), ("P100", 2, 8e9)])
-    scene, random = SearchContext(found.program, cluster, max_groups=8), Random(4)
-    estimator, ratios = Estimator(scene), list[float]()
-    drawn = [tuple(random.choice(scene.actions) for _ in scene.groups) for _ in range(6)]
-    for actions in (scene.data_parallel, scene.spread, *drawn):
-        simulation = simulate(realise(scene, actions), found.program, cluster)
+    context, random = SearchContext(found.program, cluster, max_groups=8), Random(4)
+    estimator, ratios = Estimator(context), list[float]()
+    drawn = [tuple(random.choice(context.actions) for _ in context.groups) for _ in range(6)]
+    for actions in (context.data_parallel, context.spread, *drawn):
+        simulation = simulate(build_plan(context, actions), found.program, cluster)
         estimate = estimator.estimate(actions)
         ratios.append(estimate.total_s / simulation.total_s)
         assert estimate.busy_s == pytest.approx(simulation.busy_s, rel=1e-6)
@@ -192,7 +202,7 @@ def test_estimates_are_near_the_simulator() -> None:
 
 def test_machines_of_a_large_cluster_are_not_combined_in_all_ways() -> None:
     cluster = tag_cluster([("V100", 1, 8e9)] * 10 + [("P100", 1, 8e9)] * 10)
-    scene = SearchContext(_tiny().program, cluster, max_groups=2)
-    sets = {action.machines for action in scene.actions}
+    context = SearchContext(_tiny().program, cluster, max_groups=2)
+    sets = {action.machines for action in context.actions}
     assert tuple(range(10)) in sets  # those alike, which are the fastest
     assert len(sets) < 60

@@ -52,8 +52,8 @@ def _network() -> PolicyNetwork:
 
 
 def _graph(estimator: Estimator, num_decided: int = 2) -> FeatureGraph:
-    scene, random = estimator.scene, Random(1)
-    actions = tuple(random.choice(scene.actions) for _ in scene.groups)
+    context, random = estimator.context, Random(1)
+    actions = tuple(random.choice(context.actions) for _ in context.groups)
     return NetworkPrior(estimator, _network()).graph(actions, num_decided)
 
 

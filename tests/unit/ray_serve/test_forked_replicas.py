@@ -12,10 +12,10 @@ from jaxtyping import Float
 import dyorc
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
 from dyorc.ray_serve.forked_replicas import ForkedReplicas
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource, Uplink
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.lines import JsonLineSocket
+from dyorc.system.json_lines import JsonLineSocket
 
 _LONG_S = 3_600.0
 _UPLINK = Uplink(address="", link=LinkConfig(), transport=TransportConfig())

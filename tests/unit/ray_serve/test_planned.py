@@ -14,7 +14,7 @@ from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cli.serving_options import plans_of
 from dyorc.config import CellsConfig, DeploymentConfig, Settings
 from dyorc.errors import ConfigurationError, DefinitionError, PlanError
-from dyorc.ray_serve.plans import ReplicaSpecs, libraries_of_plans
+from dyorc.ray_serve.replica_specs import ReplicaSpecs, libraries_of_plans
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource
 
 _HEAD: dict[str, Any] = {

@@ -9,7 +9,7 @@ from jaxtyping import Float
 import dyorc
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource
 
 _ANYWHERE = ProgramSource(folder="", target="", program="")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 import dyorc
 from dyorc.config import DeploymentConfig, LinkConfig, TransportConfig
-from dyorc.ray_serve.plans import ReplicaSpecs
+from dyorc.ray_serve.replica_specs import ReplicaSpecs
 from dyorc.ray_serve.serve_replicas import ServeReplicas
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource, Uplink
 from tests.deadlines import wait_until_async

@@ -15,7 +15,7 @@ from dyorc.core.arrays import Array
 from dyorc.engine.request_trace import Move
 from dyorc.replica.batch_runner import BatchRunner, RoomWait
 from dyorc.replica.executor import ProgramExecutor
-from dyorc.transport.codec import Frame
+from dyorc.transport.column_codec import Frame
 from dyorc.transport.messages import BatchFailure, BatchReply, InputsLost, Message, decode
 from tests.exchanges import ARENA_BYTES, Call, TensorPath, over_the_wire, tensor_path
 

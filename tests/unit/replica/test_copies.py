@@ -13,12 +13,11 @@ import dyorc
 from dyorc.authoring.program import Program
 from dyorc.core.arrays import Array
 from dyorc.replica.executor import BatchResult, ProgramExecutor
-from dyorc.transport.buffers import BatchBuffers
-from dyorc.transport.codec import Rows, StoredColumn
-from dyorc.transport.inbox import Inbox
-from dyorc.transport.routes import Routes
-from dyorc.transport.shared_memory import SharedMemoryTier
+from dyorc.transport.column_codec import Rows, StoredColumn
+from dyorc.transport.inbox import BatchBuffers, Inbox
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan
+from dyorc.transport.view_tiers import SharedMemoryTier
 from tests.exchanges import FAR, Call, CopyingTier, TensorPath, exchange, tensor_path
 
 SIZE = 2048

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int32
 
 import dyorc
 from dyorc.authoring.spec import Bytes
-from dyorc.replica.warmup import load_and_warm_up
+from dyorc.replica.program_lifecycle import load_and_warm_up
 
 seen: list[tuple[Any, ...]] = []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.scaling.placement import Seat, choose_to_warm
+from dyorc.scaling.devices import Seat, choose_to_warm
 
 MB = 2**20
 

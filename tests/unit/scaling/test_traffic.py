@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dyorc.scaling.paths import Paths
 from dyorc.scaling.traffic import Traffic
+from dyorc.scaling.workflow_visits import WorkflowVisits
 
 NS = 1_000_000_000
 
@@ -67,7 +67,7 @@ def test_what_was_called_first_decides_what_follows(sender: _Sender) -> None:
     assert sender.ahead("d", 1.0) - base["d"] == pytest.approx(0.0, abs=0.1)
 
 
-def _take(paths: Paths, route: Sequence[str], now_ns: int, *, ends: bool = True) -> int:
+def _take(paths: WorkflowVisits, route: Sequence[str], now_ns: int, *, ends: bool = True) -> int:
     walk = paths.enter(now_ns)
     for number, program in enumerate(route):
         walk.call(program, now_ns + number * NS // 10)
@@ -79,7 +79,7 @@ def _take(paths: Paths, route: Sequence[str], now_ns: int, *, ends: bool = True)
 
 def test_loops_go_on_as_often_as_they_have() -> None:
     rng = np.random.default_rng(0)
-    paths = Paths()
+    paths = WorkflowVisits()
     now_ns = 0
     for _ in range(300):
         now_ns = _take(paths, ["a"] * int(rng.geometric(0.25)), now_ns)
@@ -91,7 +91,7 @@ def test_loops_go_on_as_often_as_they_have() -> None:
 
 
 def test_a_fan_that_has_been_called_is_over() -> None:
-    paths = Paths()
+    paths = WorkflowVisits()
     now_ns = 0
     for _ in range(50):
         now_ns = _take(paths, ["a"] * 8, now_ns)

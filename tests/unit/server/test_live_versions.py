@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dyorc.server.orchestrator.live_versions import RETURN_S, since_their_return
+from dyorc.server.group_deployments import RETURN_S, after_return_of_gateways
 
 
 def test_requests_of_before_have_not_ended_before_their_gateways_can_be_back() -> None:
@@ -13,7 +13,7 @@ def test_requests_of_before_have_not_ended_before_their_gateways_can_be_back() -
         asked_at.append(now_s)
         return lambda: not at_desk
 
-    quiet = since_their_return(begin_epoch, lambda: now_s)
+    quiet = after_return_of_gateways(begin_epoch, lambda: now_s)
     early = quiet()
     assert not early()
     now_s += RETURN_S - 0.1

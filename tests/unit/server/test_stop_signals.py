@@ -6,16 +6,15 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from dyorc.server.drain import Drain
-from dyorc.server.stop_signals import StopSignals
+from dyorc.server.stop_signals import Drain, StopSignals
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Generator[None]:
-    """Puts back what was there."""
-    before = {number: signal.getsignal(number) for number in _NUMBERS}
+    """Begins with the default handlers, also under `nohup`, and restores what was there."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _NUMBERS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -55,7 +55,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("programs.a.warmpu = 2", "1: programs.a.warmpu: there is no such setting (did you mean programs.a.warmup?)"),
         (
             "[programs.a]\nnum_replicas = 2\nautoscaling_config.max_replicas = 3",
-            "1: programs.a: num_replicas is 2 beside autoscaling_config; set one of them",
+            "1: programs.a: num_replicas is 2, with autoscaling_config; set one of them",
         ),
         (
             "[programs.a]\nautoscaling_config.max = 3",
@@ -108,7 +108,7 @@ def test_programs_are_checked_when_the_workflows_are_loaded(file: Path) -> None:
     missing, unknown, single = problems_in(file, is_loading=True)
     assert missing.startswith("dyorc.toml:1: ")
     assert missing.endswith("checked_flow.py has no workflow or program 'thrice'; it has ['double', 'single', 'twice']")
-    assert unknown == "dyorc.toml:4: the settings have options of a program 'dubble'; the programs are ['double', 'single']"
+    assert unknown == "dyorc.toml:4: unknown program 'dubble' in the settings; known programs: ['double', 'single']"
     assert single.startswith("dyorc.toml:6: program 'single', as set from outside its code: max_batch_size is 2")
 
 

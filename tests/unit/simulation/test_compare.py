@@ -7,9 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dyorc.cli.simulate import app
-from dyorc.simulation import compare as compare_module
-from dyorc.simulation.compare import as_json, compare
-from dyorc.simulation.simulate import simulate
+from dyorc.simulation import simulate as compare_module
+from dyorc.simulation.simulate import as_json, compare, simulate
 
 REQUIRED = {
     "p50_ms",

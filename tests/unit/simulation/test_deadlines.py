@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.plain import tensor_of
-from dyorc.simulation.saturation import saturation_rps
+from dyorc.simulation.plain_evaluation import tensor_of
+from dyorc.simulation.simulate import saturation_rps
 from dyorc.simulation.world import Machines, World
 from tests.unit.simulation.tiny import NS_PER_MS, Diary, flow, net, tiny
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dyorc.simulation.ledger import SimulationResult
 from dyorc.simulation.simulate import simulate
-from dyorc.simulation.simulation_results import SimulationResult
 
 NUM_REQUESTS = 3000
 

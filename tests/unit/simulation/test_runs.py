@@ -10,13 +10,12 @@ from dataclasses import replace
 import pytest
 
 from dyorc.errors import InvalidInputError
+from dyorc.simulation.ledger import ProgramResult
 from dyorc.simulation.policies import POLICIES
-from dyorc.simulation.saturation import saturation_rps, visits_per_request
-from dyorc.simulation.simulate import SimulationSetting, simulate
-from dyorc.simulation.simulation_results import ProgramResult
+from dyorc.simulation.simulate import SimulationSetting, saturation_rps, simulate, visits_per_request
 from dyorc.simulation.workload import Workload
 from dyorc.simulation.workloads import WORKLOADS, workload
-from dyorc.simulation.workloads.guard import guard
+from dyorc.simulation.workloads.single_decisions import guard
 from dyorc.traffic.arrivals import Constant, Poisson
 from tests.unit.simulation.tiny import tiny
 
@@ -114,13 +113,14 @@ def test_all_policies_see_the_same_requests_at_the_same_times() -> None:
     assert len({json.dumps(counts) for counts in calls.values()}) == 1
 
 
+@pytest.mark.real  # two processes simulate 12 times each
 def test_the_same_seed_gives_the_same_bytes() -> None:
     """The runs are in processes that hash texts differently."""
     script = (
         "import json; from dyorc.simulation.simulate import simulate; from dyorc.simulation.policies import POLICIES\n"
         "for policy in POLICIES:\n"
         "    for workload in ('fanout', 'agent'):\n"
-        "        print(json.dumps(simulate(workload, policy, load=0.7, num_requests=150, seed=5).as_object()))"
+        "        print(json.dumps(simulate(workload, policy, load=0.7, num_requests=60, seed=5).as_object()))"
     )
     outputs = [
         subprocess.run(

@@ -16,14 +16,14 @@ from dyorc.simulation.scaling.policies.ray_serve import RayServe, RayServeOption
 from dyorc.simulation.scaling.policy_comparison import compare, scaler
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
-from dyorc.simulation.scaling.states import StartTimes, State, Timeline
+from dyorc.simulation.scaling.simulated_replicas import StartTimes, State, Timeline
 from dyorc.traffic.request_traces import TracedRequest, write_trace
 
 ALWAYS = Bounds(min_warm=0, max_replicas=8)
 
 
 class Script:
-    """Wishes the same for every program from given times on: (seconds, warm, parked)."""
+    """Wants the same for every program from given times on: (seconds, warm, parked)."""
 
     def __init__(self, *steps: tuple[float, int, int]) -> None:
         self._steps = steps
@@ -40,8 +40,8 @@ def scripted(requests: Sequence[tuple[float, str]], *steps: tuple[float, int, in
         *(TracedRequest(at_s, name, 0.1) for at_s, name in requests),
         TracedRequest(100, "read", 0.5),
     ]
-    scene = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
-    return replay(scene, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
+    context = Scene(requests=rows, limits=Limits(num_first=num_first), warm_up_ratio=0.0)
+    return replay(context, SimulatedScaler(policy=Script(*steps), interval_s=0.5))
 
 
 def latency_s(found: Replay, request_id: int) -> float:
@@ -87,7 +87,7 @@ def test_only_the_measured_time_counts() -> None:
 
 
 def test_a_policy_may_not_leave_the_bounds() -> None:
-    with pytest.raises(InternalError, match="wishes 9 warm and 0 parked replicas of"):
+    with pytest.raises(InternalError, match="wants 9 warm and 0 parked replicas of"):
         scripted([], (0, 9, 0))
 
 
@@ -97,7 +97,7 @@ def test_a_policy_may_not_forget_requests() -> None:
 
 
 class Driven:
-    """One program under a policy: tells it of calls second by second, and gives it the replicas that it wishes, at once."""
+    """One program under a policy: tells it of calls second by second, and gives it the replicas that it all_desired, at once."""
 
     def __init__(self, policy: RayServe | Keda | Knative, interval_s: float, num_warm: int = 1) -> None:
         self.num_warm = num_warm
@@ -117,9 +117,9 @@ class Driven:
                 lead=LeadTimes(0.5, 3.0),
                 num_queued=num_calls,
             )
-            for wish in self._policy.decide([load], round(now_s * 1e9)):
-                self.num_warm = wish.num_warm
-                changes.append((round(now_s, 3), wish.num_warm))
+            for desired in self._policy.decide([load], round(now_s * 1e9)):
+                self.num_warm = desired.num_warm
+                changes.append((round(now_s, 3), desired.num_warm))
             self._num_steps += 1
         return changes
 

@@ -12,14 +12,12 @@ from dyorc.engine.model.journal import BranchPoint
 from dyorc.engine.model.request_tree import Task
 from dyorc.errors import InternalError
 from dyorc.simulation.ledger import Ledger
-from dyorc.simulation.oracle_predictor import OraclePredictor
-from dyorc.simulation.plain import evaluate, tensor_of
+from dyorc.simulation.plain_evaluation import OraclePredictor, evaluate, tensor_of
 from dyorc.simulation.policies import POLICIES, policy
 from dyorc.simulation.value_draws import draw, request_value, value_of
 from dyorc.simulation.workload import Number
 from dyorc.simulation.workloads import WORKLOADS, workload
-from dyorc.simulation.workloads.guard import guard_program
-from dyorc.simulation.workloads.routing import embed
+from dyorc.simulation.workloads.single_decisions import embed, guard_program
 from dyorc.simulation.workloads.trees import detect
 from tests.unit.simulation.tiny import flow, net, run_world
 

@@ -8,15 +8,14 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event, RequestArrived, ValueFetched
 from dyorc.errors import InternalError, InvalidInputError
-from dyorc.simulation.plain import tensor_of
+from dyorc.simulation.plain_evaluation import tensor_of
 from dyorc.simulation.policies import policy
-from dyorc.simulation.saturation import saturation_rps
-from dyorc.simulation.simulate import simulate
+from dyorc.simulation.simulate import saturation_rps, simulate
 from dyorc.simulation.value_draws import draw
 from dyorc.simulation.workload import Deployment, Number, Numbers, Workload
 from dyorc.simulation.world import Machines, World

@@ -6,7 +6,7 @@ from dyorc.authoring.program import program
 from dyorc.authoring.workflow import workflow
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.events import RequestArrived
-from dyorc.simulation.plain import operand_of, tensor_of
+from dyorc.simulation.plain_evaluation import operand_of, tensor_of
 from dyorc.simulation.policies import policy
 from dyorc.simulation.value_draws import Value, draw
 from dyorc.simulation.workload import MAX_QUEUED_CALLS, Deployment, Number, Numbers, Workload

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from dyorc.transport.arena import Arena, ArenaBlock
-from dyorc.transport.arena_file import PAGE_BYTES
-from dyorc.transport.arena_trimming import ArenaTrimmer
-from dyorc.transport.arena_usage import usage_of
+from dyorc.transport.arena_file import PAGE_BYTES, usage_of
 from dyorc.transport.arena_views import ArenaView
+from dyorc.transport.tensor_path import ArenaTrimmer
 from tests.deadlines import wait_until
 
 MIB = 2**20

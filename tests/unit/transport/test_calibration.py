@@ -9,7 +9,7 @@ from dyorc.config import TransportConfig
 from dyorc.transport.arena import Arena
 from dyorc.transport.arena_views import ArenaView
 from dyorc.transport.calibration import limit_for, measure_inline_limit
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.tensor_path import TensorExchange
 
 LOW, HIGH = 4096, 2**20
 
@@ -61,7 +61,7 @@ def test_sockets_with_small_buffers_do_not_keep_a_process_from_starting(tmp_path
 
 
 def test_a_limit_that_is_set_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyorc.transport.exchange.measure_inline_limit", lambda arena, view: 12_345)
+    monkeypatch.setattr("dyorc.transport.tensor_path.measure_inline_limit", lambda arena, view: 12_345)
     config = TransportConfig(arena_folder=str(tmp_path), arena_bytes=2**20)
     for limit, expected in ((None, 12_345), (0, 0), (77, 77)):
         with TensorExchange("own", "here", config.model_copy(update={"inline_limit_bytes": limit})) as own:

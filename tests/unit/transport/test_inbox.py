@@ -11,9 +11,9 @@ import pytest
 from dyorc.core.tensor import DType
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport.codec import Column, Rows, StoredColumn, StoredRows
+from dyorc.transport.column_codec import Column, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
-from dyorc.transport.routes import Routes
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.exchanges import FAR, CopyingTier, TensorPath, tensor_path
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dyorc.transport.endings import PROCESS_ENDED, PeerEnding, ending_of
-from dyorc.transport.peer_process import PeerProcess
+from dyorc.transport.peer_process import PROCESS_ENDED, PeerEnding, PeerProcess, ending_of
 
 _CHILD = """
 import os, socket, sys

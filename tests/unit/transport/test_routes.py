@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from dyorc.errors import TensorLostError, TransportError
-from dyorc.transport import routes as routes_module
-from dyorc.transport.routes import PROBE_BYTES, Routes
+from dyorc.transport import tier_routes as routes_module
+from dyorc.transport.tier_routes import PROBE_BYTES, Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
 FAR = TensorHolder("far", "there", "arena", probe=ByteSpan(1, 4096, max(PROBE_BYTES)))

@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.config import TransportConfig
 from dyorc.transport.arena_file import identity_of
-from dyorc.transport.exchange import TensorExchange
+from dyorc.transport.tensor_path import TensorExchange
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.errors import TensorLostError
 from dyorc.transport.arena import Arena
-from dyorc.transport.slots import HEADER_BYTES, ArenaSlot, ArenaWindow
+from dyorc.transport.arena_slots import HEADER_BYTES, ArenaSlot, ArenaWindow
 
 _NUM_BYTES = HEADER_BYTES + 8
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from dyorc.errors import TensorLostError
-from dyorc.transport.routes import Routes
 from dyorc.transport.staging import StagingArea
+from dyorc.transport.tier_routes import Routes
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 from tests.deadlines import TIMEOUT_S
 

@@ -5,7 +5,7 @@ import threading
 import zmq
 from structlog.testing import capture_logs
 
-from dyorc.transport.zmq_ending import terminate_context
+from dyorc.transport.zmq_link import terminate_context
 from tests.deadlines import wait_until
 
 

@@ -64,10 +64,10 @@ class ParallelExperts(nn.Module):
         self.sent_bytes = (len(outward) - sends[rank]) * x.shape[1] * x.element_size()
         number = torch.arange(len(self.experts)).repeat(num_ranks).repeat_interleave(others)
         done = torch.zeros_like(arrived)
-        for index, one in enumerate(self.experts):
+        for index, module in enumerate(self.experts):
             chosen = (number == index).nonzero().squeeze(1)
             # Computed even without tokens, so that every parameter has a gradient on every rank.
-            done = done.index_add(0, chosen, one(arrived[chosen]))
+            done = done.index_add(0, chosen, module(arrived[chosen]))
         back = _Exchange.apply(done, gets, sends, self._group)
         return torch.zeros_like(x).index_add(0, token, back * weights[token, expert, None])
 
@@ -88,6 +88,6 @@ class _Exchange(torch.autograd.Function):
 
 
 def _exchanged(rows: torch.Tensor, sends: list[int], gets: list[int], group: dist.ProcessGroup) -> torch.Tensor:
-    found = rows.new_empty(sum(gets), rows.shape[1])
-    dist.all_to_all_single(found, rows.contiguous(), gets, sends, group=group)
-    return found
+    received = rows.new_empty(sum(gets), rows.shape[1])
+    dist.all_to_all_single(received, rows.contiguous(), gets, sends, group=group)
+    return received

@@ -106,12 +106,12 @@ class SwitchGate(nn.Module):
 
     def forward(self, x: torch.Tensor, tokens: torch.Tensor | None = None) -> Routing:
         """Routes `x`, `[tokens, hidden]`."""
-        found = _best(self.logits(x))
+        best = _best(self.logits(x))
         if self.capacity_factor is None or not self.training:
-            return found
-        is_sent = found.weights != 0
+            return best
+        is_sent = best.weights != 0
         capacity = int(self.capacity_factor * len(x) / is_sent.shape[1]) or 1
-        return Routing(found.weights * (is_sent & (is_sent.cumsum(0) <= capacity)), found.balance)
+        return Routing(best.weights * (is_sent & (is_sent.cumsum(0) <= capacity)), best.balance)
 
 
 class HashGate(nn.Module):

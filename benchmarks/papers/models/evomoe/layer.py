@@ -90,11 +90,11 @@ class EvolvingExperts(nn.Module):
 
 @torch.no_grad()
 def _different(expert: nn.Module, diversity: Diversity, generator: torch.Generator) -> nn.Module:
-    found = copy.deepcopy(expert)
-    for weight in found.parameters():
+    copied = copy.deepcopy(expert)
+    for weight in copied.parameters():
         if weight.dim() < 2:
             continue
         if diversity.noise:
             weight += diversity.noise * weight.std() * torch.randn(weight.shape, generator=generator).to(weight)
         weight[torch.rand(weight.shape, generator=generator) < diversity.masked_ratio] = 0.0
-    return found
+    return copied

@@ -52,10 +52,10 @@ def tuned(
     Raises:
         ValueError: Not even single vertices fit.
     """
-    found = profile(layer, graph, x, limit_bytes=limit_bytes, num_runs=num_runs)
-    if found.advice.num_chunks > 1:
-        found = replace(found, advice=_whole_if_it_fits(layer, graph, x, found.advice, limit_bytes))
-    return Tuned(profile=found, run=advised(layer, graph, found.advice, counter))
+    profiled = profile(layer, graph, x, limit_bytes=limit_bytes, num_runs=num_runs)
+    if profiled.advice.num_chunks > 1:
+        profiled = replace(profiled, advice=_whole_if_it_fits(layer, graph, x, profiled.advice, limit_bytes))
+    return Tuned(profile=profiled, run=advised(layer, graph, profiled.advice, counter))
 
 
 def _whole_if_it_fits(layer: SagaLayer, graph: Graph, x: torch.Tensor, advice: Advice, limit_bytes: int) -> Advice:

@@ -140,6 +140,6 @@ def grid_graph(side: int) -> Graph:
     """Returns a square of `side` by `side` vertices, each with edges to and from its neighbours."""
     at = torch.arange(side * side).view(side, side)
     pairs = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
-    one = torch.cat([a.flatten() for a, _ in pairs])
+    ends = torch.cat([a.flatten() for a, _ in pairs])
     other = torch.cat([b.flatten() for _, b in pairs])
-    return Graph(side * side, torch.cat([one, other]), torch.cat([other, one]))
+    return Graph(side * side, torch.cat([ends, other]), torch.cat([other, ends]))

@@ -72,11 +72,11 @@ class _Ring(torch.autograd.Function):
                 with torch.enable_grad():
                     there, here = values.detach().requires_grad_(), target.detach().requires_grad_()
                     messages = layer.message(there[chunk.sources], here[chunk.targets])
-                    found = torch.autograd.grad(messages, (there, here), gradient[chunk.targets], allow_unused=True)
-                if found[0] is not None:
-                    passing = torch.cat([values, so_far + found[0]], dim=1)
-                if found[1] is not None:
-                    of_target += found[1]
+                    gradients = torch.autograd.grad(messages, (there, here), gradient[chunk.targets], allow_unused=True)
+                if gradients[0] is not None:
+                    passing = torch.cat([values, so_far + gradients[0]], dim=1)
+                if gradients[1] is not None:
+                    of_target += gradients[1]
             passing = _passed(passing, _length(grid, owner - 1), group)
         return None, None, None, passing.chunk(2, dim=1)[1].contiguous(), of_target
 
@@ -91,9 +91,9 @@ def _passed(rows: torch.Tensor, length: int, group: dist.ProcessGroup) -> torch.
     num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
     if num_ranks == 1:
         return rows
-    found = rows.new_empty(length, rows.shape[1])
+    received = rows.new_empty(length, rows.shape[1])
     sent = dist.isend(rows.contiguous(), (rank + 1) % num_ranks, group=group)
-    dist.recv(found, (rank - 1) % num_ranks, group=group)
+    dist.recv(received, (rank - 1) % num_ranks, group=group)
     if sent is not None:
         sent.wait()
-    return found
+    return received

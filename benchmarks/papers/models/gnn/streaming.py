@@ -137,15 +137,15 @@ class _VertexStage(torch.autograd.Function):
             with streaming.on_device(), torch.enable_grad():
                 loaded = [streaming.load(x[rows].detach()).requires_grad_() for x in hosted]
                 made = ctx.run(*loaded)
-                given = [streaming.load(gradient[rows]) for gradient in gradients]
-                pairs = [(y, g) for y, g in zip(made, given, strict=True) if y.requires_grad]
-                found = torch.autograd.grad(
+                incoming = [streaming.load(gradient[rows]) for gradient in gradients]
+                pairs = [(y, g) for y, g in zip(made, incoming, strict=True) if y.requires_grad]
+                results = torch.autograd.grad(
                     [y for y, _ in pairs], [*loaded, *parameters], [g for _, g in pairs], allow_unused=True
                 )
-            for total, gradient in zip(of_rows, found[:num_rows], strict=True):
+            for total, gradient in zip(of_rows, results[:num_rows], strict=True):
                 if gradient is not None:
                     total[rows] = gradient
-            for total, gradient in zip(of_parameters, found[num_rows:], strict=True):
+            for total, gradient in zip(of_parameters, results[num_rows:], strict=True):
                 if gradient is not None:
                     total += gradient
         return (None, None, None, *of_rows, *of_parameters)
@@ -192,13 +192,13 @@ class _EdgeStage(torch.autograd.Function):
                     there.requires_grad_()
                     here = streaming.load(target[columns].detach()).requires_grad_()
                     weighted = _weighted(layer.message(there[index], here[chunk.targets]), chunk, ctx.highest[j])
-                    given = streaming.load(gradient[columns])[chunk.targets]
-                    found = torch.autograd.grad(weighted, (there, here), given, allow_unused=True)
-                if found[0] is not None:
-                    of_source[rows].index_add_(0, torch.arange(len(of_source[rows])) if used is None else used, found[0])
-                if found[1] is not None:
-                    of_target[columns] += found[1]
-                del there, here, weighted, given, found
+                    incoming = streaming.load(gradient[columns])[chunk.targets]
+                    results = torch.autograd.grad(weighted, (there, here), incoming, allow_unused=True)
+                if results[0] is not None:
+                    of_source[rows].index_add_(0, torch.arange(len(of_source[rows])) if used is None else used, results[0])
+                if results[1] is not None:
+                    of_target[columns] += results[1]
+                del there, here, weighted, incoming, results
         return None, None, of_source, of_target
 
 
@@ -214,10 +214,10 @@ def _messages(
 
 def _highest(layer: SagaLayer, streaming: Streaming, source: torch.Tensor, here: torch.Tensor, j: int) -> torch.Tensor:
     """Returns each vertex's largest logit: what is subtracted from all, so that no exponential overflows."""
-    found = here.new_full((len(here),), -torch.inf)
+    highest = here.new_full((len(here),), -torch.inf)
     for chunk, messages in _messages(layer, streaming, source, here, j):
-        found.scatter_reduce_(0, chunk.targets, messages[:, -1], "amax")
-    return found
+        highest.scatter_reduce_(0, chunk.targets, messages[:, -1], "amax")
+    return highest
 
 
 def _weighted(messages: torch.Tensor, chunk: Chunk, highest: torch.Tensor | None) -> torch.Tensor:

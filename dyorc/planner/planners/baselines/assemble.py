@@ -34,18 +34,15 @@ def one_stage(choices: Choices, num_ranks: int) -> Stages:
     return Stages(ranks=(tuple(range(num_ranks)),), of_node=nodes, of_source=sources)
 
 
-def plan_of(
+def build_plan(
     choices: Choices, axes: Sequence[AxisPlan], stages: Stages, order: Iterable[tuple[Node, int]], planner: str, cluster: Cluster
 ) -> Plan:
     """Builds the plan.
 
     Args:
-        choices: The program.
-        axes: What happens along each axis that the meshes of all stages have, outermost first.
-        stages: Of the pipeline.
-        order: Which part of which node comes when. The optimizer's nodes come after everything else, and are not in it.
-        planner: Its name.
-        cluster: What the plan is for.
+        choices: The program. axes: What happens along each axis that the meshes of all stages have, outermost first. stages: Of
+        the pipeline. order: Pairs of a node and a part, in the order in which they run. The optimizer's nodes come after
+        everything else, and are not in it. planner: Its name. cluster: What the plan is for.
     """
     assembly = _Assembly(choices, axes, stages)
     for node, part in order:
@@ -72,7 +69,7 @@ class _Assembly:
             self.builder.apply(node, _mesh(stage), [along.strategies[node.name] for along in self._axes[stage]], part)
 
     def finish(self) -> None:
-        """Brings what is returned and the gradients where they belong, and then runs the optimizer."""
+        """Brings outputs and gradients where they belong, and then runs the optimizer."""
         program = self._program
         owners = {gradient: parameter for parameter, gradient in program.gradients.items()}
         for name in dict.fromkeys((*program.returned, *program.gradients.values())):

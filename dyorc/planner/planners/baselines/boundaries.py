@@ -1,7 +1,7 @@
 """The boundaries of a pipeline's stages: operations move to the neighbouring stage where that makes fewer bytes cross.
 
 Stages follow parameters. What reads none, such as the part of RMS normalization before its weight, begins where its inputs are.
-Which of these operations lie better on the other side of a boundary is a minimal cut: an edge for each tensor, which is cut if
+Which of these operations should be on the other side of a boundary is a minimal cut: an edge for each tensor, which is cut if
 both sides need it. Of equal cuts, the one that moves least is taken.
 """
 
@@ -80,7 +80,7 @@ class _Cutting:
         self.stage_of = stage_of
 
     def has_moved(self, boundary: Boundary) -> bool:
-        """Moves what lies better on the other side, and says whether anything does."""
+        """Moves operations that are better on the other side; returns whether any moved."""
         movable = self._movable(boundary)
         if not movable:
             return False

@@ -1,4 +1,4 @@
-"""Follows the graph of a model that answers along one axis of a mesh, so that communication takes least time on a cluster.
+"""Follows the graph of a model for inference along one axis of a mesh, so that communication takes least time on a cluster.
 
 The choice at one node affects later ones: a sum that is scattered, to save half an all-reduce, has to be gathered by the node
 that reads all of it. So choices are not made one after another, as in follow.py. A beam search keeps the cheapest ways so far;

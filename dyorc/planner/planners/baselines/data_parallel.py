@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan
-from dyorc.planner.planners.baselines.assemble import in_order, one_stage, plan_of
+from dyorc.planner.planners.baselines.assemble import build_plan, in_order, one_stage
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices, batch_of, choices_of, follow
 from dyorc.planner.program import Placement, Shard, TensorProgram, ValueKind
 
@@ -55,7 +55,7 @@ def _data_parallel(program: TensorProgram, cluster: Cluster, ratios: Sequence[fl
 
 
 def _one_stage_plan(choices: Choices, axes: Sequence[AxisPlan], cluster: Cluster, num_parts: int, name: str) -> Plan:
-    return plan_of(choices, axes, one_stage(choices, len(cluster.devices)), in_order(choices, num_parts), name, cluster)
+    return build_plan(choices, axes, one_stage(choices, len(cluster.devices)), in_order(choices, num_parts), name, cluster)
 
 
 def _shards(choices: Choices, num_ranks: int) -> dict[str, Placement]:
@@ -90,7 +90,7 @@ def expert_parallel(program: TensorProgram, cluster: Cluster, *, experts: str = 
     along = follow(choices, axis, batch | shards, pinned=shards.keys(), whole=_axes(choices, batch))
     axes = [*parts_along(choices, microbatches), along]
     order = in_order(choices, microbatches)
-    return plan_of(choices, axes, one_stage(choices, len(cluster.devices)), order, "expert_parallel", cluster)
+    return build_plan(choices, axes, one_stage(choices, len(cluster.devices)), order, "expert_parallel", cluster)
 
 
 def _axes(choices: Choices, placements: Mapping[str, Placement]) -> set[int]:

@@ -41,8 +41,8 @@ class Choices:
 
 @lru_cache(maxsize=8)
 def choices_of(program: TensorProgram) -> Choices:
-    """Finds the strategies of all nodes; of a model that answers, those that leave its samples together. Planners ask one after
-    another, so they are found once.
+    """Finds the strategies of all nodes; for inference, only the strategies that do not split the samples. Planners ask one
+    after another, so they are found once.
     """
     axes = axes_of(program)
     strategies = {node.name: strategies_of(program, node, axes) for node in program.nodes}
@@ -98,7 +98,7 @@ def follow(
         gathered: Sources that are gathered when they are first used, except by the optimizer.
         pinned: Sources that are never gathered if any strategy reads them as they lie.
         whole: Partial sums of values with one of these axes of the program count as what it takes to add them. Without it only
-            what a node reads counts, and what follows from the sums it makes does not.
+            the inputs of a node count, and what follows from the sums that it makes does not.
     """
     program = choices.program
     placed: dict[str, Placement] = {name: sources.get(name, REPLICATE) for name in program.sources}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan
-from dyorc.planner.planners.baselines.assemble import in_order, one_stage, plan_of
+from dyorc.planner.planners.baselines.assemble import build_plan, in_order, one_stage
 from dyorc.planner.planners.baselines.cheapest import cheapest
 from dyorc.planner.planners.baselines.data_parallel import parts_along
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices, batch_of, choices_of, follow
@@ -45,7 +45,7 @@ def megatron(
     stages = one_stage(choices, num_ranks) if pp == 1 else stages_of(choices, pp, num_ranks)
     time = axes[0] if microbatches > 1 else None
     order = in_order(choices) if time is None else one_forward_one_backward(choices, time, stages)
-    return plan_of(choices, axes, stages, order, "megatron", cluster)
+    return build_plan(choices, axes, stages, order, "megatron", cluster)
 
 
 def pipeline(program: TensorProgram, cluster: Cluster) -> Plan:

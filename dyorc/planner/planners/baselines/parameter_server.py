@@ -112,12 +112,12 @@ def _owners(program: TensorProgram, servers: Sequence[str]) -> Mapping[str, str]
     for node in updates:
         if shared.issuperset(node.inputs):  # such as Adam's count of steps
             shared.update(node.outputs)
-    groups = [{*node.inputs, *filter(None, node.outputs)} - shared for node in updates]
-    while waiting := [group for group in groups if not group.issubset(server_of)]:
+    groups = [[name for name in (*node.inputs, *node.outputs) if name and name not in shared] for node in updates]
+    while waiting := [group for group in groups if not server_of.keys() >= set(group)]:
         before = len(server_of)
         for group in waiting:
             known = [server_of[name] for name in group if name in server_of]
             server_of |= dict.fromkeys(group, known[0]) if known else {}
         if len(server_of) == before:
-            raise PlanError(f"{sorted(waiting[0])} of the optimizer belong to no parameter")
+            raise PlanError(f"{sorted(set(waiting[0]))} of the optimizer belong to no parameter")
     return server_of

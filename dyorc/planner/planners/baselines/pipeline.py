@@ -181,8 +181,8 @@ class StagePass:
 def order_passes(
     choices: Choices, time: AxisPlan, stages: Stages, queues: Sequence[Sequence[StagePass]]
 ) -> list[tuple[Node, int]] | None:
-    """Returns the order of nodes in which each queue is worked off from its beginning, one turn at a time and as far as what a
-    turn needs is there; None if that stops before the end.
+    """Returns the order of nodes in which each queue is worked off from its beginning, one turn at a time and as far as the
+    inputs of a turn are there; None if that stops before the end.
 
     Nodes that read no parameter and that are needed of all microbatches come first.
     """
@@ -220,8 +220,8 @@ class _Turns:
                     self._emit(node, part)
 
     def order(self, queues: Sequence[Sequence[StagePass]]) -> list[tuple[Node, int]] | None:
-        """In rounds, in each of which a stage runs once on what earlier rounds have made: of stages that share a rank, none
-        waits for another rank while its neighbour could run.
+        """Works in rounds. In each, a stage runs once on the results of earlier rounds: of stages that share a rank, none waits
+        for another rank while its neighbour could run.
         """
         waiting = [deque(queue) for queue in queues]
         while any(waiting):

@@ -1,10 +1,10 @@
-"""What it takes, along one axis of a mesh, until a value is held in one more placement.
+"""The cost, along one axis of a mesh, of holding a value in one more placement.
 
 The price is that of the plan that is built in the end: the cheapest way over collectives (adapters.py), in seconds on a cluster,
 so that the latency of each counts, and not only its bytes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import CollectiveKind, Mesh, MeshAxis
 from dyorc.planner.plan.adapters import Adapters, Path, Spot, Tensor, seconds_on, tensor_of
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices
-from dyorc.planner.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+from dyorc.planner.planners.forms import form_of, forms_in, placement_of
+from dyorc.planner.program import Placement, Shard
 
 _PS = 1e12
 _MOVES_SHARDS = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_TO_ALL)
@@ -70,7 +71,7 @@ class PlacementChanges:
             return PlacementChange(0, 0, held)
         key = (value, held, wanted)
         if key not in self._known:
-            ways = (self._way(value, held, before, wanted) for before in _bits_in(held))
+            ways = (self._way(value, held, 1 << form, wanted) for form in forms_in(held))
             self._known[key] = min(filter(None, ways), default=None)
         return self._known[key]
 
@@ -95,7 +96,10 @@ class PlacementChanges:
     def _spot(self, value: str, bit: int) -> Spot | None:
         """Where a value lies; None if it cannot be cut so."""
         if (value, bit) not in self._spots:
-            placements = [*(along.placement_of(self._choices.program, value) for along in self._outer), _placement_of(bit)]
+            placements = [
+                *(along.placement_of(self._choices.program, value) for along in self._outer),
+                placement_of(bit.bit_length() - 1),
+            ]
             self._spots[value, bit] = self._spot_of(self._tensor(value), placements)
         return self._spots[value, bit]
 
@@ -124,22 +128,5 @@ def _made_of(choices: Choices, names: Iterable[str]) -> set[str]:
 
 
 def bit_of(placement: Placement) -> int:
-    """Returns the bit of a placement: replicated, partial, and shards by their dimension."""
-    match placement:
-        case Replicate():
-            return 1
-        case Partial():
-            return 2
-        case Shard():
-            return 4 << placement.dim
-
-
-def _placement_of(bit: int) -> Placement:
-    return {1: REPLICATE, 2: PARTIAL}.get(bit) or Shard(bit.bit_length() - 3)
-
-
-def _bits_in(held: int) -> Iterator[int]:
-    while held:
-        bit = held & -held
-        yield bit
-        held ^= bit
+    """Returns the bit of a placement in a set of forms."""
+    return 1 << form_of(placement)

@@ -24,7 +24,7 @@ from dyorc.planner.simulate import simulate
 from dyorc.planner.simulate.simulated_tasks import tasks_of
 
 _MIN_SHARE = 0.02
-"""The part of a step below which a phase is no phase of its own: turns cost time, too."""
+"""The part of a step below which a phase is joined with its neighbours: turns cost time, too."""
 
 
 class Resource(IntEnum):
@@ -100,7 +100,7 @@ Spans = Sequence[tuple[Resource, int]]
 _RESOLUTION = 1000
 """Units of time in the steps of all jobs together."""
 _LEASE_PERIODS = 20
-"""A turn that takes longer than so many periods is over: its job is stuck. That a job has ended is noticed at once."""
+"""A turn that takes longer than so many periods is over: its job is stuck. A job that has ended is noticed at once."""
 _MIN_LEASE_S = 30.0
 
 
@@ -179,7 +179,7 @@ class MergedJobs:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whose turn it is when."""
+        """The order of turns."""
         claims = tuple(
             tuple(self._claim(job, number) for number in range(len(merged.phases))) for job, merged in enumerate(self.jobs)
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from dyorc.core.plan_head import Header
 from dyorc.errors import PlanError
-from dyorc.planner.plan.document import Header
 from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners.crossover.merge import JobPhase, MergedJob, MergedJobs, Resource
 from dyorc.planner.whole_file import write_whole
@@ -83,7 +83,7 @@ def read_merged(path: Path) -> MergedJobs:
 
     Raises:
         OSError: The file cannot be read.
-        PlanError: It holds none, is of another version, or was changed; names the file.
+        PlanError: It holds no merged plans, is of another version, or was changed; names the file.
     """
     try:
         document = msgspec.json.decode(path.read_bytes(), type=MergedPlansDocument)

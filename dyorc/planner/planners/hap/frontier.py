@@ -20,7 +20,7 @@ from itertools import accumulate, compress, count
 from operator import ne
 from typing import TypeAlias
 
-from dyorc.planner.planners.hap.form_costs import Forms
+from dyorc.planner.planners.hap.form_costs import FormCosts
 from dyorc.planner.planners.hap.search_moves import SearchMove, State
 
 _Ways: TypeAlias = tuple[tuple[int, int], ...]
@@ -128,7 +128,7 @@ class Frontier:
         return front, least, tuple((index, number) for _, (_, index, number) in kept), is_whole
 
     def _prune(
-        self, best: dict[State, tuple[int, int, int]], after: Sequence[tuple[Forms, bool]]
+        self, best: dict[State, tuple[int, int, int]], after: Sequence[tuple[FormCosts, bool]]
     ) -> list[tuple[State, tuple[int, int, int]]]:
         kept: list[tuple[State, tuple[int, int, int]]] = []
         for state, best_way in sorted(best.items(), key=lambda item: (item[1][0], item[0])):
@@ -146,7 +146,7 @@ class Frontier:
 
 
 def _is_reached(
-    others: Sequence[tuple[State, tuple[int, int, int]]], state: State, cost: int, after: Sequence[tuple[Forms, bool]]
+    others: Sequence[tuple[State, tuple[int, int, int]]], state: State, cost: int, after: Sequence[tuple[FormCosts, bool]]
 ) -> bool:
     """Whether one of some states can replace another at no more than its cost."""
     for other, (least, _, _) in others:

@@ -1,9 +1,9 @@
-"""HAP (EuroSys'24): the distributed program and the shares of the ranks, found in turns.
+"""HAP (EuroSys'24): the distributed program and the shares of the ranks, improved in turn.
 
 Given shares, the frontier search finds the program that takes least time; given the program, a linear program finds the shares.
 Either is repeated until neither helps. The search begins with what other plans chose: it first recombines their strategies, and
 then keeps the states of what it found while it goes through everything. The best pair, by the simulator, is kept from the first
-moment: before anything is found it is plain data parallel, so that a search can be interrupted whenever one likes.
+moment: at first it is plain data parallel, so that a search can be interrupted at any time.
 
 The paper's costs add up, as if nothing ran at the same time. Where it does, communication of gradients and parameters mostly
 hides behind computation: so programs are searched with a lower weight for it as well, and the simulator decides.
@@ -11,19 +11,17 @@ hides behind computation: so programs are searched with a lower weight for it as
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import Plan, Provenance, SearchEnd
+from dyorc.planner.plan import Plan, Provenance
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import check_deadline, end_of
+from dyorc.planner.planners.ending import check_deadline
 from dyorc.planner.planners.hap.frontier import Frontier, Solution, solve_by_a_star
-from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, numbers_of
+from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, alternatives_of
 from dyorc.planner.planners.hap.ratios import best_ratios, terms_of
 from dyorc.planner.planners.hap.search_moves import moves_of
-from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram, distributed_program, plan_of
+from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram, build_plan, distributed_program
 from dyorc.planner.planners.pricing import BY_HAND, BestPlan, by_hand
 from dyorc.planner.planners.strategy_assignment import assignments_of, ratios_of, replicated_assignment
 from dyorc.planner.program import TensorProgram
@@ -31,8 +29,8 @@ from dyorc.planner.program import TensorProgram
 Search: TypeAlias = Literal["frontier", "known", "a_star"]
 _KEPT_BYTE_S = (0.0, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8)
 """What keeping a byte costs: nothing, unless no plan fits otherwise."""
-_BESIDE_WEIGHTS = (0.25, 0.02)
-"""What communication beside computation counts, besides all of it. To minimize the larger of two sums, minimize weighted ones."""
+_OVERLAP_WEIGHTS = (0.25, 0.02)
+"""Weights of communication during computation, tried besides 1: to minimize the larger of two sums, minimize weighted ones."""
 _NUM_WIDE = 1
 """In how many rounds everything is searched; in later ones, only what any plan so far has chosen."""
 _FIRST = ("dp_proportional", *(name for name in BY_HAND if name != "dp_proportional"))
@@ -52,15 +50,15 @@ def hap(
     max_states: int = 64,
     max_rounds: int = 6,
     deadline_s: float | None = None,
-    progress: Progress = lambda done_ratio, cost_s: None,
+    progress: Progress | None = None,
 ) -> Plan:
     """Plans a program along one mesh axis of all ranks.
 
     Args:
         program: What to plan.
         cluster: Where it runs.
-        known: Plans that compete, and whose choices the search begins with; those that people would write if None. Only data
-            parallel competes if the parameters have to be whole or the shares stay.
+        known: Plans that compete, and whose choices the search begins with; the plans that people would write if None. Only
+            data parallel competes if the parameters have to be whole or the shares stay.
         ratios: The shares to begin with; in proportion to the ranks' speeds if None.
         adapt_ratios: Whether the shares are changed at all.
         whole_parameters: Whether every rank keeps all parameters, as in data parallel.
@@ -70,25 +68,20 @@ def hap(
         max_states: How many states the frontier search keeps at one place.
         max_rounds: How often program and shares take turns at most.
         deadline_s: After how many seconds the search ends with the best that it has.
-        progress: Hears of each better plan.
+        progress: Called with each better plan.
 
     Raises:
         PlanError: No plan was found that fits into the memory of the ranks.
         KeyboardInterrupt: Ctrl-C, or the deadline, before there was one.
     """
-    started = time.monotonic()
-    planning = _Planning(program, cluster, progress, None if deadline_s is None else started + deadline_s, overlap)
-    ended = SearchEnd.FINISHED
-    try:
+    best = BestPlan(program, cluster, progress=progress, overlap=overlap, must_fit=True)
+    planning = _Planning(program, cluster, best, None if deadline_s is None else time.monotonic() + deadline_s, overlap)
+    with best.until_stopped():
         is_free = adapt_ratios and not whole_parameters
         planning.begin_with(known if known is not None else by_hand(program, cluster, _FIRST), is_free)
         planning.begin(search, max_states, whole_parameters)
         planning.take_turns(tuple(ratios or cluster.flops_ratios), adapt_ratios, max_rounds)
-    except KeyboardInterrupt as stop:
-        if not planning.has_plan:
-            raise
-        ended = end_of(stop)
-    return planning.best_plan(time.monotonic() - started, ended)
+    return planning.best_plan()
 
 
 class _Turn(NamedTuple):
@@ -110,25 +103,17 @@ class _Made(NamedTuple):
 class _Planning:
     """Keeps the best plan while program and shares take turns."""
 
-    def __init__(
-        self, program: TensorProgram, cluster: Cluster, progress: Progress, deadline_s: float | None, overlap: bool
-    ) -> None:
+    def __init__(self, program: TensorProgram, cluster: Cluster, best: BestPlan, deadline_s: float | None, overlap: bool) -> None:
         self._program = program
         self._cluster = cluster
-        self._progress = progress
         self._deadline_s = deadline_s
-        self._weights = _BESIDE_WEIGHTS if overlap else ()
-        self._best = BestPlan(program, cluster, overlap=overlap)
+        self._weights = _OVERLAP_WEIGHTS if overlap else ()
+        self._best = best
         self._made: _Made | None = None
         self._plans: list[Plan] = []
         self._tried: set[tuple[tuple[int, ...], tuple[float, ...]]] = set()
         self._kept_byte_s = 0.0
         self._done_ratio = 0.0
-
-    @property
-    def has_plan(self) -> bool:
-        """Whether there is a plan that fits."""
-        return self._best.price is not None and self._best.price.does_fit
 
     def begin_with(self, known: Iterable[Plan], is_free: bool) -> None:
         """Offers known plans; if something is not free, only data parallel."""
@@ -152,7 +137,7 @@ class _Planning:
         for kept_byte_s in _KEPT_BYTE_S:
             self._kept_byte_s = kept_byte_s
             self._take_turns(ratios, adapt_ratios, max_rounds)
-            if self._best.price and self._best.price.does_fit:
+            if self._best.has_plan:
                 return
 
     def _take_turns(self, ratios: tuple[float, ...], adapt_ratios: bool, max_rounds: int) -> None:
@@ -167,9 +152,9 @@ class _Planning:
             solutions.append(turn.solution)
             plan = self._try(turn, ratios)
             for weight in self._weights:
-                beside = self._recombine(ratios, weight, *solutions)
+                weighted = self._recombine(ratios, weight, *solutions)
                 for shares in (ratios, even) if adapt_ratios else (ratios,):
-                    self._try_once(beside, shares)
+                    self._try_once(weighted, shares)
             if not adapt_ratios:
                 return
             better = best_ratios(terms_of(plan, turn.distributed, self._space.costs, self._cluster), self._cluster)
@@ -190,13 +175,13 @@ class _Planning:
         return self._turn(problem, self._frontier.solve(moves, self._check, known=known))
 
     def _recombine(self, ratios: tuple[float, ...], weight: float, *known: Solution) -> _Turn:
-        """Searches only what is known, with another weight for communication beside computation."""
+        """Searches only what is known, with another weight for communication during computation."""
         problem = Pricing(self._space, self._cluster, ratios, self._kept_byte_s, weight).problem()
         return self._turn(problem, self._frontier.solve(moves_of(problem), self._check, among=self._among(problem, *known)))
 
     def _among(self, problem: SynthesisProblem, *more: Solution) -> list[tuple[int, ...]]:
         """For each choice, what any of the known plans chose."""
-        known = [numbers for seed in self._seeds if (numbers := numbers_of(self._space, problem, seed))]
+        known = [numbers for seed in self._seeds if (numbers := alternatives_of(self._space, problem, seed))]
         columns = zip(*known, *(solution.numbers for solution in more), strict=True)
         return [tuple(sorted(set(numbers))) for numbers in columns]
 
@@ -210,7 +195,7 @@ class _Planning:
     def _try(self, turn: _Turn, ratios: tuple[float, ...]) -> Plan:
         self._tried.add((turn.solution.numbers, _rounded(ratios)))
         pricing = Pricing(self._space, self._cluster, ratios, self._kept_byte_s)
-        plan = plan_of(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
+        plan = build_plan(self._space, pricing, turn.problem, turn.distributed, self._cluster, Provenance(planner="hap"))
         self.try_plan(plan, "A*" if self._search == "a_star" else "frontier search", turn.solution, ratios)
         return plan
 
@@ -218,28 +203,30 @@ class _Planning:
         self, plan: Plan, made_by: str, solution: Solution | None = None, ratios: tuple[float, ...] | None = None
     ) -> None:
         """Keeps a plan if it is better."""
-        new = self._best.offer(plan)
-        if new is self._best.price:
+        if self._best.offer(plan):
             self._made = _Made(made_by, solution, ratios or ratios_of(plan) or self._cluster.flops_ratios)
-            if new.does_fit:
-                self._progress(self._done_ratio, self._best.cost_s)
+            if self._best.has_plan:
+                self._best.report(self._done_ratio)
         self._check()
 
     def _check(self) -> None:
         check_deadline(self._deadline_s)
 
-    def best_plan(self, search_s: float, ended: SearchEnd) -> Plan:
-        best, made = self._best.price, self._made
-        if best is None or made is None or not best.does_fit:
-            raise PlanError(f"no plan of {self._program.name} was found that fits into the memory of {self._cluster.name}")
-        total = sum(made.ratios)
-        notes = {"ratios": ", ".join(f"{ratio / total:.4f}" for ratio in made.ratios), "found by": made.by}
-        if made.solution:
-            notes["is the optimum without overlap"] = "yes" if made.solution.is_optimal else "unknown: states were left out"
-            notes["most states"] = str(made.solution.num_states)
-        cost_s = best.simulation.total_s
-        provenance = Provenance(planner="hap", cost_s=cost_s, search_s=search_s, ended=ended, notes=notes)
-        return replace(best.plan, provenance=provenance)
+    def best_plan(self) -> Plan:
+        """The best plan.
+
+        Raises:
+            PlanError: No plan fits.
+        """
+        notes: dict[str, str] = {}
+        if made := self._made:
+            total = sum(made.ratios)
+            notes |= {"ratios": ", ".join(f"{ratio / total:.4f}" for ratio in made.ratios), "found by": made.by}
+            if made.solution:
+                notes["is the optimum without overlap"] = "yes" if made.solution.is_optimal else "unknown: states were left out"
+                notes["most states"] = str(made.solution.num_states)
+        error = f"no plan of {self._program.name} was found that fits into the memory of {self._cluster.name}"
+        return self._best.finish(error, Provenance(planner="hap", notes=notes))
 
 
 def _rounded(ratios: Sequence[float]) -> tuple[float, ...]:

@@ -20,7 +20,9 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind, shares
 from dyorc.planner.plan.steps import kind_between
 from dyorc.planner.planners.baselines.follow import choices_of
-from dyorc.planner.planners.hap.form_costs import NEVER, TERM, WHOLE, Forms, form_of, in_units, placement_of
+from dyorc.planner.planners.collective_costs import best_algorithm
+from dyorc.planner.planners.forms import TERM, WHOLE, form_of, placement_of
+from dyorc.planner.planners.hap.form_costs import NEVER, FormCosts, in_units
 from dyorc.planner.planners.strategy_assignment import StrategyAssignment
 from dyorc.planner.program import Axes, Node, Shard, Strategy, TensorProgram, Value, ValueKind
 from dyorc.planner.program.costs import NodeCost, costs_of
@@ -54,12 +56,12 @@ class SynthesisProblem:
     """All choices in the order of the search, and what changing the form of each value costs."""
 
     choices: tuple[SynthesisChoice, ...]
-    forms: Mapping[str, Forms]
+    forms: Mapping[str, FormCosts]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisSpace:
-    """What does not depend on ratios: the program, its strategies and costs, and the order of the search."""
+    """The part of the problem that does not depend on ratios: the program, its strategies, costs and order."""
 
     program: TensorProgram
     axes: Axes
@@ -88,18 +90,6 @@ def token(source: str) -> str:
     return f"form of {source}"
 
 
-def best_algorithm(cluster: Cluster, kind: CollectiveKind, pieces: Sequence[int]) -> tuple[float, Algorithm]:
-    """The seconds of a collective by the algorithm that is faster for these pieces: padded or grouped."""
-    ranks = range(len(pieces))
-    if kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
-        return 0.0, Algorithm.PADDED
-    padded = cluster.collective_s(kind, Algorithm.PADDED, ranks, pieces)
-    if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
-        return padded, Algorithm.PADDED
-    grouped = cluster.collective_s(kind, Algorithm.GROUPED, ranks, pieces)
-    return min((padded, Algorithm.PADDED), (grouped, Algorithm.GROUPED))
-
-
 class Pricing:
     """Turns a space into a problem, for given ratios."""
 
@@ -109,33 +99,33 @@ class Pricing:
         cluster: Cluster,
         ratios: Sequence[float],
         kept_byte_s: float = 0.0,
-        beside_weight: float = 1.0,
+        overlap_weight: float = 1.0,
     ) -> None:
         """Args:
         space: The program.
         cluster: Where it runs.
         ratios: The share of each rank.
-        kept_byte_s: What each byte costs that a rank keeps of a parameter or state, to make those shrink that do not fit.
-        beside_weight: What communication counts that can run beside computation: of gradients and of what the step keeps.
+        kept_byte_s: The cost of each byte that a rank keeps of a parameter or state, so that parameters that do not fit shrink.
+        overlap_weight: The weight of communication that can run during computation: of gradients, and of what the step keeps.
         """
         self._space = space
         self._cluster = cluster
         self.ratios = tuple(ratios)
         self._kept_byte_s = kept_byte_s
-        self._beside_weight = beside_weight
+        self._overlap_weight = overlap_weight
         self._sizes: dict[int, tuple[int, ...]] = {}
         self._divisions: dict[tuple[int, ...], int] = {}
         self._division_of: dict[int, int] = {}
         self._work_of: dict[int | None, list[tuple[int, float]]] = {}
-        self._forms: dict[tuple[object, ...], Forms] = {}
+        self._forms: dict[tuple[object, ...], FormCosts] = {}
         self._times: dict[tuple[NodeCost, int | None], int] = {}
 
     def problem(self) -> SynthesisProblem:
         """Returns all choices, priced."""
         program = self._space.program
         kept = self._kept_sources()
-        beside = {*kept, *program.gradients.values()} if self._beside_weight != 1.0 else set[str]()
-        forms = {name: self._forms_of(program.values[name], name, name in beside) for name in program.values}
+        overlapping = {*kept, *program.gradients.values()} if self._overlap_weight != 1.0 else set[str]()
+        forms = {name: self._forms_of(program.values[name], name, name in overlapping) for name in program.values}
         never = {size: _unchangeable(size) for size in {len(forms[name].table) for name in kept}}  # one object for all alike
         forms |= {token(name): never[len(forms[name].table)] for name in kept}
         placed: list[tuple[tuple[float, int], SynthesisChoice]] = []
@@ -197,15 +187,15 @@ class Pricing:
             number = self._division_of[axis] = self._divisions.setdefault(self._shares(axis), len(self._divisions))
         return number
 
-    def _forms_of(self, value: Value, name: str, is_beside: bool) -> Forms:
+    def _forms_of(self, value: Value, name: str, is_overlapping: bool) -> FormCosts:
         outermost = self._space.axes.outermost[name]
-        key = (value.num_bytes, tuple(None if axis is None else self._division(axis) for axis in outermost), is_beside)
+        key = (value.num_bytes, tuple(None if axis is None else self._division(axis) for axis in outermost), is_overlapping)
         forms = self._forms.get(key)
         if forms is None:
             num_forms = 2 + len(outermost)
-            weight = self._beside_weight if is_beside else 1.0
+            weight = self._overlap_weight if is_overlapping else 1.0
             rows = [[self._change_units(value, a, b, weight) for b in range(num_forms)] for a in range(num_forms)]
-            forms = self._forms[key] = Forms(tuple(map(tuple, rows)))
+            forms = self._forms[key] = FormCosts(tuple(map(tuple, rows)))
         return forms
 
     def _change_units(self, value: Value, before: int, after: int, weight: float) -> int:
@@ -268,12 +258,12 @@ def _everywhere(result: str) -> SynthesisChoice:
     return SynthesisChoice(f"{result} is everywhere", (Alternative(((result, WHOLE),), (), 0),))
 
 
-def _unchangeable(size: int) -> Forms:
-    return Forms(tuple(tuple(0 if a == b else NEVER for b in range(size)) for a in range(size)))
+def _unchangeable(size: int) -> FormCosts:
+    return FormCosts(tuple(tuple(0 if a == b else NEVER for b in range(size)) for a in range(size)))
 
 
 def _positions(program: TensorProgram) -> dict[str, float]:
-    """Where each node stands in the order of the search: a forward node at its number, a backward node beside the last forward
+    """Where each node stands in the order of the search: a forward node at its number, a backward node next to the last forward
     node that makes, or first reads, something that it reads.
     """
     position_of: dict[str, float] = {}
@@ -289,7 +279,7 @@ def _positions(program: TensorProgram) -> dict[str, float]:
         for name in node.inputs:
             if program.values[name].kind in (ValueKind.PARAMETER, ValueKind.STATE):
                 of_value.setdefault(name, position)
-        if any(name in of_value for name in node.inputs):  # masks and constants, which all layers read, are beside none
+        if any(name in of_value for name in node.inputs):  # masks and constants, which all layers read, are next to no layer
             of_value |= dict.fromkeys((name for name in node.outputs if name), position)
     return position_of
 
@@ -299,7 +289,7 @@ def _is_late(program: TensorProgram, name: str) -> bool:
     return producer is not None and producer.phase is not Phase.FORWARD
 
 
-def numbers_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:
+def alternatives_of(space: SynthesisSpace, problem: SynthesisProblem, assignment: StrategyAssignment) -> tuple[int, ...] | None:
     """Returns the number of each choice's alternative; None if one of them is not allowed here."""
     forms = {name: form_of(placement) for name, placement in assignment.sources.items()}
     forms |= {token(name): form for name, form in forms.items()}

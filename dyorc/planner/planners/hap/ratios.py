@@ -5,7 +5,7 @@ Between two communications ranks compute by themselves: a *stage* takes as long 
 
     min   sum_i c_i + sum_k p_k
     s.t.  c_i >= latency_i + s_per_byte_i * n * bytes_i * B_j        padded: driven by the largest share
-          c_i  = latency_i + s_per_byte_i * bytes_i                  grouped, and all-reduce: whatever the shares
+          c_i  = latency_i + s_per_byte_i * bytes_i                  grouped, and all-reduce: the same for all shares
           p_k >= sum of seconds of rank j for whole work + B_j * sum of its seconds for split work
           whole bytes + B_j * split bytes <= memory of rank j        at each place in the plan
           sum_j B_j = 1,  B >= 0
@@ -16,18 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
+from dyorc.planner.plan import Apply, Collective, CollectiveKind, Plan
+from dyorc.planner.planners.collective_costs import line_of_largest_share
 from dyorc.planner.planners.hap.synthesized_plan import DistributedProgram
 from dyorc.planner.planners.linear_shares import LinearShares
 from dyorc.planner.program import Shard
 from dyorc.planner.program.costs import NodeCost
 
-_SPLIT = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
-
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What the linear program says.
+    """The solution of the linear program.
 
     Attributes:
         ratios: The share of each rank.
@@ -118,17 +117,13 @@ class _Stage:
 
 
 def _collective(plan: Plan, step: Collective, cluster: Cluster) -> tuple[float, float]:
-    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    """A constant number of seconds, and seconds for each whole of the largest share."""
     num_bytes = plan.values[plan.tensors[step.source].value].num_bytes
-    ranks = range(cluster.num_ranks)
-    is_driven = step.kind in _SPLIT and (step.algorithm is not Algorithm.GROUPED or step.kind is CollectiveKind.ALL_TO_ALL)
-    if not is_driven:
-        pieces = [num_bytes] + [0] * (cluster.num_ranks - 1) if step.kind in _SPLIT else [num_bytes] * cluster.num_ranks
-        return cluster.collective_s(step.kind, step.algorithm, ranks, pieces), 0.0
-    lines = cluster.collective_lines(step.kind, step.algorithm, ranks)
-    even = cluster.num_ranks * num_bytes / max(cluster.num_ranks, 1)
-    line = max(lines, key=lambda line: line.latency_s + line.s_per_byte * even, default=None)
-    return (line.latency_s, line.s_per_byte * cluster.num_ranks * num_bytes) if line else (0.0, 0.0)
+    if line := line_of_largest_share(cluster, step.kind, step.algorithm, num_bytes):
+        return line
+    num_others = cluster.num_ranks - 1
+    pieces = [num_bytes] * (num_others + 1) if step.kind is CollectiveKind.ALL_REDUCE else [num_bytes] + [0] * num_others
+    return cluster.collective_s(step.kind, step.algorithm, range(cluster.num_ranks), pieces), 0.0
 
 
 def _memory(plan: Plan) -> tuple[tuple[int, int], ...]:

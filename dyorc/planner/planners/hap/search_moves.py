@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from dyorc.planner.planners.hap.form_costs import NEVER, Forms, Options
+from dyorc.planner.planners.hap.form_costs import NEVER, FormCosts, Options
 from dyorc.planner.planners.hap.problem import SynthesisChoice, SynthesisProblem
 
 State: TypeAlias = tuple[int, ...]
@@ -28,7 +28,7 @@ class Touch:
         is_last: Whether it is not open afterwards.
     """
 
-    forms: Forms
+    forms: FormCosts
     place: int | None
     is_held: bool
     is_made: bool
@@ -53,10 +53,10 @@ class Touch:
     def _options(self, code: int, form: int) -> Options:
         forms = self.forms
         if self.place is None:
-            return ((forms.closed(1 << form) if self.is_made else forms.demanded(1 << form), 0),)
+            return ((forms.closure(1 << form) if self.is_made else forms.demand(1 << form), 0),)
         if self.is_held:
             return forms.with_one_more(code, form)
-        return forms.with_all(1 << form, code) if self.is_made else ((forms.demanded(code | 1 << form), 0),)
+        return forms.with_all(1 << form, code) if self.is_made else ((forms.demand(code | 1 << form), 0),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class SearchMove:
     touches: tuple[Touch, ...]
     alternatives: tuple[tuple[int, tuple[int, ...]], ...]
     kept: tuple[int, ...]
-    after: tuple[tuple[Forms, bool], ...]
+    after: tuple[tuple[FormCosts, bool], ...]
     _known: dict[tuple[State, tuple[int, ...] | None], Sequence[tuple[tuple[int, ...], int, int]]] = field(
         default_factory=dict[tuple[State, tuple[int, ...] | None], Sequence[tuple[tuple[int, ...], int, int]]], repr=False
     )

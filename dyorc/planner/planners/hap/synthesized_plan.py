@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.planner.planners.hap.form_costs import TERM, WHOLE, form_of, placement_of
+from dyorc.planner.planners.forms import TERM, WHOLE, form_of, placement_of
 from dyorc.planner.planners.hap.problem import Pricing, SynthesisProblem, SynthesisSpace, token
 from dyorc.planner.program import Strategy
 from dyorc.planner.program.graph import Phase
@@ -41,7 +41,7 @@ def distributed_program(space: SynthesisSpace, problem: SynthesisProblem, number
     return DistributedProgram(strategies=strategies, made=made, requested=requested)
 
 
-def plan_of(
+def build_plan(
     space: SynthesisSpace,
     pricing: Pricing,
     problem: SynthesisProblem,

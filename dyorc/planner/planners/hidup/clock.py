@@ -54,7 +54,7 @@ class Clock(NamedTuple):
         )
 
     def bounds(self) -> tuple[float, ...]:
-        """Sixteen sums: every continuation takes the largest of them, plus terms of its own.
+        """Sixteen sums: every continuation takes the largest of them, plus its own terms.
 
         So a clock none of whose sums is larger than the other's is never behind it. For closed stages this is psi <= psi' and
         psi + phi <= psi' + phi', which drops more than Theorem 1's psi <= psi' and phi <= phi', and never the optimum.

@@ -34,7 +34,7 @@ def stages_of(program: DuplexProgram) -> list[list[ItemRecord]]:
     return stages
 
 
-def emit(
+def build_plan(
     program: TensorProgram,
     halves: Halves,
     duplex: DuplexProgram,

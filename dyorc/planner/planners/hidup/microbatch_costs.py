@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Algorithm, CollectiveKind, shares
 from dyorc.planner.plan.build import kind_between
+from dyorc.planner.planners.collective_costs import best_algorithm
 from dyorc.planner.planners.hidup.halves import Halves
 from dyorc.planner.program import REPLICATE, Node, Partial, Placement, Shard, Strategy, TensorProgram
-from dyorc.planner.program.costs import FREE, NodeCost, costs_of
+from dyorc.planner.program.costs import costs_of
 
 Wrong = Callable[[str, float], float]
 """Given `compute` or `communicate` and a cost, another one: how plans turn out whose costs are wrong."""
@@ -72,13 +72,10 @@ class MicrobatchCosts:
         """The seconds of the slowest rank for one microbatch; half of them if a node runs once for both."""
         key = (node.name, strategy)
         if key not in self._computed:
-            seconds = max(self.rank_compute_s(node, strategy, rank) for rank in range(len(self.ratios)))
+            cost, parts = self._nodes[node.name], self.part_of(node, strategy)
+            seconds = max(self.cluster.compute_s(cost, rank, part) for rank, part in enumerate(parts))
             self._computed[key] = self.wrong("compute", seconds) if self.wrong else seconds
         return self._computed[key]
-
-    def rank_compute_s(self, node: Node, strategy: Strategy, rank: int) -> float:
-        """The seconds of one rank for one microbatch."""
-        return rank_compute_s(self.cluster, self._nodes[node.name], rank, self.part_of(node, strategy)[rank])
 
     def part_of(self, node: Node, strategy: Strategy) -> tuple[float, ...]:
         """For each rank, which part of a node's work its piece of one microbatch is."""
@@ -102,11 +99,7 @@ class MicrobatchCosts:
         kind = kind_between(before, after)
         if kind in (CollectiveKind.SLICE, CollectiveKind.MASK):
             return Conversion(tensor, before, after, Algorithm.PADDED, 0.0)
-        cost = partial(self.cluster.collective_s, kind, ranks=range(len(self.ratios)))
-        pieces = self.piece_bytes(tensor, before, after, kind)
-        cost_s, algorithm = min((cost(a, piece_bytes=pieces), a) for a in (Algorithm.PADDED, Algorithm.GROUPED))
-        if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
-            cost_s, algorithm = cost(Algorithm.PADDED, piece_bytes=pieces), Algorithm.PADDED
+        cost_s, algorithm = best_algorithm(self.cluster, kind, self.piece_bytes(tensor, before, after, kind))
         return Conversion(tensor, before, after, algorithm, self.wrong("communicate", cost_s) if self.wrong else cost_s)
 
     def piece_bytes(self, tensor: TimedTensor, before: Placement, after: Placement, kind: CollectiveKind) -> list[int]:
@@ -122,8 +115,3 @@ class MicrobatchCosts:
         units = self.halves.axes.extent_of(tensor.value, dim)
         units = units // 2 if tensor.along_time == Shard(dim) else units
         return [num_bytes * share // max(units, 1) for share in shares(units, self.ratios)]
-
-
-def rank_compute_s(cluster: Cluster, cost: NodeCost, rank: int, share: float) -> float:
-    """The seconds of one rank for a part of a node."""
-    return 0.0 if cost == FREE else cluster.compute_s(cost, rank, share)

@@ -1,10 +1,10 @@
 """The search: a Pareto dynamic program over the cuts of the program's order (HiDup, SoCC'22, section 4, theorem 1).
 
 A state is what the rest of the program can see of a prefix: in which placements each tensor that is still needed exists, and
-which of them the open stage makes, so that it cannot communicate them yet. Of prefixes in the same state, those that may still
-turn out quickest are kept (clock.py). The number of states can grow with the width of the graph; `max_states` keeps those that
-look best, where the communication that the backward pass will need is counted when the forward pass makes it needed (as HiDup
-counts a reform together with its conjugate). Without a limit the search is exact for the order and the costs it is given.
+which of them the open stage makes, so that it cannot communicate them yet. Of prefixes in the same state, the search keeps those
+which may still turn out quickest (clock.py). The number of states can grow with the width of the graph; `max_states` keeps the
+best-looking states, where the communication that the backward pass will need is counted when the forward pass makes it needed (as
+HiDup counts a reform together with its conjugate). Without a limit the search is exact for the order and the costs it is given.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Algorithm
+from dyorc.planner.planners.forms import TERM, WHOLE, form_of, placement_of
 from dyorc.planner.planners.hidup.backward_costs import BackwardCosts
 from dyorc.planner.planners.hidup.clock import Clock, is_ahead
 from dyorc.planner.planners.hidup.items import Item, Items, NodeItem, ReductionItem, RegroupItem
 from dyorc.planner.planners.hidup.microbatch_costs import Conversion, MicrobatchCosts, TimedTensor
 from dyorc.planner.planners.strategy_assignment import StrategyAssignment
-from dyorc.planner.program import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy
+from dyorc.planner.program import REPLICATE, Placement, Strategy
 
 Forms = tuple[int, ...]
 """The placements in which a tensor exists, as numbers; the first is the one in which it was made."""
-_WHOLE, _SUM, _FIRST_DIM = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class ItemRecord:
         item: The item.
         strategy: Of a node, along space.
         conversions: Its communication, at the start of its stage; of a `ReductionItem`, once both microbatches are through.
-        begun: Sources that it is the first to use, and how they lie.
+        begins: Sources that it is the first to use, and how they lie.
         opens: Whether a stage begins with it.
     """
 
@@ -95,7 +95,7 @@ class _Way:
     ahead_s: float = 0.0
     must_open: bool = False
     conversions: list[Conversion] = field(default_factory=list[Conversion])
-    begun: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
+    beginnings: list[tuple[TimedTensor, int]] = field(default_factory=list[tuple[TimedTensor, int]])
     forms: dict[TimedTensor, Forms] = field(default_factory=dict[TimedTensor, Forms])
     made: list[TimedTensor] = field(default_factory=list[TimedTensor])
 
@@ -151,7 +151,7 @@ class ParetoSearch:
         self._sliced: dict[tuple[TimedTensor, int, int], float] = {}
         self._begun: dict[tuple[TimedTensor, int], list[int]] = {}
         records = known.records if known else ()
-        self._held = {tensor: _number(placement) for record in reversed(records) for tensor, placement in reversed(record.begins)}
+        self._held = {tensor: form_of(placement) for record in reversed(records) for tensor, placement in reversed(record.begins)}
         self._dying: dict[int, list[TimedTensor]] = {}
         for tensor, index in items.last_use.items():
             self._dying.setdefault(index, []).append(tensor)
@@ -163,7 +163,7 @@ class ParetoSearch:
             tick: Called after each item with its index and how many there are; what it raises ends the search.
 
         Raises:
-            PlanError: There is none, which only hints can cause.
+            PlanError: No program was found, which only hints can cause.
         """
         states = [_State({}, frozenset(), 0, Clock())]
         states[0].is_known = self._known is not None
@@ -194,14 +194,14 @@ class ParetoSearch:
         return self._kept([candidate for rivals in ahead.values() for candidate in rivals], index, self._rival(ahead, known))
 
     def _rival(self, ahead: dict[int, list[_Candidate]], known: tuple[int, tuple[float, ...]] | None) -> _Candidate | None:
-        """What is left of the program that is known already: its own state, or one like it that is never behind."""
+        """The state of the program that is known already, or one like it that is never behind."""
         return next(rival for rival in ahead[known[0]] if is_ahead(rival.bounds, known[1])) if known else None
 
     def _is_known(self, index: int, way: _Way, opens: bool) -> bool:
         assert self._known
         record = self._known.records[index]
-        begins = tuple((tensor, _number(placement)) for tensor, placement in record.begins)
-        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.begun))
+        begins = tuple((tensor, form_of(placement)) for tensor, placement in record.begins)
+        return (record.strategy, record.opens, begins) == (way.strategy, opens, tuple(way.beginnings))
 
     def _kept(self, candidates: list[_Candidate], index: int, known: _Candidate | None) -> list[_State]:
         if self._max_states is not None and len(candidates) > self._max_states:
@@ -233,8 +233,8 @@ class ParetoSearch:
                 continue
             if strategy != known and not self._is_allowed(item.node.name, strategy):
                 continue
-            wanted = {t: _number(p) for t, p in zip(item.inputs, strategy.inputs, strict=True)}
-            made = tuple((t, _number(p)) for t, p in zip(item.outputs, strategy.outputs, strict=True) if t)
+            wanted = {t: form_of(p) for t, p in zip(item.inputs, strategy.inputs, strict=True)}
+            made = tuple((t, form_of(p)) for t, p in zip(item.outputs, strategy.outputs, strict=True) if t)
             comp_s, ahead_s = self._costs.compute_s(item.node, strategy), self._foresight.of(item, strategy)
             tries.append(_Try(strategy, comp_s, ahead_s, tuple(wanted.items()), made))
         return tries
@@ -259,17 +259,17 @@ class ParetoSearch:
                 if item.source in state.fresh and not item.is_waiting:
                     way.made.append(item.target)  # a part of what this stage computes is not there when the stage begins
                 if item.source not in state.forms:
-                    way.begun.append((item.source, _WHOLE))
-                way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (_WHOLE,))
+                    way.beginnings.append((item.source, WHOLE))
+                way.forms[item.target] = way.forms[item.source] = state.forms.get(item.source, (WHOLE,))
                 return [way]
             case ReductionItem():
                 return self._ways_to_settle(state, item)
 
     def _ways_to_settle(self, state: _State, item: ReductionItem) -> list[_Way]:
         way = _Way()
-        owner = state.forms[item.owner][0] if item.owner in state.forms else _WHOLE
+        owner = state.forms[item.owner][0] if item.owner in state.forms else WHOLE
         if item.owner not in state.forms:
-            way.begun.append((item.owner, owner))
+            way.beginnings.append((item.owner, owner))
         if not self._convert(way, item.target, state.forms[item.source], owner):
             return []
         way.waiting_s, way.first_s, way.second_s = way.second_s, 0.0, 0.0
@@ -283,7 +283,7 @@ class ParetoSearch:
         for beginning in product(*(self._beginnings(tensor, wanted) for tensor, wanted in new)):
             way = _Way(each.strategy, each.comp_s, ahead_s=each.ahead_s)
             for (tensor, _), number in zip(new, beginning, strict=True):
-                way.begun.append((tensor, number))
+                way.beginnings.append((tensor, number))
                 way.forms[tensor] = (number,)
             for tensor, wanted in each.wanted:
                 if not self._reach(state, way, tensor, wanted, is_free):
@@ -295,9 +295,9 @@ class ParetoSearch:
                 yield way
 
     def _must_convert(self, state: _State, wanted: tuple[TimedTensor, int]) -> bool:
-        """Whether something lies otherwise than it is wanted, so that no way to begin helps."""
+        """Whether a tensor is in another placement than wanted, so that no way to begin helps."""
         forms = state.forms.get(wanted[0])
-        return forms is not None and wanted[1] not in forms and _WHOLE not in forms and wanted[0] not in self._loose
+        return forms is not None and wanted[1] not in forms and WHOLE not in forms and wanted[0] not in self._loose
 
     def _beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         key = (tensor, wanted)
@@ -308,29 +308,31 @@ class ParetoSearch:
     def _find_beginnings(self, tensor: TimedTensor, wanted: int) -> list[int]:
         """How a source may lie when a step begins. What results belong to lies one way; anything else lies as it is wanted."""
         if tensor.value in self._items.hints:
-            return [_number(self._items.hints[tensor.value])]
+            return [form_of(self._items.hints[tensor.value])]
         if self._fixed is not None and tensor in self._items.owners:
-            return [_number(self._fixed.sources[tensor.value])]
-        if tensor not in self._items.owners or wanted > _SUM:
+            return [form_of(self._fixed.sources[tensor.value])]
+        if tensor not in self._items.owners or wanted > TERM:
             return [wanted]
-        if wanted == _SUM:
-            return [_WHOLE]
-        shards = map(_number, self._foresight.shards(tensor, is_exact=self._max_states is None))
+        if wanted == TERM:
+            return [WHOLE]
+        shards = map(form_of, self._foresight.shards(tensor, is_exact=self._max_states is None))
         return list(dict.fromkeys((wanted, *shards, *self._known_beginning(tensor, wanted))))
 
     def _known_beginning(self, tensor: TimedTensor, wanted: int) -> tuple[int, ...]:
         number = self._held.get(tensor, wanted)
-        return (number,) if number >= _FIRST_DIM else ()
+        return (number,) if number > TERM else ()
 
     def _reach(self, state: _State, way: _Way, tensor: TimedTensor, wanted: int, is_free: bool) -> bool:
         forms = way.forms.get(tensor) or state.forms[tensor]
         if wanted in forms:
             return True
         if tensor in self._loose:
-            way.begun.append((tensor, wanted))  # an input or a constant can be there in several placements from the beginning
+            way.beginnings.append(
+                (tensor, wanted)
+            )  # an input or a constant can be there in several placements from the beginning
             way.forms[tensor] = _with(forms, wanted)
             return True
-        if is_free and _WHOLE not in forms:
+        if is_free and WHOLE not in forms:
             return False
         num_before = len(way.conversions)
         if not self._convert(way, tensor, forms, wanted):
@@ -344,14 +346,14 @@ class ParetoSearch:
         return True
 
     def _sliced_back_s(self, tensor: TimedTensor, wanted: int) -> float:
-        key = (tensor, _WHOLE, wanted)
+        key = (tensor, WHOLE, wanted)
         if key not in self._sliced:
-            self._sliced[key] = self._foresight.back(Conversion(tensor, REPLICATE, _placement(wanted), Algorithm.PADDED, 0.0))
+            self._sliced[key] = self._foresight.back(Conversion(tensor, REPLICATE, placement_of(wanted), Algorithm.PADDED, 0.0))
         return self._sliced[key]
 
     def _convert(self, way: _Way, tensor: TimedTensor, forms: Forms, wanted: int) -> bool:
-        """Adds the cheapest conversion, if one is needed; False if there is none."""
-        if wanted in forms or _WHOLE in forms:
+        """Adds the cheapest conversion, if one is needed; False if no conversion leads there."""
+        if wanted in forms or WHOLE in forms:
             return True
         conversions = [c for before in forms if (c := self._conversion(tensor, before, wanted))]
         if not conversions:
@@ -366,7 +368,7 @@ class ParetoSearch:
     def _conversion(self, tensor: TimedTensor, before: int, after: int) -> Conversion | None:
         key = (tensor, before, after)
         if key not in self._conversions:
-            self._conversions[key] = self._costs.conversion(tensor, _placement(before), _placement(after))
+            self._conversions[key] = self._costs.conversion(tensor, placement_of(before), placement_of(after))
         return self._conversions[key]
 
     # -- states ----------------------------------------------------------------------------------------------------------------
@@ -411,7 +413,7 @@ class ParetoSearch:
                 item=item,
                 strategy=way.strategy,
                 conversions=tuple(way.conversions),
-                begins=tuple((tensor, _placement(number)) for tensor, number in way.begun),
+                begins=tuple((tensor, placement_of(number)) for tensor, number in way.beginnings),
                 opens=opens,
             ),
             history=state.history,
@@ -419,20 +421,6 @@ class ParetoSearch:
         if index == self._foresight.turn:
             successor.history = [each.ahead_s for each in _line(successor)]
         return successor
-
-
-def _number(placement: Placement) -> int:
-    match placement:
-        case Replicate():
-            return _WHOLE
-        case Partial():
-            return _SUM
-        case Shard():
-            return _FIRST_DIM + placement.dim
-
-
-def _placement(number: int) -> Placement:
-    return Shard(number - _FIRST_DIM) if number >= _FIRST_DIM else PARTIAL if number == _SUM else REPLICATE
 
 
 def _with(forms: Forms, wanted: int) -> Forms:

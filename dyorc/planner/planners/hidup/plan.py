@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import Plan, Provenance, SearchEnd
+from dyorc.planner.plan import Plan, Provenance
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.hidup.halves import Halves, halves_of
-from dyorc.planner.planners.hidup.interleaved_plan import emit, stages_of
+from dyorc.planner.planners.hidup.interleaved_plan import build_plan, stages_of
 from dyorc.planner.planners.hidup.items import Hints, items_of
 from dyorc.planner.planners.hidup.microbatch_costs import MicrobatchCosts, Wrong
 from dyorc.planner.planners.hidup.pareto_search import DuplexProgram, ParetoSearch
@@ -43,11 +41,11 @@ def hidup(
     Args:
         program: What is distributed.
         cluster: Where it runs.
-        known: Plans whose choices the search begins with, if there are no hints; those that people would write if None.
+        known: Plans whose choices the search begins with, if there are no hints; the plans that people would write if None.
         ratios: The share of each rank; even if None.
         hints: Placements along the ranks that the user wants, by the name of the value.
         max_states: How many states the search keeps at each cut; None keeps all that may lead to the optimum.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: The program's batch cannot be halved, or the hints contradict each other.
@@ -85,23 +83,17 @@ class Duplex:
 
     def best(self, ratios: Sequence[float], max_states: int | None, progress: Progress | None = None) -> Plan:
         """Returns the quickest plan that widening searches find, by the simulator."""
-        begun_s, best, ended = perf_counter(), BestPlan(self.program, self.cluster), SearchEnd.FINISHED
-        try:
-            for program in self.searches(ratios, max_states, progress_callback(progress, best)):
+        best = BestPlan(self.program, self.cluster, progress=progress)
+        with best.until_stopped():
+            for program in self.searches(ratios, max_states, best.report):
                 best.offer(self.plan(program, ratios))
-        except KeyboardInterrupt as stop:
-            if best.price is None:
-                raise
-            ended = end_of(stop)
-        if best.price is None:
-            raise PlanError(f"no plan was found for {self.program.name}")
-        return with_notes(best.price.plan, perf_counter() - begun_s, ended)
+        return best.finish(f"no plan was found for {self.program.name}")
 
     def searches(
         self,
         ratios: Sequence[float],
         max_states: int | None,
-        tick: Callable[[float], None] | None = None,
+        on_progress: Callable[[float], None] = lambda done_ratio: None,
         known: DuplexProgram | None = None,
     ) -> Iterator[DuplexProgram]:
         """Yields better and better programs: first the seeds' strategies recombined, then what is split along the batch alone,
@@ -116,8 +108,7 @@ class Duplex:
         for number, space in enumerate(spaces):
 
             def on_item(done: int, total: int, number: int = number) -> None:
-                if tick:
-                    tick((number + done / total) / len(spaces))
+                on_progress((number + done / total) / len(spaces))
 
             program = self._search(ratios, max_states, space, known).run(on_item)
             if known is None or program.cost_s < known.cost_s:
@@ -144,7 +135,7 @@ class Duplex:
     def _best_seed(self, ratios: Sequence[float]) -> DuplexProgram | None:
         best: DuplexProgram | None = None
         for seed in self.seeds:
-            with suppress(PlanError):  # what a plan did by other means than choosing, such as computing again
+            with suppress(PlanError):  # a plan may do more than choose strategies, such as compute again
                 timed = self.time_assignment(seed, ratios)
                 best = timed if best is None or timed.cost_s < best.cost_s else best
         return best
@@ -171,14 +162,14 @@ class Duplex:
             "ratios": " ".join(f"{ratio:.6g}" for ratio in ratios),
         }
         made = Provenance(planner=planner, notes=notes)
-        plan = emit(self.program, self.halves, program, self.cluster, ratios, made, is_interleaved=is_interleaved)
-        return with_simulated_cost(plan, self.program, self.cluster)
+        plan = build_plan(self.program, self.halves, program, self.cluster, ratios, made, is_interleaved=is_interleaved)
+        return replace(plan, provenance=replace(made, cost_s=simulate(plan, self.program, self.cluster).total_s))
 
 
 def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
     """Groups the axes other than the batch by extent: in each layer, there is one like those of the other layers.
 
-    Only axes that products are computed along count; those that most of a parameter's bytes lie on come first.
+    Only axes that products are computed along count; axes with most bytes of parameters come first.
     """
     weights: dict[int, int] = {}
     for name in program.parameters:
@@ -194,24 +185,3 @@ def axis_kinds(program: TensorProgram, halves: Halves) -> list[frozenset[int]]:
     for axis in sorted(weights, key=lambda axis: -weights[axis]):
         kinds.setdefault(halves.axes.extents[axis], set()).add(axis)
     return [frozenset(kind) for kind in kinds.values()]
-
-
-def with_simulated_cost(plan: Plan, program: TensorProgram, cluster: Cluster) -> Plan:
-    """Writes into a plan how long the simulator says that it takes."""
-    return replace(plan, provenance=replace(plan.provenance, cost_s=simulate(plan, program, cluster).total_s))
-
-
-def plan_s(plan: Plan) -> float:
-    """The seconds that a plan predicts."""
-    return float("inf") if plan.provenance.cost_s is None else plan.provenance.cost_s
-
-
-def with_notes(plan: Plan, search_s: float, ended: SearchEnd, **notes: str) -> Plan:
-    """Adds to where a plan comes from."""
-    made = replace(plan.provenance, search_s=search_s, ended=ended, notes={**plan.provenance.notes, **notes})
-    return replace(plan, provenance=made)
-
-
-def progress_callback(progress: Progress | None, best: BestPlan) -> Callable[[float], None] | None:
-    """Returns what a search can call with the part of it that is done."""
-    return None if progress is None else lambda done: progress(done, best.cost_s)

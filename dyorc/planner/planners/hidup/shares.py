@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dyorc.planner.plan import Algorithm, CollectiveKind
 from dyorc.planner.plan.build import kind_between
+from dyorc.planner.planners.collective_costs import line_of_largest_share
 from dyorc.planner.planners.hidup.interleaved_plan import stages_of
 from dyorc.planner.planners.hidup.items import NodeItem, ReductionItem
 from dyorc.planner.planners.hidup.microbatch_costs import Conversion, MicrobatchCosts
@@ -90,17 +90,11 @@ def _communicate(stage: _Stage, record: ItemRecord, costs: MicrobatchCosts) -> N
 
 
 def _line(conversion: Conversion, costs: MicrobatchCosts) -> tuple[float, float]:
-    """Seconds whatever the shares, and seconds for each whole of the largest share."""
+    """A constant number of seconds, and seconds for each whole of the largest share."""
     kind = kind_between(conversion.before, conversion.after)
-    is_driven = kind is CollectiveKind.ALL_TO_ALL or conversion.algorithm is not Algorithm.GROUPED
-    if kind is CollectiveKind.ALL_REDUCE or not is_driven:
-        return conversion.cost_s, 0.0
-    ranks = range(len(costs.ratios))
     num_bytes = costs.program.values[conversion.tensor.value].num_bytes
     num_bytes = num_bytes // 2 if isinstance(conversion.tensor.along_time, Shard) else num_bytes
-    lines = costs.cluster.collective_lines(kind, conversion.algorithm, ranks)
-    line = max(lines, key=lambda line: line.latency_s + line.s_per_byte * num_bytes, default=None)
-    return (line.latency_s, line.s_per_byte * len(ranks) * num_bytes) if line else (0.0, 0.0)
+    return line_of_largest_share(costs.cluster, kind, conversion.algorithm, num_bytes) or (conversion.cost_s, 0.0)
 
 
 def _plus(terms: Sequence[float], other: Sequence[float]) -> tuple[float, float]:

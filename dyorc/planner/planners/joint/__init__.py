@@ -1,5 +1,5 @@
 """Joint optimisation: operations are fused and tied together, placed and scheduled, and each machine's way out is divided among
-those that it sends to. Every operation runs whole, on one device.
+its receivers. Every operation runs whole, on one device.
 """
 
 from dyorc.planner.planners.joint.plan import joint

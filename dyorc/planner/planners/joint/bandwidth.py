@@ -1,10 +1,10 @@
 """Divides each machine's egress bandwidth among its receivers, for a given placement and schedule.
 
-Then the seconds of a step are the longest way through a graph: items, and what they send, each of which takes
+Then the seconds of a step are the longest way through a graph: items, and transfers, each of which takes
 `latency + bytes / rate`; devices and lines do one thing after another. In the rates this is convex, so two ways find the best:
 
-* a fixed point: with the part that each sending has in the longest ways, `W` of a pair of machines is the sum of its bytes in
-  them, and the best rates are those that make the sum of all `W / rate` smallest: in the ratios of the roots of `W`, where only
+* a fixed point: with the part that each transfer has in the longest ways, `W` of a pair of machines is the sum of its bytes in
+  them, and the best rates make the sum of all `W / rate` smallest: in the ratios of the roots of `W`, where only
   the way out counts;
 * a linear program in which tangents bound `1 / rate` from below. The rates that it finds give new tangents, until its bound
   meets what they really take.
@@ -12,7 +12,7 @@ Then the seconds of a step are the longest way through a graph: items, and what 
 Every rate has a floor, so that nothing that the schedule did not foresee starves.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
@@ -21,6 +21,7 @@ from typing import Any
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Rates
 from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import topological_order
 
 _FLOOR = 0.02
 """Of a machine's way out, for each other machine; less if there are many."""
@@ -53,7 +54,7 @@ class Capacities:
     def __init__(self, cluster: Cluster) -> None:
         self.of = [cluster.capacity_of(machine) for machine in cluster.machines]
         self.num = len(self.of)
-        self.pairs = [(one, other) for one in range(self.num) for other in range(self.num) if one != other]
+        self.pairs = [(first, other) for first in range(self.num) for other in range(self.num) if first != other]
         names = cluster.machines
         interfaces = [{i.name: i.bytes_per_s for i in cluster.interfaces_of(machine)} for machine in names]
         rank_in = {device.machine: rank for rank, device in enumerate(cluster.devices)}
@@ -71,11 +72,11 @@ class Capacities:
             pair: share * min(self.of[pair[0]], self.of[pair[1]]) for pair in self.pairs
         }
 
-    def even(self) -> Rates:
+    def even_rates(self) -> Rates:
         """As much for each other machine."""
-        return self.fitted(dict.fromkeys(self.pairs, 1.0))
+        return self.best_rates(dict.fromkeys(self.pairs, 1.0))
 
-    def fitted(self, weights: Mapping[tuple[int, int], float]) -> Rates:
+    def best_rates(self, weights: Mapping[tuple[int, int], float]) -> Rates:
         """Returns the rates above the floors that make the sum of `weight / rate` smallest: `sqrt(weight / (out + in))` with a
         price for each way out and each way in, which rises until no more is sold than there is.
         """
@@ -91,7 +92,7 @@ class Capacities:
                     used = sum(rate for pair, rate in sold.items() if pair[end] == machine) * unit / self.of[machine]
                     prices[end][machine] = max(prices[end][machine] * min(max(used, 0.1), 10.0) ** 1.5, 1e-9)
         sold = {pair: rate * unit * left for pair, rate in sold.items()}
-        for end in (0, 1):  # what the prices leave over what there is
+        for end in (0, 1):  # what is still sold beyond the capacity
             for machine in range(self.num):
                 pairs = [pair for pair in self.pairs if pair[end] == machine]
                 over = sum(sold[pair] for pair in pairs) / (self.of[machine] * left)
@@ -103,8 +104,7 @@ class Capacities:
 class CriticalPathGraph:
     """The graph of what waits for what, in the order of a schedule."""
 
-    def __init__(self, work: WorkGraph, placed: ListSchedule, wires: LinkModel) -> None:
-        self._wires = wires
+    def __init__(self, work: WorkGraph, placed: ListSchedule, links: LinkModel) -> None:
         num_items = len(work.items)
         self.seconds = [end_s - start_s for start_s, end_s in zip(placed.starts, placed.ends, strict=True)]
         self.num_bytes = [0] * num_items
@@ -112,31 +112,31 @@ class CriticalPathGraph:
         self.before: list[list[int]] = [[] for _ in range(num_items)]
         rank_of = {index: rank for rank, order in enumerate(placed.order) for index in order}
         for order in placed.order:
-            for one, other in pairwise(order):
-                self.before[other].append(one)
+            for first, other in pairwise(order):
+                self.before[other].append(first)
         for index, readers in enumerate(work.readers):
             for reader in readers:
                 if rank_of[index] == rank_of[reader]:
                     self.before[reader].append(index)
         last: dict[tuple[str, int, int], int] = {}
-        divided = LinkModel(wires.cluster, {})
-        for sending in placed.sendings:
+        divided = LinkModel(links.cluster, {})
+        for transfer in placed.transfers:
             node = len(self.seconds)
-            pair = wires.machine_of[sending.source], wires.machine_of[sending.target]
+            pair = links.machine_of[transfer.source], links.machine_of[transfer.target]
             is_far = pair[0] != pair[1]
-            latency_s, bytes_per_s = divided.link(sending.source, sending.target)
-            self.seconds.append(sending.num_values * latency_s + (0.0 if is_far else sending.num_bytes / bytes_per_s))
-            self.num_bytes.append(sending.num_bytes if is_far else 0)
+            latency_s, bytes_per_s = divided.link(transfer.source, transfer.target)
+            self.seconds.append(transfer.num_values * latency_s + (0.0 if is_far else transfer.num_bytes / bytes_per_s))
+            self.num_bytes.append(transfer.num_bytes if is_far else 0)
             self.pairs.append(pair if is_far else None)
-            self.before.append([sending.item])
-            for need in divided.needs(sending.source, sending.target):
+            self.before.append([transfer.item])
+            for need in divided.needs(transfer.source, transfer.target):
                 if need in last:
                     self.before[node].append(last[need])
                 last[need] = node
-            for reader in work.readers[sending.item]:
-                if rank_of[reader] == sending.target:
+            for reader in work.readers[transfer.item]:
+                if rank_of[reader] == transfer.target:
                     self.before[reader].append(node)
-        self.order = list(_sorted(self.before))
+        self.order = topological_order(self.before)
 
     def lengths(self, rates: Rates) -> list[float]:
         """How long each node takes."""
@@ -157,7 +157,7 @@ class CriticalPathGraph:
         return max(self.ends(rates), default=0.0)
 
     def weights(self, rates: Rates) -> dict[tuple[int, int], float]:
-        """For each pair of machines, the bytes of its sendings, each by the part that it has in the longest ways."""
+        """For each pair of machines, the bytes of its transfers, each by the part that it has in the longest ways."""
         ends, lengths = self.ends(rates), self.lengths(rates)
         total_s = max(ends, default=0.0)
         heat_s = total_s * _NEAR
@@ -175,25 +175,9 @@ class CriticalPathGraph:
         return weights
 
 
-def _sorted(before: Sequence[Sequence[int]]) -> Iterator[int]:
-    waiting = [len(each) for each in before]
-    after: list[list[int]] = [[] for _ in before]
-    for node, each in enumerate(before):
-        for predecessor in each:
-            after[predecessor].append(node)
-    ready = [node for node, num in enumerate(waiting) if not num]
-    while ready:
-        node = ready.pop()
-        yield node
-        for follower in after[node]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                ready.append(follower)
-
-
 def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds: int = 40) -> Division:
     """Alternates between the critical paths for the rates and the rates for the critical paths."""
-    rates = capacities.even()
+    rates = capacities.even_rates()
     best, best_s, mixed = rates, timeline.total_s(rates), dict[tuple[int, int], float]()
     for _ in range(max_rounds):
         weights = timeline.weights(rates)
@@ -203,7 +187,7 @@ def fixed_point(timeline: CriticalPathGraph, capacities: Capacities, max_rounds:
         mixed = {
             pair: _DAMPING * mixed.get(pair, 0.0) + (1 - _DAMPING) * weights.get(pair, 0.0) / total for pair in capacities.pairs
         }
-        rates = capacities.fitted(mixed)
+        rates = capacities.best_rates(mixed)
         if (total_s := timeline.total_s(rates)) < best_s:
             best, best_s = rates, total_s
     return Division(rates=best, total_s=best_s, bound_s=0.0, num_rounds=max_rounds)
@@ -234,7 +218,7 @@ class _Program:
         self._timeline = timeline
         self._capacities = capacities
         self._unit = max(capacities.of)
-        self._scale_s = timeline.total_s(capacities.even()) or 1.0
+        self._scale_s = timeline.total_s(capacities.even_rates()) or 1.0
         self._num = len(timeline.seconds)
         self._at = {pair: self._num + 1 + 2 * number for number, pair in enumerate(capacities.pairs)}
         self._rows: list[tuple[dict[int, float], float]] = []  # coefficients, and what their sum may not exceed

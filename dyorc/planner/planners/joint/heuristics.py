@@ -1,7 +1,6 @@
 """Placements without a proof: HEFT, METIS, random ones, and annealing, which begins from the best of these.
 
-Sources: HEFT: Topcuoglu, Hariri and Wu (TPDS'02). METIS: Karypis and Kumar (SISC'98). Annealing: Kirkpatrick, Gelatt and Vecchi
-(Science'83).
+Sources: HEFT: Topcuoglu, Hariri and Wu (TPDS'02). Annealing: Kirkpatrick, Gelatt and Vecchi (Science'83).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +11,9 @@ from random import Random
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.joint.list_schedule import LinkModel, ListSchedule, Placement, schedule, ways_to_end
 from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import partition_graph, scaled_weights
 
+_LARGEST_WEIGHT = 100_000
 _FIRST_HEAT, _LAST_HEAT = 0.05, 0.001
 """Of the first placement's seconds: how much worse a placement may be that is accepted as often as not, nearly."""
 
@@ -33,16 +34,16 @@ class PlacedSchedule:
 class PlacementProblem:
     """What all ways of placing have in common. Not for several threads."""
 
-    def __init__(self, work: WorkGraph, wires: LinkModel) -> None:
+    def __init__(self, work: WorkGraph, links: LinkModel) -> None:
         self.work = work
-        self.wires = wires
-        self.cluster: Cluster = wires.cluster
-        self.priority = ways_to_end(work, wires.cluster)
-        self._room = [device.memory_bytes for device in wires.cluster.devices]
+        self.links = links
+        self.cluster: Cluster = links.cluster
+        self.priority = ways_to_end(work, links.cluster)
+        self._room = [device.memory_bytes for device in links.cluster.devices]
 
     def evaluate(self, placement: Placement) -> PlacedSchedule:
         """Returns the placement with its schedule."""
-        return PlacedSchedule(placement=placement, schedule=schedule(self.work, placement, self.wires, self.priority))
+        return PlacedSchedule(placement=placement, schedule=schedule(self.work, placement, self.links, self.priority))
 
     def fits(self, placement: Placement) -> bool:
         """Whether the parameters and states fit the devices' memories."""
@@ -52,32 +53,32 @@ class PlacementProblem:
         return all(num_bytes <= room for num_bytes, room in zip(held, self._room, strict=True))
 
 
-def on_one_device(placing: PlacementProblem) -> Placement:
+def on_one_device(problem: PlacementProblem) -> Placement:
     """Everything on the fastest device."""
-    fastest = min(placing.cluster.devices, key=lambda device: -device.flops_per_s)
-    return (placing.cluster.devices.index(fastest),) * placing.work.num_homes
+    fastest = min(problem.cluster.devices, key=lambda device: -device.flops_per_s)
+    return (problem.cluster.devices.index(fastest),) * problem.work.num_homes
 
 
-def heft(placing: PlacementProblem) -> Placement:
+def heft(problem: PlacementProblem) -> Placement:
     """Items in the order of their ways to the end, each where it ends first; all of a home go where its first item goes."""
-    work, wires, num_ranks = placing.work, placing.wires, placing.cluster.num_ranks
+    work, links, num_ranks = problem.work, problem.links, problem.cluster.num_ranks
     homes = dict[int, int]()
     ends, free_s = [0.0] * len(work.items), [0.0] * num_ranks
     held = [0] * num_ranks
-    for index in sorted(range(len(work.items)), key=lambda i: (-placing.priority[i], i)):
+    for index in sorted(range(len(work.items)), key=lambda i: (-problem.priority[i], i)):
         item = work.items[index]
 
         def end_on(rank: int, index: int = index) -> float:
             arrived_s = free_s[rank]
             for source in work.sources[index]:
                 other = homes[work.items[source].home]
-                sent_s = 0.0 if other == rank else wires.seconds(other, rank, *work.bytes_to(source, (index,)))
+                sent_s = 0.0 if other == rank else links.seconds(other, rank, *work.bytes_to(source, (index,)))
                 arrived_s = max(arrived_s, ends[source] + sent_s)
             return arrived_s + work.items[index].seconds[rank]
 
         if item.home not in homes:
             num_bytes = work.home_bytes[item.home]
-            has_room = [r for r in range(num_ranks) if held[r] + num_bytes <= placing.cluster.devices[r].memory_bytes]
+            has_room = [r for r in range(num_ranks) if held[r] + num_bytes <= problem.cluster.devices[r].memory_bytes]
             homes[item.home] = min(has_room or range(num_ranks), key=lambda rank: (end_on(rank), rank))
             held[homes[item.home]] += num_bytes
         rank = homes[item.home]
@@ -85,11 +86,9 @@ def heft(placing: PlacementProblem) -> Placement:
     return tuple(homes[home] for home in range(work.num_homes))
 
 
-def metis(placing: PlacementProblem) -> Placement:
+def metis(problem: PlacementProblem) -> Placement:
     """Parts of equal work, by the devices' speeds, between which little is sent."""
-    import pymetis  # heavy, and only planners need it
-
-    work, num_ranks = placing.work, placing.cluster.num_ranks
+    work, num_ranks = problem.work, problem.cluster.num_ranks
     if num_ranks == 1 or work.num_homes <= num_ranks:
         return tuple(home % num_ranks for home in range(work.num_homes))
     weights = [sum(work.items[index].seconds[0] for index in members) for members in work.in_home]
@@ -100,48 +99,31 @@ def metis(placing: PlacementProblem) -> Placement:
             edges[home_of_source][other] = edges[other][home_of_source] = (
                 edges[home_of_source].get(other, 0.0) + parcel.num_bytes + 1
             )
-    starts, adjacent, edge_weights = [0], list[int](), list[float]()
-    for home in range(work.num_homes):
-        adjacent += edges[home]
-        edge_weights += edges[home].values()
-        starts.append(len(adjacent))
-    _, parts = pymetis.part_graph(
-        num_ranks,
-        pymetis.CSRAdjacency(adj_starts=starts, adjacent=adjacent),
-        vweights=_whole(weights),
-        eweights=_whole(edge_weights),
-        tpwgts=list(placing.cluster.flops_ratios),
-        recursive=False,
-        options=pymetis.Options(seed=0),
-    )
-    return tuple(parts)
+    scaled = iter(scaled_weights([weight for others in edges.values() for weight in others.values()], _LARGEST_WEIGHT))
+    neighbours = [[(other, next(scaled)) for other in others] for others in edges.values()]
+    return tuple(partition_graph(neighbours, scaled_weights(weights, _LARGEST_WEIGHT), problem.cluster.flops_ratios))
 
 
-def _whole(weights: list[float]) -> list[int]:
-    largest = max(weights, default=0.0) or 1.0
-    return [1 + round(weight / largest * 100_000) for weight in weights]
-
-
-def best_of_random(placing: PlacementProblem, num: int, seed: int) -> PlacedSchedule:
+def best_of_random(problem: PlacementProblem, num: int, seed: int) -> PlacedSchedule:
     """The best of some random placements."""
     random = Random(seed)
-    ranks = range(placing.cluster.num_ranks)
-    draws = (tuple(random.choice(ranks) for _ in range(placing.work.num_homes)) for _ in range(num))
-    return min((placing.evaluate(draw) for draw in draws), key=lambda placed: placed.total_s)
+    ranks = range(problem.cluster.num_ranks)
+    draws = (tuple(random.choice(ranks) for _ in range(problem.work.num_homes)) for _ in range(num))
+    return min((problem.evaluate(draw) for draw in draws), key=lambda placed: placed.total_s)
 
 
-def best_of_simple(placing: PlacementProblem) -> PlacedSchedule:
+def best_of_simple(problem: PlacementProblem) -> PlacedSchedule:
     """The best of what needs no search, of what fits the memory if anything does."""
-    placements = [placing.evaluate(each(placing)) for each in (on_one_device, heft, metis)]
-    return min(placements, key=lambda placed: (not placing.fits(placed.placement), placed.total_s))
+    placements = [problem.evaluate(each(problem)) for each in (on_one_device, heft, metis)]
+    return min(placements, key=lambda placed: (not problem.fits(placed.placement), placed.total_s))
 
 
 def anneal(
-    placing: PlacementProblem,
+    problem: PlacementProblem,
     begin: PlacedSchedule,
     num_steps: int,
     seed: int,
-    heard: Callable[[float, PlacedSchedule], None] | None = None,
+    on_progress: Callable[[float, PlacedSchedule], None] | None = None,
 ) -> PlacedSchedule:
     """Moves homes one by one, and accepts what is worse the less often the longer it goes on.
 
@@ -153,26 +135,26 @@ def anneal(
         heard: Called with the finished share of the moves, and the best placement so far.
     """
     best = begin
-    for number, best in enumerate(_annealing(placing, begin, num_steps, Random(seed))):
-        if heard and number % 64 == 0:
-            heard(number / num_steps, best)
+    for number, best in enumerate(_annealing(problem, begin, num_steps, Random(seed))):
+        if on_progress and number % 64 == 0:
+            on_progress(number / num_steps, best)
     return best
 
 
-def _annealing(placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, random: Random) -> Iterator[PlacedSchedule]:
+def _annealing(problem: PlacementProblem, begin: PlacedSchedule, num_steps: int, random: Random) -> Iterator[PlacedSchedule]:
     now = best = begin
-    num_ranks, num_homes = placing.cluster.num_ranks, placing.work.num_homes
+    num_ranks, num_homes = problem.cluster.num_ranks, problem.work.num_homes
     for step in range(num_steps if num_ranks > 1 and num_homes > 1 else 0):
         heat_s = begin.total_s * _FIRST_HEAT * (_LAST_HEAT / _FIRST_HEAT) ** (step / num_steps)
         placement = _random_move(now.placement, random, num_ranks)
-        if not placing.fits(placement) and placing.fits(now.placement):
+        if not problem.fits(placement) and problem.fits(now.placement):
             yield best
             continue
-        candidate = placing.evaluate(placement)
+        candidate = problem.evaluate(placement)
         worse_s = candidate.total_s - now.total_s
         if worse_s <= 0 or random.random() < exp(-worse_s / heat_s):
             now = candidate
-            if now.total_s < best.total_s and placing.fits(now.placement) >= placing.fits(best.placement):
+            if now.total_s < best.total_s and problem.fits(now.placement) >= problem.fits(best.placement):
                 best = now
         yield best
 

@@ -1,4 +1,4 @@
-"""When items run and values are sent, if it is decided where items run: what searches ask, hundreds of times a second.
+"""When items run and values are sent, if it is decided where items run. Searches ask this hundreds of times a second.
 
 A device that is free takes, of the items that are ready, the one with the longest way to the end. What it makes is sent at once,
 once to each device that reads it. What is sent needs its channel and, between machines, what the simulator says it needs: the way
@@ -88,14 +88,14 @@ class ListSchedule:
         starts: For each item, when it begins.
         ends: When it ends.
         order: For each rank, its items.
-        sendings: What is sent, in the order in which it becomes ready.
+        transfers: In the order in which they become ready.
     """
 
     total_s: float
     starts: tuple[float, ...]
     ends: tuple[float, ...]
     order: tuple[tuple[int, ...], ...]
-    sendings: tuple[ScheduledTransfer, ...]
+    transfers: tuple[ScheduledTransfer, ...]
 
 
 def ways_to_end(work: WorkGraph, cluster: Cluster) -> list[float]:
@@ -118,19 +118,19 @@ def ways_to_end(work: WorkGraph, cluster: Cluster) -> list[float]:
     return way_s
 
 
-def schedule(work: WorkGraph, placement: Placement, wires: LinkModel, priority: Priority) -> ListSchedule:
+def schedule(work: WorkGraph, placement: Placement, links: LinkModel, priority: Priority) -> ListSchedule:
     """Returns when everything happens."""
-    return _Run(work, placement, wires, priority).schedule()
+    return _Run(work, placement, links, priority).schedule()
 
 
 class _Run:
-    def __init__(self, work: WorkGraph, placement: Placement, wires: LinkModel, priority: Priority) -> None:
+    def __init__(self, work: WorkGraph, placement: Placement, links: LinkModel, priority: Priority) -> None:
         self._work = work
-        self._wires = wires
+        self._links = links
         self._priority = priority
         self._rank_of = [placement[item.home] for item in work.items]
         self._waiting = [len(sources) for sources in work.sources]
-        num_ranks = wires.cluster.num_ranks
+        num_ranks = links.cluster.num_ranks
         self._ready: list[list[tuple[float, int]]] = [[] for _ in range(num_ranks)]
         self._is_busy = [False] * num_ranks
         self._free_s: dict[tuple[str, int, int], float] = {}
@@ -138,7 +138,7 @@ class _Run:
         self._starts = [0.0] * len(work.items)
         self._ends = [0.0] * len(work.items)
         self._order: list[list[int]] = [[] for _ in range(num_ranks)]
-        self._sendings: list[ScheduledTransfer] = []
+        self._transfers: list[ScheduledTransfer] = []
         self._arriving: list[tuple[int, ...]] = []
 
     def schedule(self) -> ListSchedule:
@@ -157,13 +157,13 @@ class _Run:
                 ranks = {rank, *self._finish(index, now_s)}
             for rank in sorted(ranks):
                 self._begin(rank, now_s)
-        ends = [*self._ends, *(sending.end_s for sending in self._sendings)]
+        ends = [*self._ends, *(transfer.end_s for transfer in self._transfers)]
         return ListSchedule(
             total_s=max(ends, default=0.0),
             starts=tuple(self._starts),
             ends=tuple(self._ends),
             order=tuple(map(tuple, self._order)),
-            sendings=tuple(self._sendings),
+            transfers=tuple(self._transfers),
         )
 
     def _make_ready(self, index: int) -> int:
@@ -197,12 +197,12 @@ class _Run:
 
     def _send(self, index: int, source: int, target: int, readers: Sequence[int], now_s: float) -> None:
         num_values, num_bytes = self._work.bytes_to(index, readers)
-        needs = self._wires.needs(source, target)
+        needs = self._links.needs(source, target)
         start_s = max(now_s, *(self._free_s.get(need, 0.0) for need in needs))
-        end_s = start_s + self._wires.seconds(source, target, num_values, num_bytes)
+        end_s = start_s + self._links.seconds(source, target, num_values, num_bytes)
         for need in needs:
             self._free_s[need] = end_s
-        self._sendings.append(ScheduledTransfer(index, source, target, num_values, num_bytes, start_s, end_s))
+        self._transfers.append(ScheduledTransfer(index, source, target, num_values, num_bytes, start_s, end_s))
         self._arriving.append(tuple(readers))
         heappush(self._events, (end_s, -1, len(self._arriving) - 1))
 

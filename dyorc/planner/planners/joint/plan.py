@@ -1,28 +1,25 @@
-"""The planner: reduces the graph, places it with a proof, and refines that on the graph as it was; then divides the ways out, and
-does the last two in turns until nothing is gained.
+"""The planner: reduces the graph, places it with a proof, and refines that on the original graph; then divides the ways out, and
+repeats the last two until nothing is gained.
 
-Whatever it finds is simulated, with and without limits; the quickest plan that fits the memory is returned. So limits never make
+Every result is simulated, with and without limits; the quickest plan that fits the memory is returned. So limits never make
 a plan slower than the same search without them.
 """
 
 from dataclasses import replace
-from time import perf_counter
 
-from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Network, Plan, Provenance, SearchEnd
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import end_of
 from dyorc.planner.planners.joint.bandwidth import Capacities, CriticalPathGraph, by_tangents
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule, PlacementProblem, anneal, best_of_simple
 from dyorc.planner.planners.joint.interface_limits import network_of
 from dyorc.planner.planners.joint.list_schedule import LinkModel, Rates
 from dyorc.planner.planners.joint.proved_placement import ProvedPlacement, solve
 from dyorc.planner.planners.joint.reduce import Reduction, reduce_work, refine_placement, sizes_text
-from dyorc.planner.planners.joint.schedule_plan import realise
+from dyorc.planner.planners.joint.schedule_plan import build_plan
 from dyorc.planner.planners.joint.work_graph import WorkGraph, work_of
+from dyorc.planner.planners.pricing import BestPlan
 from dyorc.planner.program import TensorProgram, axes_of
-from dyorc.planner.simulate import simulate
 
 _MAX_TURNS = 4
 _SHARES = 8
@@ -53,7 +50,7 @@ def joint(
         anneal_steps: How many moves annealing tries before.
         limits: Whether to divide the ways out.
         seed: Of all random numbers.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: No placement has the memory that it needs.
@@ -68,44 +65,27 @@ class _Search:
         self._program = program
         self._cluster = cluster
         self._seed = seed
-        self._progress = progress
         self._axes = axes_of(program)
-        self._begun_s = perf_counter()
-        self._best: Plan | None = None
-        self._best_s = float("inf")
+        self._best = BestPlan(program, cluster, progress=progress, reorder=False, must_fit=True)
         self._done = 0.0
-        self._ended = SearchEnd.FINISHED
         self._notes: dict[str, str] = {}
 
     def plan(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> Plan:
         self._notes |= sizes_text(reduction)
-        try:
+        with self._best.until_stopped():
             self._find(before, reduction, effort, limits=limits)
-        except KeyboardInterrupt as stop:
-            if self._best is None:
-                raise
-            self._ended = end_of(stop)
-        if self._best is None:
-            raise PlanError(f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories")
-        made = Provenance(
-            planner="joint",
-            seed=self._seed,
-            cost_s=self._best_s,
-            search_s=perf_counter() - self._begun_s,
-            ended=self._ended,
-            notes=self._notes,
-        )
-        return replace(self._best, provenance=made)
+        error = f"no placement of {self._program.name} on {self._cluster.name} fits the devices' memories"
+        return self._best.finish(error, Provenance(planner="joint", seed=self._seed, notes=self._notes))
 
     def _find(self, before: WorkGraph, reduction: Reduction, effort: tuple[int, float], *, limits: bool) -> None:
-        placing, whole = (
+        problem, whole = (
             PlacementProblem(reduction.work, LinkModel(self._cluster)),
             PlacementProblem(before, LinkModel(self._cluster)),
         )
-        first = best_of_simple(placing)
-        self._confirm(placing, first, None)
-        solved = self._prove(placing, first, effort)
-        self._confirm(placing, solved.placed, None)
+        first = best_of_simple(problem)
+        self._confirm(problem, first, None)
+        solved = self._prove(problem, first, effort)
+        self._confirm(problem, solved.placed, None)
         if solved.ended is not SearchEnd.FINISHED:
             return
         begin = min(
@@ -119,23 +99,23 @@ class _Search:
             if reduction.work.num_homes <= _MAX_HOMES_AT_ONCE:
                 self._at_once(reduction, solved.placed, effort)
 
-    def _prove(self, placing: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
+    def _prove(self, problem: PlacementProblem, begin: PlacedSchedule, effort: tuple[int, float]) -> ProvedPlacement:
         """The best placement of the compact graph that the search finds, and how far from the optimum it may be."""
-        solved = solve(placing, self._anneal(placing, begin, effort[0], 0.2), effort[1], seed=self._seed)
+        solved = solve(problem, self._anneal(problem, begin, effort[0], 0.2), effort[1], seed=self._seed)
         self._notes["bound of the compact graph"] = f"{solved.bound_s:.6g} s"
         self._notes["gap"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
-        self._ended = solved.ended
+        self._best.ended = solved.ended
         self._done = 0.4
-        self._tell(self._done)
+        self._best.report(self._done)
         return solved
 
-    def _anneal(self, placing: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
+    def _anneal(self, problem: PlacementProblem, begin: PlacedSchedule, num_steps: int, until: float) -> PlacedSchedule:
         first_ratio = self._done
 
-        def heard(done_ratio: float, _: PlacedSchedule) -> None:
-            self._tell(first_ratio + (until - first_ratio) * done_ratio)
+        def on_progress(done_ratio: float, _: PlacedSchedule) -> None:
+            self._best.report(first_ratio + (until - first_ratio) * done_ratio)
 
-        placed = anneal(placing, begin, num_steps, self._seed, heard)
+        placed = anneal(problem, begin, num_steps, self._seed, on_progress)
         self._done = until
         return placed
 
@@ -144,40 +124,30 @@ class _Search:
         capacities, best_s = Capacities(self._cluster), float("inf")
         for turn in range(_MAX_TURNS):
             division = by_tangents(CriticalPathGraph(work, placed.schedule, LinkModel(self._cluster)), capacities)
-            placing = PlacementProblem(work, LinkModel(self._cluster, division.rates))
-            self._confirm(placing, placing.evaluate(placed.placement), division.rates)
+            problem = PlacementProblem(work, LinkModel(self._cluster, division.rates))
+            self._confirm(problem, problem.evaluate(placed.placement), division.rates)
             if division.total_s >= best_s * (1 - 1e-4):
                 break
-            placed = self._anneal(placing, placing.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
+            placed = self._anneal(problem, problem.evaluate(placed.placement), num_steps, 0.6 + 0.35 * (turn + 1) / _MAX_TURNS)
             best_s = division.total_s
-            self._confirm(placing, placed, division.rates)
+            self._confirm(problem, placed, division.rates)
             self._notes["turns"] = str(turn + 1)
 
     def _at_once(self, reduction: Reduction, placed: PlacedSchedule, effort: tuple[int, float]) -> None:
         """Decides placement and shares together: the optimum, where it ends in time."""
-        wires = LinkModel(self._cluster, Capacities(self._cluster).even())
-        placing = PlacementProblem(reduction.work, wires)
-        solved = solve(placing, placing.evaluate(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
+        links = LinkModel(self._cluster, Capacities(self._cluster).even_rates())
+        problem = PlacementProblem(reduction.work, links)
+        solved = solve(problem, problem.evaluate(placed.placement), effort[1], seed=self._seed, num_shares=_SHARES)
         self._notes["gap with shares"] = f"{solved.gap_ratio:.2%}" + (" (proved)" if solved.is_optimal else "")
-        self._ended = solved.ended
-        self._confirm(placing, solved.placed, solved.rates)
+        self._best.ended = solved.ended
+        self._confirm(problem, solved.placed, solved.rates)
 
-    def _confirm(self, placing: PlacementProblem, placed: PlacedSchedule, rates: Rates | None) -> None:
+    def _confirm(self, problem: PlacementProblem, placed: PlacedSchedule, rates: Rates | None) -> None:
         """Simulates a placement, with limits of both kinds if rates are given, and keeps it if it is the best."""
-        plan = realise(self._program, self._cluster, placing.work, placed, self._axes)
+        plan = build_plan(self._program, self._cluster, problem.work, placed, self._axes)
         networks: list[Network | None] = [None]
         if rates is not None:
             networks = [network_of(rates, self._cluster, is_strict=is_strict) for is_strict in (True, False)]
         for network in networks:
-            candidate = replace(plan, network=network)
-            simulation = simulate(candidate, self._program, self._cluster)
-            fits = all(
-                peak <= device.memory_bytes for peak, device in zip(simulation.peak_bytes, self._cluster.devices, strict=True)
-            )
-            if fits and simulation.total_s < self._best_s:
-                self._best, self._best_s = candidate, simulation.total_s
-        self._tell(self._done)
-
-    def _tell(self, done_ratio: float) -> None:
-        if self._progress:
-            self._progress(done_ratio, self._best_s if self._best else None)
+            self._best.offer(replace(plan, network=network))
+        self._best.report(self._done)

@@ -45,13 +45,13 @@ class ProvedPlacement:
 
 
 def solve(
-    placing: PlacementProblem,
+    problem: PlacementProblem,
     begin: PlacedSchedule,
     max_work: float,
     *,
     seed: int = 0,
     num_shares: int = 0,
-    heard: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> ProvedPlacement:
     """Searches for the best placement.
 
@@ -63,19 +63,19 @@ def solve(
         num_shares: Into how many shares each way out is divided; 0 if that is not to be decided.
         heard: Called with the seconds of each better answer.
     """
-    model = _Model(placing, begin, num_shares)
-    return model.solve(max_work, seed, heard)
+    model = _Model(problem, begin, num_shares)
+    return model.solve(max_work, seed, on_progress)
 
 
 class _Model:
-    def __init__(self, placing: PlacementProblem, begin: PlacedSchedule, num_shares: int) -> None:
-        self._placing = placing
-        self._work = placing.work
-        self._wires = placing.wires
+    def __init__(self, problem: PlacementProblem, begin: PlacedSchedule, num_shares: int) -> None:
+        self._problem = problem
+        self._work = problem.work
+        self._links = problem.links
         self._begin = begin
         self._num_shares = num_shares
         self._tick_s = begin.total_s / _TICKS
-        self._ranks = range(placing.cluster.num_ranks)
+        self._ranks = range(problem.cluster.num_ranks)
         self._horizon = _TICKS + 1
         self._model: Any = cp_model.CpModel()
         self._on = [[self._bool(f"home {home} on {rank}") for rank in self._ranks] for home in range(self._work.num_homes)]
@@ -85,10 +85,10 @@ class _Model:
         self._shares: dict[tuple[int, int], Any] = {}
         self._build()
 
-    def solve(self, max_work: float, seed: int, heard: Callable[[float], None] | None) -> ProvedPlacement:
+    def solve(self, max_work: float, seed: int, on_progress: Callable[[float], None] | None) -> ProvedPlacement:
         def on_objective(ticks: float) -> None:
-            if heard:
-                heard(ticks * self._tick_s)
+            if on_progress:
+                on_progress(ticks * self._tick_s)
 
         solution = cp_sat.solve(self._model, limit=max_work, seed=seed, on_objective=on_objective)
         bound_s = max(solution.bound, 0.0) * self._tick_s
@@ -107,13 +107,13 @@ class _Model:
 
     def _answer(self, value: Callable[[Any], int]) -> tuple[PlacedSchedule, Rates | None]:
         placement = tuple(next(rank for rank in self._ranks if value(row[rank])) for row in self._on)
-        rates, wires = None, self._wires
+        rates, links = None, self._links
         if self._num_shares:
             rates = {pair: self._rate(pair, value(share)) for pair, share in self._shares.items()}
-            wires = LinkModel(self._placing.cluster, rates)
+            links = LinkModel(self._problem.cluster, rates)
         starts = [-float(value(start)) for start in self._starts]
-        ways = (starts, self._placing.priority)
-        schedules = [schedule(self._work, placement, wires, priority) for priority in ways]
+        ways = (starts, self._problem.priority)
+        schedules = [schedule(self._work, placement, links, priority) for priority in ways]
         return PlacedSchedule(placement=placement, schedule=min(schedules, key=lambda each: each.total_s)), rates
 
     def _build(self) -> None:
@@ -121,7 +121,7 @@ class _Model:
         for row in self._on:
             model.add_exactly_one(row)
         for rank in self._ranks:
-            room = self._placing.cluster.devices[rank].memory_bytes
+            room = self._problem.cluster.devices[rank].memory_bytes
             held = [row[rank] * num_bytes for row, num_bytes in zip(self._on, self._work.home_bytes, strict=True)]
             model.add(sum(held) <= room)
         self._add_items(total)
@@ -178,14 +178,14 @@ class _Model:
         interval = model.new_optional_interval_var(start, ticks, end, is_sent, f"{index} from {source} to {target}")
         model.add(start >= self._ends[index]).only_enforce_if(is_sent)
         model.add(arrival >= end).only_enforce_if(is_sent)
-        for need in self._wires.needs(source, target):
+        for need in self._links.needs(source, target):
             self._needs.setdefault(need, []).append(interval)
 
     def _duration(self, source: int, target: int, num_values: int, num_bytes: int, is_sent: Any) -> Any:
-        pair = self._wires.machine_of[source], self._wires.machine_of[target]
+        pair = self._links.machine_of[source], self._links.machine_of[target]
         if pair not in self._shares:
-            return self._ticks(self._wires.seconds(source, target, num_values, num_bytes))
-        latency_s, _ = self._wires.link(source, target)
+            return self._ticks(self._links.seconds(source, target, num_values, num_bytes))
+        latency_s, _ = self._links.link(source, target)
         table = [
             self._ticks(num_values * latency_s + num_bytes / self._rate(pair, share)) for share in range(1, self._num_shares + 1)
         ]
@@ -196,7 +196,7 @@ class _Model:
 
     def _add_shares(self) -> None:
         """How many shares of its machine's way out each other machine gets; as many of the way in."""
-        machines = range(len(self._placing.cluster.machines))
+        machines = range(len(self._problem.cluster.machines))
         self._shares = {
             (source, target): self._model.new_int_var(0, self._num_shares, f"share from {source} to {target}")
             for source in machines
@@ -209,12 +209,12 @@ class _Model:
 
     def _rate(self, pair: tuple[int, int], share: int) -> float:
         """The bytes a second of some shares; of none, of half a one, so that nothing is endless."""
-        cluster = self._placing.cluster
+        cluster = self._problem.cluster
         capacity_out, capacity_in = (cluster.capacity_of(cluster.machines[machine]) for machine in pair)
         return min(capacity_out, capacity_in) * max(share, 0.5) / self._num_shares
 
     def _first_rates(self) -> Rates | None:
-        return self._wires.rates if self._num_shares else None
+        return self._links.rates if self._num_shares else None
 
     def _hint(self, total: Any) -> None:
         for home, rank in enumerate(self._begin.placement):

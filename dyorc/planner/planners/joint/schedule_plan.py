@@ -7,11 +7,12 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Network, Plan, PlanBuilder, Provenance, communicate_early
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule
 from dyorc.planner.planners.joint.list_schedule import ScheduledTransfer
-from dyorc.planner.planners.joint.work_graph import WorkGraph, is_owned
+from dyorc.planner.planners.joint.work_graph import WorkGraph
+from dyorc.planner.planners.operation_graphs import is_owned
 from dyorc.planner.program import REPLICATE, Axes, Node, Strategy, TensorProgram
 
 
-def realise(
+def build_plan(
     program: TensorProgram,
     cluster: Cluster,
     work: WorkGraph,
@@ -67,14 +68,14 @@ class _Realisation:
         return communicate_early(built)  # a rank does its steps in order: what is ready must not wait behind its next operation
 
     def _events(self) -> Iterator[int | ScheduledTransfer]:
-        """Items and sendings by when they begin; a sending after the item that it belongs to, also if both take no time."""
+        """Items and transfers by when they begin; a transfer after its item, also if both take no time."""
         position = {index: number for order in self._schedule.order for number, index in enumerate(order)}
         events: list[tuple[float, float, int, int, int | ScheduledTransfer]] = [
             (self._schedule.starts[index], self._schedule.ends[index], 0, position[index], index)
             for index in range(len(self._work.items))
         ]
-        for number, sending in enumerate(self._schedule.sendings):
-            events.append((sending.start_s, sending.end_s, 1, number, sending))
+        for number, transfer in enumerate(self._schedule.transfers):
+            events.append((transfer.start_s, transfer.end_s, 1, number, transfer))
         done, waiting = set[int](), sorted(events, key=lambda event: event[:4])
         while waiting:
             late: list[tuple[float, float, int, int, int | ScheduledTransfer]] = []
@@ -95,7 +96,7 @@ class _Realisation:
         return self._meshes[rank]
 
     def _home(self, source: str) -> int:
-        """Where an owned source lies: with whatever reads it."""
+        """The rank of an owned source: that of its reader."""
         readers = [node.name for node in self._program.consumers[source] if node.name in self._rank_of]
         return self._rank_of[readers[0]] if readers else next(iter(self._rank_of.values()), 0)
 
@@ -120,10 +121,10 @@ class _Realisation:
         for value in filter(None, node.outputs):
             self._held[value, rank] = self._builder.want(value, self._mesh(rank), [REPLICATE])
 
-    def _send(self, sending: ScheduledTransfer) -> None:
-        for name in self._work.items[sending.item].nodes:
+    def _send(self, transfer: ScheduledTransfer) -> None:
+        for name in self._work.items[transfer.item].nodes:
             for value in filter(None, self._program.node_named[name].outputs):
                 readers = (self._rank_of.get(reader.name) for reader in self._program.consumers[value])
-                if sending.target in readers and (value, sending.target) not in self._held:
-                    held = self._held[value, sending.source]
-                    self._held[value, sending.target] = self._builder.transfer(held, self._mesh(sending.target), [REPLICATE])
+                if transfer.target in readers and (value, transfer.target) not in self._held:
+                    held = self._held[value, transfer.source]
+                    self._held[value, transfer.target] = self._builder.transfer(held, self._mesh(transfer.target), [REPLICATE])

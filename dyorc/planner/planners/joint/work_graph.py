@@ -1,18 +1,17 @@
 """What is placed and scheduled: items of work, and the values that they send each other.
 
 An item is one operation, or several that run on one device one directly after the other. Items with one home share a device:
-those that read a parameter, make its gradient and update it. Operations that cost nothing belong to whatever makes their input.
-What depends on nothing but constants and the step's inputs belongs to no item: each device has it.
+they read a parameter, make its gradient and update it. Operations that cost nothing belong to the item that makes their input.
+Operations on nothing but constants and the step's inputs belong to no item: each device runs them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster, Link
-from dyorc.planner.planners.disjoint_sets import DisjointSets
+from dyorc.planner.planners.operation_graphs import DisjointSets, is_owned, topological_order
 from dyorc.planner.program import TensorProgram, ValueKind
 from dyorc.planner.program.costs import FREE, costs_of
 
@@ -160,31 +159,18 @@ def group_work(
 
 def _in_order(program: TensorProgram, members: Mapping[str, Sequence[str]], item_of: Mapping[str, str]) -> list[str]:
     """The items in topological order; of the ready ones, the item whose first operation comes first."""
-    waiting = {name: set[str]() for name in members}
-    position = {node.name: index for index, node in enumerate(program.nodes)}
+    names = list(members)
+    number = {name: index for index, name in enumerate(names)}
+    position = {node.name: float(index) for index, node in enumerate(program.nodes)}
+    before: list[set[int]] = []
     for name, nodes in members.items():
-        for node in nodes:
-            for value in program.node_named[node].inputs:
-                maker = program.producers.get(value)
-                if maker is not None and maker.name in item_of and item_of[maker.name] != name:
-                    waiting[name].add(item_of[maker.name])
-    followers: dict[str, list[str]] = {name: [] for name in members}
-    for name, makers in waiting.items():
-        for maker in makers:
-            followers[maker].append(name)
-    ready = [(position[nodes[0]], name) for name, nodes in members.items() if not waiting[name]]
-    heapify(ready)
-    order: list[str] = []
-    while ready:
-        _, name = heappop(ready)
-        order.append(name)
-        for follower in followers[name]:
-            waiting[follower].discard(name)
-            if not waiting[follower]:
-                heappush(ready, (position[members[follower][0]], follower))
+        values = (value for node in nodes for value in program.node_named[node].inputs)
+        makers = (program.producers[value].name for value in values if value in program.producers)
+        before.append({number[item_of[maker]] for maker in makers if item_of.get(maker, name) != name})
+    order = topological_order(before, [position[nodes[0]] for nodes in members.values()])
     if len(order) < len(members):
         raise PlanError(f"{len(members) - len(order)} items of {program.name} wait for each other in a circle")
-    return order
+    return [names[index] for index in order]
 
 
 def homes_of(program: TensorProgram, shared: frozenset[str]) -> DisjointSets:
@@ -200,20 +186,6 @@ def homes_of(program: TensorProgram, shared: frozenset[str]) -> DisjointSets:
         if maker is not None and maker.name not in shared and is_owned(program, owner):
             ties.union(owner, maker.name)
     return ties
-
-
-def is_owned(program: TensorProgram, name: str) -> bool:
-    """Whether a value begins on one device alone: a parameter or a state; small states and constants are everywhere."""
-    value = program.values[name]
-    match value.kind:
-        case ValueKind.PARAMETER:
-            return True
-        case ValueKind.STATE:
-            return bool(value.shape)
-        case ValueKind.BUFFER:
-            return name in program.updates
-        case ValueKind.INPUT | ValueKind.ACTIVATION:
-            return False
 
 
 def shared_nodes(program: TensorProgram) -> frozenset[str]:

@@ -62,7 +62,7 @@ class ModuloProblem:
         return tuple(dict.fromkeys(resource for block in self.blocks for resource in block.resources))
 
     @cached_property
-    def named(self) -> Mapping[str, ModuloBlock]:
+    def by_name(self) -> Mapping[str, ModuloBlock]:
         """The blocks by name."""
         return {block.name: block for block in self.blocks}
 
@@ -111,7 +111,7 @@ def with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True
     for block in problem.blocks:
         after: list[str] = []
         for name in block.after:
-            sender = problem.named[name]
+            sender = problem.by_name[name]
             if sender.resources and block.resources and set(sender.resources).isdisjoint(block.resources):
                 link = (f"{sender.resources[0]} -> {block.resources[0]}",) if takes_link else ()
                 blocks.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))

@@ -39,7 +39,7 @@ def one_by_one(problem: ModuloProblem) -> Repetend:
     starts: dict[str, int] = {}
     free: dict[str, int] = {}
     for block in problem.blocks:
-        ready = [starts[name] + problem.named[name].span for name in block.after]
+        ready = [starts[name] + problem.by_name[name].span for name in block.after]
         starts[block.name] = max([free.get(resource, 0) for resource in block.resources] + ready, default=0)
         free |= dict.fromkeys(block.resources, starts[block.name] + block.span)
     serial = Repetend(problem, max(starts[block.name] + block.span for block in problem.blocks), starts)
@@ -60,7 +60,7 @@ def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> 
     taken: dict[str, set[int]] = {resource: set() for resource in problem.resources}
     starts: dict[str, int] = {}
     for block in problem.blocks:
-        ready = max((starts[name] + problem.named[name].span for name in block.after), default=0)
+        ready = max((starts[name] + problem.by_name[name].span for name in block.after), default=0)
         places = (at for at in range(ready, ready + period) if _fits(taken, block.resources, at, block.span, period))
         start = next(places, None)
         if start is None:
@@ -70,7 +70,7 @@ def as_soon_as_possible(problem: ModuloProblem, period: int, max_depth: int) -> 
             taken[resource].update((start + step) % period for step in range(block.span))
     repetend = Repetend(problem, period, starts)
     is_small = all(peak <= problem.capacities.get(resource, peak) for resource, peak in repetend.peaks.items())
-    is_apart = all(starts[name] + problem.named[name].span <= starts[later] + period for name, later in problem.carried)
+    is_apart = all(starts[name] + problem.by_name[name].span <= starts[later] + period for name, later in problem.carried)
     return repetend if is_small and is_apart and repetend.depth <= max_depth else None
 
 
@@ -113,7 +113,7 @@ class PeriodSearchLimits:
 
 
 def shortest_period(
-    problem: ModuloProblem, limits: PeriodSearchLimits | None = None, heard: PeriodCallback = lambda bound, best: None
+    problem: ModuloProblem, limits: PeriodSearchLimits | None = None, on_change: PeriodCallback = lambda bound, best: None
 ) -> PeriodSearchResult:
     """Searches for the shortest period.
 
@@ -127,14 +127,14 @@ def shortest_period(
     Raises:
         PlanError: Not even one repetition fits into the memory.
     """
-    return _Search(problem, limits or PeriodSearchLimits(), heard).run()
+    return _Search(problem, limits or PeriodSearchLimits(), on_change).run()
 
 
 class _Search:
-    def __init__(self, problem: ModuloProblem, limits: PeriodSearchLimits, heard: PeriodCallback) -> None:
+    def __init__(self, problem: ModuloProblem, limits: PeriodSearchLimits, on_change: PeriodCallback) -> None:
         self._problem = problem
         self._limits = limits
-        self._heard = heard
+        self._on_change = on_change
         self._bound = problem.load
         self._ended = SearchEnd.FINISHED
         self._num_solved = 0
@@ -142,11 +142,11 @@ class _Search:
     def run(self) -> PeriodSearchResult:
         began_s = time.perf_counter()
         best = best_without_search(self._problem, self._limits.depth)
-        self._heard(self._bound, best.period)
+        self._on_change(self._bound, best.period)
         try:
             for better in self._better(best):
                 best = better
-                self._heard(self._bound, best.period)
+                self._on_change(self._bound, best.period)
             if self._limits.shorten and self._ended is SearchEnd.FINISHED:
                 _, shorter = self._schedule(best.period, best)
                 best = shorter or best
@@ -197,9 +197,9 @@ class _Model:
         self._is_first: dict[tuple[str, str], cp_model.LiteralT] = {}
         for block in blocks:
             for name in block.after:
-                model.add(self._start(name) + problem.named[name].span <= self._start(block.name))
+                model.add(self._start(name) + problem.by_name[name].span <= self._start(block.name))
         for name, later in problem.carried:
-            model.add(self._start(name) + problem.named[name].span <= self._start(later) + period)
+            model.add(self._start(name) + problem.by_name[name].span <= self._start(later) + period)
         for p, q in problem.pairs:
             self._apart(p, q)
         for resource in problem.resources:

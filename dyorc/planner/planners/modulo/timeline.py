@@ -1,4 +1,4 @@
-"""Schedules: when the blocks of a repetition start, and what becomes of it over many repetitions."""
+"""Schedules: when the blocks of a repetition start, and how that continues over many repetitions."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class Repetend:
         return peaks
 
     def unroll(self, num_parts: int) -> "UnrolledTimeline":
-        """Schedules a number of repetitions, none of which waits longer than it must."""
+        """Schedules a number of repetitions, each as early as possible."""
         at = {block.name: number for number, block in enumerate(self.problem.blocks)}
         times = [
             (self.starts[block.name] + part * self.period, part, at[block.name], block)
@@ -159,7 +159,7 @@ def in_order(problem: ModuloProblem, order: Iterable[tuple[int, ModuloBlock]]) -
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodSearchResult:
-    """What a search for the shortest period found.
+    """The result of a search for the shortest period.
 
     Attributes:
         repetend: The best schedule.

@@ -67,10 +67,10 @@ def with_ends(repetend: Repetend, *, work: float = 2.0) -> PipelinedSchedule:
     for entry in plain.entries:
         model.add_hint(starts[entry.block.name, entry.part], entry.start)
         for name in entry.block.after:
-            model.add(starts[name, entry.part] + problem.named[name].span <= starts[entry.block.name, entry.part])
+            model.add(starts[name, entry.part] + problem.by_name[name].span <= starts[entry.block.name, entry.part])
         for name, later in problem.carried:
             if later == entry.block.name and entry.part:
-                model.add(starts[name, entry.part - 1] + problem.named[name].span <= starts[later, entry.part])
+                model.add(starts[name, entry.part - 1] + problem.by_name[name].span <= starts[later, entry.part])
     _keep_window(model, starts, repetend, steady)
     _keep_resources(model, starts, problem, repetend.depth)
     end = model.new_int_var(0, plain.makespan, "end")

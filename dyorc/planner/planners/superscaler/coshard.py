@@ -8,12 +8,12 @@ Source: the plan is SuperScaler's (arXiv 2301.08984, section 3). Here the blocks
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.planners.baselines.pipeline import stages_of
+from dyorc.planner.planners.operation_graphs import topological_order
 from dyorc.planner.planners.superscaler.recipe import Cut, Recipe, WorkUnit
 from dyorc.planner.program import Node, TensorProgram
 from dyorc.planner.program.graph import Phase
@@ -104,19 +104,17 @@ def in_order(program: TensorProgram, units: Iterable[Sequence[Node]]) -> list[Se
     everything = [unit for unit in units if unit]
     inside = {node.name for unit in everything for node in unit}
     everything += [[node] for node in program.nodes if node.name not in inside]
-    place = {node.name: index for index, node in enumerate(program.nodes)}
+    place = {node.name: float(index) for index, node in enumerate(program.nodes)}
     unit_of = {node.name: number for number, unit in enumerate(everything) for node in unit}
-    readers: list[set[int]] = [set() for _ in everything]
+    before: list[set[int]] = []
     for number, unit in enumerate(everything):
-        for node in unit:
-            for producer in (program.producers[name] for name in node.inputs if name in program.producers):
-                if unit_of[producer.name] != number:
-                    readers[unit_of[producer.name]].add(number)
-    num_waited = [0] * len(everything)
-    for each in readers:
-        for number in each:
-            num_waited[number] += 1
-    return _sorted(everything, readers, num_waited, place)
+        makers = {program.producers[name].name for node in unit for name in node.inputs if name in program.producers}
+        before.append({unit_of[maker] for maker in makers} - {number})
+    order = topological_order(before, [place[unit[-1].name] for unit in everything])
+    if len(order) < len(everything):
+        stuck = next(unit for number, unit in enumerate(everything) if number not in order)
+        raise PlanError(f"units of work need something of each other; one begins with {stuck[0].name}")
+    return [everything[number] for number in order]
 
 
 def convex(program: TensorProgram, units: Iterable[Sequence[Node]]) -> list[list[Node]]:
@@ -147,22 +145,3 @@ def _convex(program: TensorProgram, unit: Sequence[Node], whole: Mapping[str, Se
                 after.update(name for each in whole.get(node.name, [node]) for name in each.outputs if name)
         if len(after) == num_after:
             return nodes
-
-
-def _sorted(
-    units: Sequence[Sequence[Node]], readers: Sequence[set[int]], num_waited: list[int], place: Mapping[str, int]
-) -> list[Sequence[Node]]:
-    ready = [(place[unit[-1].name], number) for number, unit in enumerate(units) if not num_waited[number]]
-    heapify(ready)
-    order: list[Sequence[Node]] = []
-    while ready:
-        _, number = heappop(ready)
-        order.append(units[number])
-        for reader in readers[number]:
-            num_waited[reader] -= 1
-            if not num_waited[reader]:
-                heappush(ready, (place[units[reader][-1].name], reader))
-    if len(order) < len(units):
-        stuck = next(unit for number, unit in enumerate(units) if num_waited[number])
-        raise PlanError(f"units of work need something of each other; one begins with {stuck[0].name}")
-    return order

@@ -34,8 +34,8 @@ def interlaced(program: TensorProgram, cluster: Cluster, *, microbatches: int = 
     first, last = 0, num_ranks + 1
     stage_of = {node.name: min(inner.of_node[node.name]) + 1 for node in program.nodes}
     stage_of |= {name: first if program.node_named[name].op.startswith("aten.embedding") else last for name in shared}
-    everybody = tuple(range(num_ranks))
-    ranks = (everybody, *((rank,) for rank in range(num_ranks)), everybody)
+    all_ranks = tuple(range(num_ranks))
+    ranks = (all_ranks, *((rank,) for rank in range(num_ranks)), all_ranks)
     for node in program.nodes:
         if node.name in shared:
             recipe.transform([node], shared[node.name], num_ranks)

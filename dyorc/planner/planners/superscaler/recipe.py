@@ -56,7 +56,7 @@ class WorkUnit:
     """Parts of nodes that run directly after one another.
 
     Attributes:
-        work: Nodes and parts, in order; a part beyond those that a node has is ignored.
+        work: Nodes and parts, in order; a part that a node does not have is ignored.
         forgotten: Values that are made again from here on, because what was made of them is not kept.
     """
 
@@ -226,7 +226,7 @@ class _Writing:
                     self._lies[name] = mesh, [strategy.outputs[index] for strategy in strategies]
 
     def results(self) -> None:
-        """Puts each gradient where its parameter lies, what replaces a source where the source lies, the loss with everybody."""
+        """Puts each gradient where its parameter lies, what replaces a source where the source lies, the loss on all ranks."""
         owners = {value: source for source, value in (*self._program.gradients.items(), *self._program.updates.items())}
         for name in self._program.results:
             place = owners.get(name, name)
@@ -235,8 +235,8 @@ class _Writing:
             self.builder.result(name, mesh, placements if name in owners and PARTIAL not in placements else whole)
 
     def _mesh(self, node: Node) -> tuple[str, list[Transformation]]:
-        """The mesh that a node runs on, and its cut along each axis. Nodes that are not cut in time share the mesh of those that
-        are, and run once.
+        """The mesh that a node runs on, and its cut along each axis. Nodes that are not cut in time share the mesh with nodes
+        that are, and run once.
         """
         key, cuts = _cuts(node, self._placings[node.name])
         parts = self._times.get(key, 1)

@@ -8,9 +8,9 @@ broadcasting). An integer program decides it for all operations that are replica
           b_v >= 1 - x_i      v is made by i on pieces, and what is not duplicated, or the end of the step, needs all of it
           x, b binary
 
-c_v is what it takes to make all of v from its pieces: an all-gather, or an all-reduce of partial sums; not to pay the latter for
-a gradient is what is won. Of what comes from other devices, it is what the whole takes longer than a share. The program is a
-minimal cut, so that its relaxation has an integer optimum, and a thousand operations take a fraction of a second.
+c_v is the time to make all of v from its pieces: an all-gather, or an all-reduce of partial sums; the gain is that a gradient
+needs none. For values from other devices, it is how much longer the whole takes than a share. The program is a minimal cut, so
+that its relaxation has an integer optimum, and a thousand operations take a fraction of a second.
 
 Source: TAG (TPDS'23). There each edge pays for its gather; here a value is gathered once for all that read it, as in our plans,
 and the gain is the sum that is not paid.
@@ -58,23 +58,23 @@ class Duplication:
         return extra_s + sum(self.whole_s[v] for v in paid)
 
 
-def duplication_of(scene: SearchContext, actions: Sequence[Action]) -> Duplication:
-    """Writes down the integer program for a deployment."""
-    writing = _Writing(scene, actions)
+def duplication_of(context: SearchContext, actions: Sequence[Action]) -> Duplication:
+    """Builds the integer program for a deployment."""
+    writing = _Writer(context, actions)
     for name in writing.nodes:
-        writing.add_inputs(scene.program.node_named[name])
-    for name in scene.program.results:
+        writing.add_inputs(context.program.node_named[name])
+    for name in context.program.results:
         writing.add_result(name)
     return writing.duplication()
 
 
-class _Writing:
-    """The integer program while it is written down."""
+class _Writer:
+    """Builds the integer program."""
 
-    def __init__(self, scene: SearchContext, actions: Sequence[Action]) -> None:
-        self._scene = scene
-        self._moves = RedistributionCosts(scene)
-        self._where = place_nodes(scene, actions)
+    def __init__(self, context: SearchContext, actions: Sequence[Action]) -> None:
+        self._context = context
+        self._moves = RedistributionCosts(context)
+        self._where = place_nodes(context, actions)
         self._ranks_of = self._replicated(actions)
         self.nodes = {name: index for index, name in enumerate(self._ranks_of)}
         self._values: dict[tuple[str, Ranks], int] = {}
@@ -85,7 +85,7 @@ class _Writing:
 
     def add_inputs(self, node: Node) -> None:
         ranks = self._ranks_of[node.name]
-        for name, wanted in zip(node.inputs, self._scene.along(len(ranks)).strategies[node.name].inputs, strict=True):
+        for name, wanted in zip(node.inputs, self._context.along(len(ranks)).strategies[node.name].inputs, strict=True):
             value = self._value(name, ranks, wanted)
             if value is not None:
                 self._needs[value, self.nodes[node.name]] = None
@@ -94,7 +94,7 @@ class _Writing:
 
     def add_result(self, name: str) -> None:
         """A result is wanted whole by all ranks that make it."""
-        maker = self._scene.program.producers[name]
+        maker = self._context.program.producers[name]
         if maker.name in self.nodes:
             value = self._value(name, self._ranks_of[maker.name], REPLICATE)
             if value is not None:
@@ -113,11 +113,11 @@ class _Writing:
     def _replicated(self, actions: Sequence[Action]) -> dict[str, Ranks]:
         """The operations that may be duplicated, and their ranks."""
         ranks_of: dict[str, Ranks] = {}
-        for group, action in zip(self._scene.groups, actions, strict=True):
+        for group, action in zip(self._context.groups, actions, strict=True):
             if action.option is Option.REPLICATE:
-                ranks = self._scene.ranks_of(action)
+                ranks = self._context.ranks_of(action)
                 ranks_of |= {name: ranks for unit in group.units for name in unit.nodes}
-        named = self._scene.program.node_named
+        named = self._context.program.node_named
         return {name: ranks for name, ranks in ranks_of.items() if named[name].phase is not Phase.UPDATE}
 
     def _value(self, name: str, ranks: Ranks, wanted: Placement) -> int | None:
@@ -125,7 +125,7 @@ class _Writing:
         index = self._values.get((name, ranks))
         if index is not None:
             return index
-        maker = self._scene.program.producers.get(name)
+        maker = self._context.program.producers.get(name)
         before, made = self._made(name, ranks)
         cost_s = self._moves.seconds(name, (before, made), (ranks, REPLICATE)) if (before, made) != (ranks, REPLICATE) else 0.0
         if before != ranks:
@@ -139,20 +139,20 @@ class _Writing:
 
     def _made(self, name: str, ranks: Ranks) -> tuple[Ranks, Placement]:
         """Where a value is and how it lies, seen from some ranks: theirs, if it is there, too."""
-        scene, maker = self._scene, self._scene.program.producers.get(name)
+        context, maker = self._context, self._context.program.producers.get(name)
         places = self._where.of_node[maker.name] if maker else self._where.of_source[name]
         before = ranks if ranks in places else places[0]
         if len(before) == 1:
             return before, REPLICATE
-        along = scene.along(len(before))
+        along = context.along(len(before))
         return before, along.strategies[maker.name].outputs[maker.outputs.index(name)] if maker else along.sources[name]
 
     def _extra_s(self, name: str) -> float:
-        scene, ranks = self._scene, self._ranks_of[name]
-        strategy = scene.along(len(ranks)).strategies[name]
+        context, ranks = self._context, self._ranks_of[name]
+        strategy = context.along(len(ranks)).strategies[name]
         if not any(isinstance(placement, Shard) for placement in (*strategy.inputs, *strategy.outputs)):
             return 0.0
-        cost, cluster = cost_of(scene.program.node_named[name], scene.program.values), scene.cluster
+        cost, cluster = cost_of(context.program.node_named[name], context.program.values), context.cluster
         return max(cluster.compute_s(cost, rank) - cluster.compute_s(cost, rank, 1 / len(ranks)) for rank in ranks)
 
 

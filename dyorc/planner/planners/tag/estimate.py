@@ -8,20 +8,20 @@ is what stays for the backward pass plus parameters and gradients. A thousand op
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Mesh, MeshAxis
 from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, seconds_on, tensor_of
 from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext
 from dyorc.planner.planners.tag.stretches import SpotNeed, Stretch, Stretches
 from dyorc.planner.program import REPLICATE, Placement, Shard
-from dyorc.planner.simulate.simulation import Simulation
 
 
 class RedistributionCosts:
     """Finds the seconds of movements. Paths are remembered, by shape. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self._scene = scene
-        self._adapters = Adapters(seconds_on(scene.cluster))
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        self._adapters = Adapters(seconds_on(context.cluster))
         self._meshes: dict[Ranks, Mesh] = {}
         self._tensors: dict[str, Tensor] = {}
 
@@ -33,7 +33,7 @@ class RedistributionCosts:
     def _tensor(self, name: str) -> Tensor:
         tensor = self._tensors.get(name)
         if tensor is None:
-            tensor = self._tensors[name] = tensor_of(self._scene.program, self._scene.choices.axes, name)
+            tensor = self._tensors[name] = tensor_of(self._context.program, self._context.choices.axes, name)
         return tensor
 
     def _spot(self, tensor: Tensor, ranks: Ranks, placement: Placement) -> Spot:
@@ -67,6 +67,10 @@ class Estimate(NamedTuple):
     spans_s: tuple[float, ...]
     idle_s: tuple[float, ...]
 
+    def fits(self, cluster: Cluster) -> bool:
+        """Whether every device has the memory that it needs."""
+        return all(need <= device.memory_bytes for need, device in zip(self.memory_bytes, cluster.devices, strict=True))
+
 
 class _Move(NamedTuple):
     took_s: float
@@ -77,10 +81,10 @@ class _Move(NamedTuple):
 class Estimator:
     """Estimates many deployments of one program. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self.scene = scene
-        self._stretches = Stretches(scene)
-        self._paths = RedistributionCosts(scene)
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self._stretches = Stretches(context)
+        self._paths = RedistributionCosts(context)
         self._moves: dict[tuple[int, int, int], _Move] = {}
         self._lines: dict[tuple[str | int, ...], int] = {}
         self._beginnings: dict[tuple[int, Action], Stretch] = {}
@@ -122,7 +126,7 @@ class Estimator:
 
     def _lines_of(self, before: Ranks, after: Ranks) -> tuple[int, ...]:
         """What a movement has for itself: ways out of and into machines, or its ranks' channel within one."""
-        devices = self.scene.cluster.devices
+        devices = self.context.cluster.devices
         sources, targets = ({devices[rank].machine for rank in ranks} for ranks in (before, after))
         keys = [(machine, "out") for machine in sorted(sources)] + [(machine, "in") for machine in sorted(targets)]
         if len(sources | targets) == 1:
@@ -134,7 +138,7 @@ class _Pass:
     """One pass through the program."""
 
     def __init__(self, estimator: Estimator) -> None:
-        num_ranks, num_groups = estimator.scene.cluster.num_ranks, len(estimator.scene.groups)
+        num_ranks, num_groups = estimator.context.cluster.num_ranks, len(estimator.context.groups)
         self._estimator = estimator
         self._free_s = [0.0] * num_ranks
         self._busy_s = [0.0] * num_ranks
@@ -213,9 +217,3 @@ class _Pass:
                     self._memory[rank] += num_bytes
         self._there_s[need.key] = found_s
         return found_s
-
-
-def has_memory(scene: SearchContext, needs: Estimate | Simulation) -> bool:
-    """Whether every device has the memory that it needs."""
-    needed = needs.memory_bytes if isinstance(needs, Estimate) else needs.peak_bytes
-    return all(a <= device.memory_bytes for a, device in zip(needed, scene.cluster.devices, strict=True))

@@ -64,17 +64,17 @@ class FeatureGraph:
 class Features:
     """Makes graphs of one scene: what never changes is found once."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self._scene = scene
-        self._times_s = _times_s(scene)
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        self._times_s = _times_s(context)
         self._scale_s = float(np.linalg.norm(self._times_s[:, :, 0].mean(axis=1))) or 1.0
-        self._fastest = max(link.bytes_per_s for link in scene.cluster.links) if scene.cluster.links else 1.0
+        self._fastest = max(link.bytes_per_s for link in context.cluster.links) if context.cluster.links else 1.0
         self._groups = self._group_features()
         self._machines = self._machine_features()
         self._edges, self._is_edge = self._edge_features()
-        placed = [[float(number in action.machines) for number in range(len(scene.machines))] for action in scene.actions]
+        placed = [[float(number in action.machines) for number in range(len(context.machines))] for action in context.actions]
         self._placements = np.array(placed, np.float32)
-        self._options = np.eye(NUM_OPTIONS, dtype=np.float32)[[_OPTIONS.index(action.option) for action in scene.actions]]
+        self._options = np.eye(NUM_OPTIONS, dtype=np.float32)[[_OPTIONS.index(action.option) for action in context.actions]]
 
     def graph(self, actions: Sequence[Action], num_decided: int, estimate: Estimate) -> FeatureGraph:
         """Makes the graph of a state of the search.
@@ -84,18 +84,18 @@ class Features:
             num_decided: How many.
             estimate: Of all these actions.
         """
-        num_groups, scene = len(self._groups), self._scene
+        num_groups, context = len(self._groups), self._context
         groups, machines, edges = self._groups.copy(), self._machines.copy(), self._edges.copy()
         for number, action in enumerate(actions):
             groups[number, 6 + _OPTIONS.index(action.option)] = 1.0
             for machine in action.machines:
                 edges[number, num_groups + machine, 4] = edges[num_groups + machine, number, 4] = 1.0
         groups[:, 9] = np.minimum(np.array(estimate.spans_s) / self._scale_s, _LARGEST)
-        groups[:, 10] = np.minimum(np.array(estimate.idle_s) / self._scale_s / scene.cluster.num_ranks, _LARGEST)
+        groups[:, 10] = np.minimum(np.array(estimate.idle_s) / self._scale_s / context.cluster.num_ranks, _LARGEST)
         groups[:num_decided, 11] = 1.0
         groups[num_decided, 12] = 1.0
-        devices = scene.cluster.devices
-        for number, ranks in enumerate(scene.machines):
+        devices = context.cluster.devices
+        for number, ranks in enumerate(context.machines):
             fullest = max(estimate.memory_bytes[rank] / devices[rank].memory_bytes for rank in ranks)
             machines[number, 3] = min(fullest, _LARGEST)
             machines[number, 4] = sum(estimate.busy_s[rank] for rank in ranks) / len(ranks) / (estimate.total_s or 1.0)
@@ -113,37 +113,37 @@ class Features:
         return min(num_bytes / (self._scale_s * self._fastest), _LARGEST)
 
     def _group_features(self) -> np.ndarray:
-        scene, program = self._scene, self._scene.program
-        features = np.zeros((len(scene.groups), NUM_GROUP_FEATURES), np.float32)
+        context, program = self._context, self._context.program
+        features = np.zeros((len(context.groups), NUM_GROUP_FEATURES), np.float32)
         features[:, :4] = self._times_s.mean(axis=1) / self._scale_s
-        for number, group in enumerate(scene.groups):
+        for number, group in enumerate(context.groups):
             inside = {unit.nodes[0] for unit in group.units}
             features[number, 4] = self._size(sum(program.values[name].num_bytes for unit in group.units for name in unit.sources))
-            within = [size for (source, target), size in scene.grouping.edges.items() if source in inside and target in inside]
+            within = [size for (source, target), size in context.grouping.edges.items() if source in inside and target in inside]
             features[number, 5] = self._size(sum(within))
         return features
 
     def _machine_features(self) -> np.ndarray:
-        scene = self._scene
-        features = np.zeros((len(scene.machines), NUM_MACHINE_FEATURES), np.float32)
-        for number, ranks in enumerate(scene.machines):
-            memory = sum(scene.cluster.devices[rank].memory_bytes for rank in ranks) / len(ranks)
-            inside = scene.cluster.link_between(ranks[0], ranks[1]).bytes_per_s if len(ranks) > 1 else 0.0
+        context = self._context
+        features = np.zeros((len(context.machines), NUM_MACHINE_FEATURES), np.float32)
+        for number, ranks in enumerate(context.machines):
+            memory = sum(context.cluster.devices[rank].memory_bytes for rank in ranks) / len(ranks)
+            inside = context.cluster.link_between(ranks[0], ranks[1]).bytes_per_s if len(ranks) > 1 else 0.0
             features[number, :3] = len(ranks) / 4, self._size(memory), inside / self._fastest
         return features
 
     def _edge_features(self) -> tuple[np.ndarray, np.ndarray]:
-        scene, num_groups, num_machines = self._scene, len(self._scene.groups), len(self._scene.machines)
+        context, num_groups, num_machines = self._context, len(self._context.groups), len(self._context.machines)
         total = num_groups + num_machines
         edges, is_edge = np.zeros((total, total, NUM_EDGE_FEATURES), np.float32), np.zeros((len(EdgeKind), total, total), bool)
         machines = range(num_groups, total)
         for source in machines:
             for target in machines:
                 if source != target:
-                    ranks = scene.machines[source - num_groups][0], scene.machines[target - num_groups][0]
-                    edges[source, target, 0] = scene.cluster.link_between(*ranks).bytes_per_s / self._fastest
+                    ranks = context.machines[source - num_groups][0], context.machines[target - num_groups][0]
+                    edges[source, target, 0] = context.cluster.link_between(*ranks).bytes_per_s / self._fastest
                     is_edge[EdgeKind.LINK, source, target] = True
-        for (before, after), num_bytes in _between(scene).items():
+        for (before, after), num_bytes in _between(context).items():
             edges[after, before, 0] += self._size(num_bytes)
             edges[before, after, 0] += self._size(num_bytes)
             is_edge[EdgeKind.PREV, after, before] = is_edge[EdgeKind.SUCC, before, after] = True
@@ -155,27 +155,27 @@ class Features:
         return edges, is_edge
 
 
-def _times_s(scene: SearchContext) -> np.ndarray:
+def _times_s(context: SearchContext) -> np.ndarray:
     """How long each group takes on a device of each machine, for each part of the batch: `[group, machine, part]`."""
-    costs = costs_of(scene.program)
+    costs = costs_of(context.program)
     return np.array(
         [
             [
                 [
-                    sum(scene.cluster.compute_s(costs[name], ranks[0], share) for unit in group.units for name in unit.nodes)
+                    sum(context.cluster.compute_s(costs[name], ranks[0], share) for unit in group.units for name in unit.nodes)
                     for share in _SHARES
                 ]
-                for ranks in scene.machines
+                for ranks in context.machines
             ]
-            for group in scene.groups
+            for group in context.groups
         ]
     )
 
 
-def _between(scene: SearchContext) -> dict[tuple[int, int], int]:
+def _between(context: SearchContext) -> dict[tuple[int, int], int]:
     """Bytes from each group to each other one."""
-    program, num_bytes = scene.program, dict[tuple[int, int], int]()
-    group_of = {name: n for n, group in enumerate(scene.groups) for unit in group.units for name in unit.nodes}
+    program, num_bytes = context.program, dict[tuple[int, int], int]()
+    group_of = {name: n for n, group in enumerate(context.groups) for unit in group.units for name in unit.nodes}
     for name, producer in program.producers.items():
         source = group_of.get(producer.name)
         for target in dict.fromkeys(group_of.get(reader.name) for reader in program.consumers[name]):

@@ -170,20 +170,20 @@ class NodePlacement:
     of_source: Mapping[str, tuple[Ranks, ...]]
 
 
-def place_nodes(scene: SearchContext, actions: Sequence[Action]) -> NodePlacement:
+def place_nodes(context: SearchContext, actions: Sequence[Action]) -> NodePlacement:
     """Places all nodes and sources, given an action for each group."""
-    program = scene.program
+    program = context.program
     of_node: dict[str, tuple[Ranks, ...]] = {}
     owners: dict[str, Ranks] = {}
-    for number, (group, action) in enumerate(zip(scene.groups, actions, strict=True)):
-        place = scene.place(number, action)
+    for number, (group, action) in enumerate(zip(context.groups, actions, strict=True)):
+        place = context.place(number, action)
         for unit, ranks, home in zip(group.units, place.of_unit, place.home_of_unit, strict=True):
             for name in unit.nodes:
                 of_node[name] = (home if program.node_named[name].phase is Phase.UPDATE else ranks,)
             owners |= dict.fromkeys(unit.sources, home)
     first = next(iter(of_node.values()))
     for node in reversed(program.nodes):
-        if node.name in scene.grouping.shared:
+        if node.name in context.grouping.shared:
             readers = dict.fromkeys(ranks for name in node.outputs if name for ranks in _readers(program, of_node, name))
             of_node[node.name] = tuple(readers) or first
     of_source: dict[str, tuple[Ranks, ...]] = {}

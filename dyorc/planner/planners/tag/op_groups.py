@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.planners.baselines.follow import Choices, batch_of
-from dyorc.planner.planners.disjoint_sets import DisjointSets
+from dyorc.planner.planners.operation_graphs import DisjointSets, is_owned, partition_graph, scaled_weights
 from dyorc.planner.program import Shard, TensorProgram, ValueKind
 from dyorc.planner.program.costs import costs_of
 
@@ -99,9 +99,10 @@ class _Cuts:
         number = {unit.nodes[0]: index for index, unit in enumerate(units)}
         self._neighbours: list[list[tuple[int, int]]] = [[] for _ in units]
         known = [(number[a], number[b], size) for (a, b), size in edges.items() if a in number and b in number]
-        for (one, other, _), weight in zip(known, _scaled([size for _, _, size in known]), strict=True):
-            self._neighbours[one].append((other, weight))
-            self._neighbours[other].append((one, weight))
+        weights = scaled_weights([size for _, _, size in known], _LARGEST_WEIGHT)
+        for (source, target, _), weight in zip(known, weights, strict=True):
+            self._neighbours[source].append((target, weight))
+            self._neighbours[target].append((source, weight))
 
     def cut(self, members: list[int], shares: Sequence[float]) -> list[list[int]]:
         if len(shares) == 1:
@@ -118,30 +119,12 @@ class _Cuts:
         return [*self.cut(left, shares[:middle]), *self.cut(right, shares[middle:])]
 
     def _halves(self, members: list[int], share: float) -> tuple[list[int], list[int]]:
-        import pymetis  # heavy, and only planners need it
-
         place = {index: number for number, index in enumerate(members)}
-        pairs = [[(place[right], weight) for right, weight in self._neighbours[i] if right in place] for i in members]
-        starts = [0]
-        for each in pairs:
-            starts.append(starts[-1] + len(each))
-        flat = [pair for each in pairs for pair in each]
-        _, parts = pymetis.part_graph(
-            2,
-            pymetis.CSRAdjacency(adj_starts=starts, adjacent=[right for right, _ in flat]),
-            vweights=_scaled([self._units[i].compute_s ** 0.5 for i in members]),
-            eweights=[weight for _, weight in flat],
-            tpwgts=[share, 1 - share],
-            recursive=False,
-            options=pymetis.Options(seed=0, ufactor=max(int(1000 * (self._imbalance - 1)), 1)),
-        )
+        neighbours = [[(place[other], weight) for other, weight in self._neighbours[i] if other in place] for i in members]
+        weights = scaled_weights([self._units[i].compute_s ** 0.5 for i in members], _LARGEST_WEIGHT)
+        parts = partition_graph(neighbours, weights, [share, 1 - share], max(int(1000 * (self._imbalance - 1)), 1))
         left, right = ([i for i, part in zip(members, parts, strict=True) if part == side] for side in (0, 1))
         return left, right
-
-
-def _scaled(weights: Sequence[float]) -> list[int]:
-    largest = max(weights, default=0.0) or 1.0
-    return [1 + round(weight / largest * _LARGEST_WEIGHT) for weight in weights]
 
 
 def _shared(program: TensorProgram) -> frozenset[str]:
@@ -157,9 +140,7 @@ def _shared(program: TensorProgram) -> frozenset[str]:
 
 def is_free_source(program: TensorProgram, name: str) -> bool:
     """Whether a source may be held wherever it is read: buffers that stay as they are, and scalars of the optimizer."""
-    value = program.values[name]
-    is_constant = value.kind is ValueKind.BUFFER and name not in program.updates
-    return is_constant or (value.kind is ValueKind.STATE and not value.shape)
+    return program.values[name].kind in (ValueKind.BUFFER, ValueKind.STATE) and not is_owned(program, name)
 
 
 def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[BaseGroup]:
@@ -168,7 +149,7 @@ def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[B
     for node in program.nodes:
         if node.name not in shared:
             ties.add(node.name)
-            for source in filter(lambda name: _is_owned(program, name), node.inputs):
+            for source in filter(lambda name: is_owned(program, name), node.inputs):
                 ties.union(source, node.name)
     for owner, result in (*program.gradients.items(), *program.updates.items()):
         if program.producers[result].name not in shared:
@@ -188,11 +169,6 @@ def _units(choices: Choices, cluster: Cluster, shared: frozenset[str]) -> list[B
             sources = tuple(name for name in members if name not in program.node_named)
             groups.append(BaseGroup(nodes=nodes, sources=sources, compute_s=total_s / len(ranks)))
     return groups
-
-
-def _is_owned(program: TensorProgram, name: str) -> bool:
-    kind = program.values[name].kind
-    return kind not in (ValueKind.ACTIVATION, ValueKind.INPUT) and not is_free_source(program, name)
 
 
 def _without_batch(choices: Choices) -> Iterable[str]:

@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from time import perf_counter
 
-from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance, SearchEnd
+from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.planner.plan.adapters import seconds_on
 from dyorc.planner.planners import Progress
-from dyorc.planner.planners.ending import end_of
+from dyorc.planner.planners.pricing import BestPlan
 from dyorc.planner.planners.tag.duplicate import duplication_of, solve
-from dyorc.planner.planners.tag.estimate import Estimator, has_memory
+from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext, place_nodes
 from dyorc.planner.planners.tag.policy_network import NetworkPrior, load_network, one_thread
 from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
 from dyorc.planner.program import REPLICATE, Node, Placement, Strategy, TensorProgram
 from dyorc.planner.program.graph import Phase
-from dyorc.planner.simulate import simulate
 
 _NUM_CONFIRMED = 8
 """How many of the best estimates are simulated in the end."""
@@ -40,8 +36,8 @@ def tag(
 ) -> Plan:
     """Plans groups of operations on groups of devices.
 
-    Without the weights of its network it searches all the same, with no action more promising than others; the plan's notes say
-    so. Ctrl-C and the limit of seconds end the search with the best plan so far; before there is one, Ctrl-C is passed on.
+    Without the weights of its network it searches with no action more promising than others; the plan's notes say so. Ctrl-C and
+    the limit of seconds end the search with the best plan so far; before there is one, Ctrl-C is passed on.
 
     Args:
         program: What is distributed.
@@ -52,7 +48,7 @@ def tag(
         guided: Whether the network says which actions are promising.
         duplicate: Whether operations may compute the whole batch on each device if that saves a sum of gradients.
         max_search_s: How long it may search. Within it, the same seed finds the same plan.
-        progress: Hears how far the search is.
+        progress: Called with the progress of the search.
 
     Raises:
         PlanError: No deployment has the memory that it needs.
@@ -61,59 +57,44 @@ def tag(
     network = load_network() if guided else None
     prior = NetworkPrior(estimator, network) if network else None
     with one_thread():
-        return _Planner(estimator, seed, prior, may_duplicate=duplicate).plan(playouts, max_search_s, progress)
+        best = BestPlan(program, cluster, progress=progress, reorder=False, must_fit=True)
+        return _Planner(estimator, best, seed, prior, may_duplicate=duplicate).plan(playouts, max_search_s)
 
 
 class _Planner:
-    def __init__(self, estimator: Estimator, seed: int, prior: NetworkPrior | None, *, may_duplicate: bool) -> None:
-        self._scene = estimator.scene
+    def __init__(
+        self, estimator: Estimator, best: BestPlan, seed: int, prior: NetworkPrior | None, *, may_duplicate: bool
+    ) -> None:
+        self._context = estimator.context
         self._estimator = estimator
         self._seed = seed
         self._prior = prior
         self._may_duplicate = may_duplicate
         self._num_duplicated = 0
-        self._begun_s = perf_counter()
-        self._best: Plan | None = None
-        self._best_s = float("inf")
+        self._best = best
         self._best_actions: tuple[Action, ...] = ()
         self._estimates: dict[tuple[Action, ...], float] = {}
         self._simulated: set[tuple[Action, ...]] = set()
 
-    def plan(self, playouts: int, max_search_s: float, progress: Progress | None) -> Plan:
-        ended, num_done = SearchEnd.FINISHED, 0
-        try:
+    def plan(self, playouts: int, max_search_s: float) -> Plan:
+        num_done = 0
+        with self._best.until_stopped():
             for num_done in self._search(playouts):
-                if progress:
-                    progress(num_done / playouts, self._best_s if self._best else None)
-                if perf_counter() - self._begun_s > max_search_s:
+                self._best.report(num_done / playouts)
+                if self._best.search_s > max_search_s:
                     break
             else:
                 for actions in self._most_promising():
                     self._confirm(actions)
             self._duplicate()
-        except KeyboardInterrupt as stop:
-            if self._best is None:
-                raise
-            ended = end_of(stop)
-        if self._best is None:
-            raise PlanError(
-                f"{self._scene.program.name} has no deployment on {self._scene.cluster.name} that memory suffices for"
-            )
-        counts = {"groups": len(self._scene.groups), "playouts": num_done, "duplicated": self._num_duplicated}
+        counts = {"groups": len(self._context.groups), "playouts": num_done, "duplicated": self._num_duplicated}
         notes = {name: str(count) for name, count in counts.items()} | {"prior": "network" if self._prior else "uniform"}
-        made = Provenance(
-            planner="tag",
-            seed=self._seed,
-            cost_s=self._best_s,
-            search_s=perf_counter() - self._begun_s,
-            ended=ended,
-            notes=notes,
-        )
-        return replace(self._best, provenance=made)
+        error = f"{self._context.program.name} has no deployment on {self._context.cluster.name} that memory suffices for"
+        return self._best.finish(error, Provenance(planner="tag", seed=self._seed, notes=notes))
 
     def _search(self, playouts: int) -> Iterator[int]:
-        """Yields how many playouts are done. Whatever the estimate finds better than before is simulated at once."""
-        for known in (self._scene.data_parallel, self._scene.spread):
+        """Yields how many playouts are done. Actions with a better estimate than any before are simulated at once."""
+        for known in (self._context.data_parallel, self._context.spread):
             self._confirm(known)
         start = SearchBaseline(self._estimator)
         best_s = start.best_s
@@ -133,29 +114,21 @@ class _Planner:
         if actions in self._simulated:
             return
         self._simulated.add(actions)
-        if self._is_better(realise(self._scene, actions)):
+        if self._best.offer(build_plan(self._context, actions)):
             self._best_actions = actions
 
     def _duplicate(self) -> None:
         """Duplicates operations of the best deployment and of data parallelism, and keeps what the simulator finds better."""
-        if self._best is None or not self._may_duplicate:
+        if not self._best.has_plan or not self._may_duplicate:
             return
-        for actions in dict.fromkeys((self._best_actions, self._scene.data_parallel)):
-            duplicated = solve(duplication_of(self._scene, actions))
-            if duplicated and self._is_better(realise(self._scene, actions, duplicated=duplicated)):
+        for actions in dict.fromkeys((self._best_actions, self._context.data_parallel)):
+            duplicated = solve(duplication_of(self._context, actions))
+            if duplicated and self._best.offer(build_plan(self._context, actions, duplicated=duplicated)):
                 self._num_duplicated = len(duplicated)
 
-    def _is_better(self, plan: Plan) -> bool:
-        """Simulates a plan, and keeps it if it is the best."""
-        simulation = simulate(plan, self._scene.program, self._scene.cluster)
-        if not has_memory(self._scene, simulation) or simulation.total_s >= self._best_s:
-            return False
-        self._best, self._best_s = plan, simulation.total_s
-        return True
 
-
-def realise(
-    scene: SearchContext,
+def build_plan(
+    context: SearchContext,
     actions: Sequence[Action],
     provenance: Provenance | None = None,
     duplicated: AbstractSet[str] = frozenset(),
@@ -168,32 +141,33 @@ def realise(
         provenance: Where the decisions come from.
         duplicated: Nodes that each of their devices computes for the whole batch.
     """
-    return _Realisation(scene, actions, duplicated).plan(provenance or Provenance(planner="tag"))
+    return _Realisation(context, actions, duplicated).plan(provenance or Provenance(planner="tag"))
 
 
 class _Realisation:
-    def __init__(self, scene: SearchContext, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
-        self._scene = scene
+    def __init__(self, context: SearchContext, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
+        self._context = context
         self._duplicated = duplicated
-        self._where = place_nodes(scene, actions)
-        self._builder = PlanBuilder(scene.program, scene.choices.axes, seconds_on(scene.cluster))
+        self._where = place_nodes(context, actions)
+        self._builder = PlanBuilder(context.program, context.choices.axes, seconds_on(context.cluster))
         self._meshes: dict[Ranks, str] = {}
-        for name in scene.program.sources:
+        for name in context.program.sources:
             for ranks in self._where.of_source[name]:
                 self._builder.source(name, self._mesh(ranks), [self._begins(name, ranks)])
 
     def plan(self, provenance: Provenance) -> Plan:
-        program = self._scene.program
+        program = self._context.program
         home_of = {gradient: self._where.of_source[name][0] for name, gradient in program.gradients.items()}
         home_of |= {after: self._where.of_source[before][0] for before, after in program.updates.items()}
-        wanted = set(program.results)
+        results = set(program.results)
         for node in program.nodes:
             for ranks in self._where.of_node[node.name]:
                 self._builder.apply(node, self._mesh(ranks), [self._strategy(node, ranks)])
-            for name in wanted.intersection(node.outputs):  # at once, so that sums of gradients overlap with what follows
-                home = home_of.get(name, self._where.of_node[node.name][0])
-                self._builder.result(name, self._mesh(home), [REPLICATE])
-        return self._builder.build(provenance, cluster=self._scene.cluster.digest)
+            for name in node.outputs:
+                if name in results:  # at once, so that sums of gradients overlap with what follows
+                    home = home_of.get(name, self._where.of_node[node.name][0])
+                    self._builder.result(name, self._mesh(home), [REPLICATE])
+        return self._builder.build(provenance, cluster=self._context.cluster.digest)
 
     def _mesh(self, ranks: Ranks) -> str:
         mesh = self._meshes.get(ranks)
@@ -204,8 +178,10 @@ class _Realisation:
         return mesh
 
     def _begins(self, name: str, ranks: Ranks) -> Placement:
-        return self._scene.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
+        return self._context.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
 
     def _strategy(self, node: Node, ranks: Ranks) -> Strategy:
         is_whole = len(ranks) == 1 or node.phase is Phase.UPDATE or node.name in self._duplicated
-        return self._scene.choices.strategies[node.name][0] if is_whole else self._scene.along(len(ranks)).strategies[node.name]
+        return (
+            self._context.choices.strategies[node.name][0] if is_whole else self._context.along(len(ranks)).strategies[node.name]
+        )

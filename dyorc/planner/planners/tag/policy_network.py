@@ -152,7 +152,7 @@ class NetworkPrior:
 
     def __init__(self, estimator: Estimator, network: PolicyNetwork) -> None:
         self._estimator = estimator
-        self._features = Features(estimator.scene)
+        self._features = Features(estimator.context)
         self._network = network.eval()
 
     def graph(self, actions: Sequence[Action], num_decided: int) -> FeatureGraph:

@@ -102,12 +102,12 @@ def play(program: TensorProgram, seed: int, effort: TrainingEffort, network: Pol
     estimator = Estimator(SearchContext(program, random_cluster(random)))
     start, watching = SearchBaseline(estimator), NetworkPrior(estimator, network or PolicyNetwork())
     search = TreeSearch(start.game(), seed, watching if network else None)
-    for _ in range(min(effort.groups, len(estimator.scene.groups))):
+    for _ in range(min(effort.groups, len(estimator.context.groups))):
         for _ in zip(range(effort.playouts), search.playouts(), strict=False):
             pass
         visits = search.visits()
         yield GameRecord(graph=watching.graph(*search.state()), visits=visits)
-        search.decide(random.choices(estimator.scene.actions, visits)[0])
+        search.decide(random.choices(estimator.context.actions, visits)[0])
 
 
 def learn(network: PolicyNetwork, records: Sequence[GameRecord], epochs: int, seed: int) -> float:

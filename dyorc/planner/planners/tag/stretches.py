@@ -56,19 +56,19 @@ class Stretch(NamedTuple):
 class Stretches:
     """Finds stretches and remembers them. Not for several threads."""
 
-    def __init__(self, scene: SearchContext) -> None:
-        self.scene = scene
-        self.costs = costs_of(scene.program)
-        self.blocks = _blocks(scene)
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self.costs = costs_of(context.program)
+        self.blocks = _blocks(context)
         self.spots: list[tuple[Ranks, Placement]] = []
-        self.values = tuple(scene.program.values)
-        self.results = frozenset(scene.program.results)
-        self._kept = _kept_values(scene)
+        self.values = tuple(context.program.values)
+        self.results = frozenset(context.program.results)
+        self._kept = _kept_values(context)
         self._value_numbers = {name: number for number, name in enumerate(self.values)}
         self._spot_numbers: dict[tuple[Ranks, Placement], int] = {}
         self._homes: dict[tuple[int, Action], dict[str, tuple[Ranks, Ranks]]] = {}
         self._known: dict[tuple[int, Action], tuple[Stretch, ...]] = {}
-        self._free = _free_values(scene)
+        self._free = _free_values(context)
 
     def of_block(self, block: int, action: Action) -> tuple[Stretch, ...]:
         """Returns the stretches of a block under its group's action."""
@@ -80,9 +80,9 @@ class Stretches:
 
     def beginning(self, group: int, action: Action) -> Stretch:
         """Returns what the parameters of a group and their states make when the step begins."""
-        place, made = self.scene.place(group, action), list[SpotNeed]()
+        place, made = self.context.place(group, action), list[SpotNeed]()
         held: dict[int, int] = {}
-        for unit, home in zip(self.scene.groups[group].units, place.home_of_unit, strict=True):
+        for unit, home in zip(self.context.groups[group].units, place.home_of_unit, strict=True):
             for name in unit.sources:
                 made.append(self.need(name, home, REPLICATE))
                 for rank in home:
@@ -92,16 +92,16 @@ class Stretches:
     def need(self, name: str, ranks: Ranks, placement: Placement) -> SpotNeed:
         """Returns the numbers of a value in a spot; an input of the program lies with its readers as the batch is cut."""
         value, spot, source = self._value_numbers[name], self._spot(ranks, placement), -1
-        if self.scene.program.values[name].kind is ValueKind.INPUT:
-            begins = self.scene.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
+        if self.context.program.values[name].kind is ValueKind.INPUT:
+            begins = self.context.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
             source = self._spot(ranks, begins)
         return SpotNeed(value << _SPOT_BITS | spot, value, spot, source)
 
     def strategy(self, node: Node, ranks: Ranks) -> Strategy:
         """How a node runs on a mesh."""
         if len(ranks) == 1 or node.phase is Phase.UPDATE:
-            return self.scene.choices.strategies[node.name][0]
-        return self.scene.along(len(ranks)).strategies[node.name]
+            return self.context.choices.strategies[node.name][0]
+        return self.context.along(len(ranks)).strategies[node.name]
 
     def inputs_of(self, node: Node, strategy: Strategy) -> Iterable[tuple[str, Placement]]:
         """What a node reads, and how; without constants, which are computed wherever they are read."""
@@ -111,7 +111,7 @@ class Stretches:
         """What a value needs on each rank for as long as it counts; 0 if it is gone by the backward pass."""
         if name not in self._kept:
             return 0
-        num_bytes = self.scene.program.values[name].num_bytes
+        num_bytes = self.context.program.values[name].num_bytes
         return num_bytes // len(ranks) if isinstance(placement, Shard) else num_bytes
 
     def _spot(self, ranks: Ranks, placement: Placement) -> int:
@@ -123,11 +123,11 @@ class Stretches:
         return number
 
     def _places(self, group: int, action: Action) -> dict[str, tuple[Ranks, Ranks]]:
-        """For each node of a group, the ranks that run it, and those that hold its unit's parameters."""
+        """For each node of a group, the ranks that run it, and the ranks that hold its unit's parameters."""
         places = self._homes.get((group, action))
         if places is None:
-            place = self.scene.place(group, action)
-            each = zip(self.scene.groups[group].units, place.of_unit, place.home_of_unit, strict=True)
+            place = self.context.place(group, action)
+            each = zip(self.context.groups[group].units, place.of_unit, place.home_of_unit, strict=True)
             places = {name: (ranks, home) for unit, ranks, home in each for name in unit.nodes}
             self._homes[group, action] = places
         return places
@@ -135,21 +135,21 @@ class Stretches:
     def _divided(self, nodes: Sequence[str], places: dict[str, tuple[Ranks, Ranks]]) -> Iterable[Stretch]:
         stretch: _Growing | None = None
         for name in nodes:
-            node = self.scene.program.node_named[name]
+            node = self.context.program.node_named[name]
             ranks, home = places[name]
             if node.phase is Phase.UPDATE:
                 ranks = home
             strategy = self.strategy(node, ranks)
             if stretch is None or not stretch.fits(node, ranks, strategy):
                 if stretch:
-                    yield stretch.finished()
+                    yield stretch.finish()
                 stretch = _Growing(self, ranks)
             stretch.add(node, strategy, home)
             if stretch.wants:  # at once, so that sums of gradients overlap with what follows
-                yield stretch.finished()
+                yield stretch.finish()
                 stretch = None
         if stretch:
-            yield stretch.finished()
+            yield stretch.finish()
 
 
 class _Growing:
@@ -177,17 +177,17 @@ class _Growing:
             if name not in self._made:
                 self._needs[stretches.need(name, ranks, placement)] = None
         is_cut = any(isinstance(p, Shard) for p in (*strategy.inputs, *strategy.outputs))
-        cost, cluster = stretches.costs[node.name], stretches.scene.cluster
+        cost, cluster = stretches.costs[node.name], stretches.context.cluster
         for index, rank in enumerate(ranks):
             self._work[index] += cluster.compute_s(cost, rank, 1 / len(ranks) if is_cut else 1.0)
         for name, placement in zip(node.outputs, strategy.outputs, strict=True):
             if name:
                 self._made[name] = placement
-                place = ranks if name == stretches.scene.program.loss else home
+                place = ranks if name == stretches.context.program.loss else home
                 if name in stretches.results and (ranks, placement) != (place, REPLICATE):
                     self.wants.append(stretches.need(name, place, REPLICATE))
 
-    def finished(self) -> Stretch:
+    def finish(self) -> Stretch:
         stretches, ranks = self._stretches, self._ranks
         wanted = {need.value for need in self.wants}
         made = [stretches.need(name, ranks, placement) for name, placement in self._made.items() if self._is_read(name)]
@@ -204,25 +204,25 @@ class _Growing:
 
     def _is_read(self, name: str) -> bool:
         """Whether anything outside reads a value."""
-        return any(reader.name not in self._nodes for reader in self._stretches.scene.program.consumers[name])
+        return any(reader.name not in self._nodes for reader in self._stretches.context.program.consumers[name])
 
 
-def _blocks(scene: SearchContext) -> tuple[tuple[int, tuple[str, ...]], ...]:
+def _blocks(context: SearchContext) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Runs of operations of one group, in the program's order."""
-    group_of = {name: number for number, group in enumerate(scene.groups) for unit in group.units for name in unit.nodes}
-    names = [node.name for node in scene.program.nodes if node.name in group_of]
+    group_of = {name: number for number, group in enumerate(context.groups) for unit in group.units for name in unit.nodes}
+    names = [node.name for node in context.program.nodes if node.name in group_of]
     return tuple((group, tuple(run)) for group, run in groupby(names, key=lambda name: group_of[name]))
 
 
-def _free_values(scene: SearchContext) -> set[str]:
-    program = scene.program
+def _free_values(context: SearchContext) -> set[str]:
+    program = context.program
     values = {name for name in program.sources if is_free_source(program, name)}
-    return values.union(*(program.node_named[name].outputs for name in scene.grouping.shared))
+    return values.union(*(program.node_named[name].outputs for name in context.grouping.shared))
 
 
-def _kept_values(scene: SearchContext) -> set[str]:
-    """Parameters, states, results, and what the forward pass computes and the backward pass reads; not what is only looked at."""
-    program, costs = scene.program, costs_of(scene.program)
+def _kept_values(context: SearchContext) -> set[str]:
+    """Parameters, states, results, and what the forward pass computes and the backward pass reads; not mere views."""
+    program, costs = context.program, costs_of(context.program)
 
     def is_read_later(name: str) -> bool:
         for reader in program.consumers[name]:

@@ -14,7 +14,7 @@ from math import isfinite, sqrt
 from random import Random
 from typing import TypeAlias
 
-from dyorc.planner.planners.tag.estimate import Estimator, has_memory
+from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action
 
 Evaluate: TypeAlias = Callable[[Sequence[Action]], float]
@@ -131,22 +131,22 @@ class TreeSearch:
 
 
 class SearchBaseline:
-    """Estimates what everybody knows: data parallelism, or if memory does not suffice for it, everything spread."""
+    """Estimates the usual plans: data parallelism, or if memory does not suffice for it, everything spread."""
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
-        scene = estimator.scene
-        self.data_parallel_s = self.seconds(scene.data_parallel)
-        self.best_s = min(self.data_parallel_s, self.seconds(scene.spread))
+        context = estimator.context
+        self.data_parallel_s = self.seconds(context.data_parallel)
+        self.best_s = min(self.data_parallel_s, self.seconds(context.spread))
 
     def game(self) -> Game:
         """Returns what is searched."""
-        scene, baseline_s = self._estimator.scene, self.data_parallel_s
+        context, baseline_s = self._estimator.context, self.data_parallel_s
         if not isfinite(baseline_s):
-            baseline_s = self._estimator.estimate(scene.spread).total_s
-        return Game(actions=scene.actions, num_groups=len(scene.groups), evaluate=self.seconds, baseline_s=baseline_s)
+            baseline_s = self._estimator.estimate(context.spread).total_s
+        return Game(actions=context.actions, num_groups=len(context.groups), evaluate=self.seconds, baseline_s=baseline_s)
 
     def seconds(self, actions: Sequence[Action]) -> float:
         """Returns what is estimated for actions; infinity if memory does not suffice."""
         estimate = self._estimator.estimate(actions)
-        return estimate.total_s if has_memory(self._estimator.scene, estimate) else float("inf")
+        return estimate.total_s if estimate.fits(self._estimator.context.cluster) else float("inf")

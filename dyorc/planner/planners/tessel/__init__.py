@@ -1,6 +1,5 @@
 """Tessel (HPCA'24): pipelines whose stages are placed in any way, with the schedule of least idle time.
 
-`placement_shapes.py` has the paper's placements, `enumeration.py` its own search beside ours (`planners/modulo`),
-`least_makespan.py` the search over all microbatches at once that both make unnecessary; `placements.py`, `passes.py` and
-`plan.py` plan captured programs.
+`placements.py` places the stages of a program, `passes.py` makes blocks of them, which `planners/modulo` schedules, `plan.py` is
+the planner, and `export.py` writes a schedule as torch's table. The paper's own search is `benchmarks/papers/tessel_search.py`.
 """

@@ -28,7 +28,7 @@ def pipelining_table(plan: Plan, program: TensorProgram) -> str:
     plan.check_program(program)
     meshes = list(plan.meshes.values())
     if any(len(mesh.ranks) != 1 or mesh.num_parts < 2 for mesh in meshes) or len({mesh.ranks for mesh in meshes}) != len(meshes):
-        raise PlanError("torch's table is for pipelines in which each stage has a rank of its own and takes several microbatches")
+        raise PlanError("torch's table is for pipelines in which each stage has its own rank and takes several microbatches")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for mesh in sorted(meshes, key=lambda mesh: mesh.ranks):

@@ -119,7 +119,7 @@ class Passes:
         return self.choices.program.producers[name].name in {node.name for node in self.nodes.get(stage_pass, ())}
 
     def _transfer(self, before: _Pass, after: _Pass, num_bytes: int, unit_s: float) -> ModuloBlock | None:
-        """What passes between two stages: on a link of its own if they share no rank, otherwise only a delay."""
+        """What passes between two stages: on its own link if they share no rank, otherwise only a delay."""
         span = round(self._transfer_s(before, after, num_bytes) / unit_s)
         if not span:
             return None

@@ -7,7 +7,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, SearchEnd
 from dyorc.planner.plan.rewrites import communicate_early
-from dyorc.planner.planners.baselines.assemble import plan_of
+from dyorc.planner.planners.baselines.assemble import build_plan
 from dyorc.planner.planners.baselines.data_parallel import parts_along
 from dyorc.planner.planners.baselines.follow import Choices, batch_of, choices_of
 from dyorc.planner.planners.baselines.pipeline import order_passes
@@ -45,7 +45,7 @@ def tessel(
         microbatches: How many parts of the batch go through the pipeline; by default the most that the batch can be cut into, up
             to four for each rank.
         depth: Of how many microbatches blocks may be in one period (N_R).
-        progress: Hears the part of the search that is done, and the simulated seconds of the best plan so far.
+        progress: Called with the part of the search that is done, and the simulated seconds of the best plan so far.
 
     Raises:
         PlanError: None of the placements fits.
@@ -110,7 +110,7 @@ class _Search:
                 f"microbatches of {program.name} depend on each other, so that they cannot follow each other in a pipeline"
             )
         # A rank begins to send when it reaches the step: in any other order, the next stage waits for what has long been made.
-        early = communicate_early(plan_of(self.choices, time, stages, order, "tessel", self.cluster))
+        early = communicate_early(build_plan(self.choices, time, stages, order, "tessel", self.cluster))
         plan = price_plan(early, program, self.cluster).plan
         notes = self._notes(placement, result, timeline)
         return replace(plan, provenance=replace(plan.provenance, ended=max(result.ended, ends.ended, key=_is_early), notes=notes))

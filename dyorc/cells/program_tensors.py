@@ -1,0 +1,118 @@
+"""How a program of this process reads its inputs, and keeps its results.
+
+Inputs are read in place. Small ones are arrays, which the executor copies. Large ones are in an arena. A program may write to its
+inputs, and others may need them unchanged. So each program has its own views, whose pages the kernel copies when they are written
+(`ArenaView.writable`), and drops them when the batch has ended.
+
+Results are copied once: a program may return a buffer that it overwrites in the next batch, or its input. What it wrote into
+memory that it had requested (`dyorc.empty`) is not copied: by contract, it writes nothing more there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dyorc.answering.tensor_exchange import OWN, Tensors, has_stored, inline_array, stored_refs
+from dyorc.authoring.array_memory import Reserve
+from dyorc.core.arrays import Array, dtype_of
+from dyorc.core.tensor import TensorRef
+from dyorc.transport.column_codec import Rows, StoredColumn, each_row
+from dyorc.transport.inbox import Inbox
+from dyorc.transport.outbox import Outbox
+from dyorc.transport.tier_routes import Routes
+
+
+class ProgramInputs:
+    """Reads the inputs of one program's batches, which run one after the other. Used on the event loop."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
+        self._routes: Routes | None = None
+
+    def read(self, operands: Sequence[tuple[TensorRef, ...]], is_any_stored: bool) -> tuple[list[Rows], Inbox | None]:
+        """Returns a batch's inputs, column by column, and the inbox that reads those in an arena, if there are any.
+
+        Raises:
+            InputsLostError: If a holder is gone or no longer has a tensor.
+        """
+        inbox = self._inbox() if is_any_stored else None
+        return [self._column(column, inbox) for column in zip(*operands, strict=True)], inbox
+
+    def _inbox(self) -> Inbox:
+        if self._routes is None:
+            self._routes = self._tensors.lend_routes()
+        return Inbox(self._routes)
+
+    def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
+        if inbox is None or not has_stored(column):
+            return [inline_array(tensor) for tensor in column]
+        headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
+        return inbox.read(headers, frames, holders)[0]
+
+    def close(self) -> None:
+        """Drops the views."""
+        if self._routes is not None:
+            self._tensors.take_back(self._routes)
+            self._routes = None
+
+
+_SHARED_BYTES = 4096
+"""Up to this size, the tensors of a batch share one copy, though one that is kept then keeps all of them."""
+
+
+class ProgramResults:
+    """Makes references to the results of one program. Any thread, one at a time.
+
+    Args:
+        node: This machine.
+        outbox: Where large tensors go. The others stay arrays, which Python frees.
+    """
+
+    def __init__(self, node: str, outbox: Outbox) -> None:
+        self._node = node
+        self._outbox = outbox
+
+    @property
+    def reserve(self) -> Reserve:
+        """Where the program may write large results (`dyorc.empty`)."""
+        return self._outbox.reserve
+
+    def keep(self, outputs: Sequence[Rows]) -> list[tuple[TensorRef, ...]]:
+        """Returns references to the outputs of a batch, call by call.
+
+        Raises:
+            NoRoomError: If the arena has no room now. Nothing was kept.
+            TransportError: If it never will have room.
+        """
+        stored = self._store(outputs)
+        columns = [
+            stored_refs(stored[at], OWN, self._node) if at in stored else self._inline(rows) for at, rows in enumerate(outputs)
+        ]
+        return list(zip(*columns, strict=True))
+
+    def check_beside(self, num_bytes: int, inputs: Sequence[TensorRef]) -> None:
+        """Checks that shared memory can hold results of this size together with inputs that are there.
+
+        Raises:
+            TooLargeError: If it cannot.
+        """
+        self._outbox.check_beside(num_bytes, sum(tensor.num_bytes for tensor in inputs if tensor.node == self._node))
+
+    def done(self) -> None:
+        """Ends the batch: frees memory that was reserved for results and not used."""
+        self._outbox.drop_reserved()
+
+    def _store(self, outputs: Sequence[Rows]) -> dict[int, StoredColumn]:
+        """Puts large outputs into the arena, all or none; returns their headers."""
+        large = [at for at, rows in enumerate(outputs) if not self._outbox.is_small(rows)]
+        headers, _ = self._outbox.write([outputs[at] for at in large])
+        return {at: header for at, header in zip(large, headers, strict=True) if isinstance(header, StoredColumn)}
+
+    def _inline(self, rows: Rows) -> list[TensorRef]:
+        if isinstance(rows, np.ndarray) and rows.nbytes <= _SHARED_BYTES * len(rows):
+            return self._refs(each_row(np.array(rows, order="C")))
+        return self._refs([np.array(row, order="C") for row in rows])
+
+    def _refs(self, rows: Sequence[Array]) -> list[TensorRef]:
+        dtype, node = dtype_of(rows[0]), self._node
+        return [TensorRef(dtype=dtype, shape=row.shape, num_bytes=row.nbytes, node=node, data=row) for row in rows]

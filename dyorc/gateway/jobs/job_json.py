@@ -1,0 +1,77 @@
+"""Jobs as clients see them, and what is stored of their tenants."""
+
+from typing import Any
+
+import msgspec
+import orjson
+
+from dyorc.core.trace_context import TraceContext
+from dyorc.errors import DyOrcError, InternalError
+from dyorc.gateway.codec.http_errors import status_of
+from dyorc.gateway.tenants import Tenant
+from dyorc.protocol.wire_errors import ErrorBody
+from dyorc.store.base import JobError, StoredJob
+
+
+class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What matters of a tenant when its jobs run, and the trace to which they belong. Its rate was checked when it submitted
+    them."""
+
+    weight: float = 1.0
+    max_requests: int | None = None
+    max_bytes: int | None = None
+    trace: TraceContext | None = None
+
+
+def job_json(job: StoredJob) -> dict[str, Any]:
+    """Returns a job as every route and webhook sends it."""
+    error = job.error
+    return {
+        "id": job.id,
+        "model_name": job.model_name,
+        "model_version": job.model_version,
+        "state": job.state,
+        "created_s": job.created_s,
+        "started_s": job.started_s,
+        "finished_s": job.finished_s,
+        "expires_s": job.expires_s,
+        "num_attempts": job.num_attempts,
+        "error": None if error is None else error_json(job.id, error),
+    }
+
+
+def job_bytes(job: StoredJob) -> bytes:
+    """Returns the same as JSON."""
+    return orjson.dumps(job_json(job))
+
+
+def error_json(job_id: str, error: JobError) -> dict[str, Any]:
+    """Returns a job's error, in the form of all errors. Its request is known by the job's id."""
+    return msgspec.to_builtins(ErrorBody(error.text, error.code, error.retryable, job_id))
+
+
+def job_error(error: Exception) -> JobError:
+    """Returns what is stored of an error; a foreign one becomes a plain internal error."""
+    if not isinstance(error, DyOrcError):
+        error = InternalError("internal error")
+    return JobError(str(error).encode(errors="replace").decode(), error.code, error.retryable, status_of(error))
+
+
+def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
+    """Returns what to store of a tenant, and of the span that a job's attempts stand below."""
+    return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
+
+
+def tenant_of(job: StoredJob) -> Tenant:
+    """Returns the tenant of a job, as of its submission."""
+    terms = _terms(job)
+    return Tenant(name=job.tenant, weight=terms.weight, max_requests=terms.max_requests, max_bytes=terms.max_bytes)
+
+
+def trace_of(job: StoredJob) -> TraceContext | None:
+    """Returns the span that the job's attempts stand below; None if it was submitted without a trace."""
+    return _terms(job).trace
+
+
+def _terms(job: StoredJob) -> _Terms:
+    return msgspec.json.decode(job.terms or "{}", type=_Terms)

@@ -1,0 +1,65 @@
+"""Paths of the HTTP API, and of the calls of the gRPC API, whose messages are in ``inference.proto``."""
+
+from urllib.parse import quote
+
+GRPC_SERVICE = "inference.GRPCInferenceService"
+
+SERVER = "/v2"
+HEALTH = f"{SERVER}/health"
+LIVE = f"{HEALTH}/live"
+READY = f"{HEALTH}/ready"
+MODELS = f"{SERVER}/models"
+STATISTICS = f"{MODELS}/stats"
+REPOSITORY = f"{SERVER}/repository"
+REPOSITORY_INDEX = f"{REPOSITORY}/index"
+JOBS = "/v1/jobs"
+DEPLOYMENTS = "/deployments"
+STATUS = "/status"
+SCALING = "/scaling"
+UI = "/ui"
+LIVE_NOW = "/live"
+LIVE_EVENTS = "/events"
+REQUESTS = "/requests"
+TRACE = "/trace"
+LIVE_HISTORY = "/history"
+LIVE_GRAPH = "/graph"
+METRICS = "/metrics"
+
+INFER = "infer"
+INFER_STREAM = "infer_stream"
+GENERATE = "generate"
+GENERATE_STREAM = "generate_stream"
+"""What a client can do with a model."""
+
+MODEL_READY = "ready"
+MODEL_CONFIG = "config"
+MODEL_STATISTICS = "stats"
+"""What it can ask about one."""
+
+
+def request_path(request_id: str) -> str:
+    """Returns the path of a request's record."""
+    return f"{REQUESTS}/{quote(request_id, safe='')}"
+
+
+def unload_path(model: str) -> str:
+    """Returns the path by which a model is taken out of service."""
+    return f"{REPOSITORY}/models/{quote(model, safe='')}/unload"
+
+
+def rollback_path(model: str) -> str:
+    """Returns the path by which the last change of a model's versions is taken back."""
+    return f"{DEPLOYMENTS}/{quote(model, safe='')}/rollback"
+
+
+def model_path(model: str, version: str | None, action: str = "") -> str:
+    """Returns the path of a model's route, such as its ``infer``."""
+    path = f"{MODELS}/{quote(model, safe='')}"
+    if version is not None:
+        path += f"/versions/{quote(version, safe='')}"
+    return f"{path}/{action}" if action else path
+
+
+def grpc_path(call: str) -> str:
+    """Returns the path of a gRPC call, such as ``ModelInfer``."""
+    return f"/{GRPC_SERVICE}/{call}"

@@ -1,0 +1,115 @@
+"""Errors on the wire: how a server writes an error of the tree, and how a client restores it by its code."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from dyorc.errors import DyOrcError, InternalError, ProgramError, TransportError
+from dyorc.protocol.header_names import RETRY_AFTER
+
+E = TypeVar("E", bound=DyOrcError)
+
+_MAX_SHOWN_CHARS = 200
+_BUSY = frozenset({429, 503})
+
+
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form of every error on every route. Other servers send only the text.
+
+    Attributes:
+        request_id: By which the server knows the request, in its log and its records.
+        trace_id: Of the request's trace, if there is one.
+    """
+
+    error: str
+    code: str = ""
+    retryable: bool | None = None
+    request_id: str = ""
+    trace_id: str = ""
+
+
+def body_of(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBody:
+    """Returns what a client may know of an error; a foreign one becomes a plain internal error."""
+    if not isinstance(error, DyOrcError):
+        error = InternalError("internal error")
+    return ErrorBody(str(error), error.code, error.retryable, request_id, trace_id)
+
+
+error_decoder = msgspec.json.Decoder(ErrorBody)
+
+
+def _classes_by_code() -> dict[str, type[DyOrcError]]:
+    """Returns every class by its code. A parent stands before its children, so that one that adds no code of its own hides
+    nobody.
+    """
+    found: dict[str, type[DyOrcError]] = {}
+    waiting: list[type[DyOrcError]] = [DyOrcError]
+    for kind in waiting:
+        found.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
+_CLASSES = _classes_by_code()
+
+
+def error_from_body(body: ErrorBody, status: int = 0, retry_after_s: float | None = None) -> DyOrcError:
+    """Returns the error that a server raised.
+
+    Args:
+        status: Of the answer; 0 if it came another way.
+        retry_after_s: When to come back, if the answer said so.
+    """
+    kind = _CLASSES.get(body.code, DyOrcError)
+    # The text is complete as it is; the constructors of some classes would write it anew.
+    error = kind.__new__(kind, body.error)
+    if isinstance(error, ProgramError):
+        error.program, error.error_type, error.message = _program_of(body.error)
+    is_retryable = status in _BUSY if body.retryable is None else body.retryable
+    given = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
+    return _with_note(with_attributes(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
+
+
+def error_from_answer(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
+    """Returns the error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
+    try:
+        body = error_decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        shown = bytes(content[:_MAX_SHOWN_CHARS]).decode("utf-8", "replace")
+        error = TransportError(f"the server answered {status} with {shown!r}, expected JSON with an 'error'")
+        return with_attributes(error, retryable=status >= 500, retry_after_s=_retry_after_s(headers)), False
+    return error_from_body(body, status, _retry_after_s(headers)), True
+
+
+def with_attributes(error: E, **attributes: Any) -> E:
+    """Returns the error with attributes of its own in place of its class's: what a server says of it takes precedence."""
+    vars(error).update(attributes)
+    return error
+
+
+def _with_note(error: E) -> E:
+    """Has tracebacks show which request it was."""
+    if error.request_id:
+        error.add_note(f"request {error.request_id}" + (f", trace {error.trace_id}" if error.trace_id else ""))
+    return error
+
+
+def malformed(text: str) -> TransportError:
+    """Returns the error for an answer that cannot be parsed. The same would come again."""
+    return with_attributes(TransportError(text), retryable=False)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    value = headers.get(RETRY_AFTER, "").strip()
+    # A date is possible, too; DyOrc sends none, and clocks differ.
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+
+def _program_of(text: str) -> tuple[str, str, str]:
+    """Returns program, exception and what it said from the text of a `ProgramError`, as far as possible."""
+    before, separator, rest = text.partition("' failed: ")
+    if not separator or not before.startswith("program '"):
+        return "", "", text
+    error_type, _, message = rest.partition(": ")
+    return before.removeprefix("program '"), error_type, message

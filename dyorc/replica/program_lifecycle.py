@@ -1,0 +1,75 @@
+"""Loads a program and runs its first batch, and frees memory once a program was dropped.
+
+In the first batch, libraries choose algorithms, compile kernels and take memory; it runs before any request.
+"""
+
+import contextlib
+import gc
+import inspect
+import os
+import sys
+import time
+
+import numpy as np
+import structlog
+
+from dyorc.authoring.program import Program
+from dyorc.authoring.signature import StaticSpec, StaticValue
+from dyorc.authoring.spec import TensorSpec
+from dyorc.core.arrays import Array, numpy_dtype
+from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.system import malloc
+
+_log = structlog.get_logger("dyorc.replica")
+
+
+def load_and_warm_up(program: Program) -> ProgramExecutor:
+    """Loads a program, and runs a batch of zeros if it is a class without effects. The result of that batch does not matter.
+
+    Raises:
+        ProgramLoadError: If it cannot be loaded.
+    """
+    executor = ProgramExecutor.load(program)
+    statics = _statics(program)
+    if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
+        return executor
+    columns = [_zeros(program, spec) for spec in program.signature.inputs]
+    result = executor.run(columns, statics)
+    if isinstance(result, BatchError):
+        _log.debug("warmup_failed", program=program.name, error=f"{result.error_type}: {result.message}")
+    return executor
+
+
+def _statics(program: Program) -> list[StaticValue] | None:
+    """Returns the default of each static parameter; None if one has none."""
+    statics = [each.default for each in program.signature.parameters if isinstance(each, StaticSpec)]
+    return None if inspect.Parameter.empty in statics else statics
+
+
+def _zeros(program: Program, spec: TensorSpec) -> list[Array]:
+    """Returns one call's input: declared sizes as given, padded ones at their smallest bucket, all others 1."""
+    padding = program.options.pad
+    buckets = padding.buckets if padding else {}
+    shape = [dim.size if dim.size is not None else buckets.get(dim.name or "", (1,))[0] for dim in spec.dims]
+    zeros = np.zeros(shape, numpy_dtype(spec.dtype))
+    if zeros.dtype == object:
+        zeros.fill(b"")
+    return [zeros]
+
+
+def free_memory() -> None:
+    """Frees unreferenced memory: cycles, torch's cache on the device, and free memory of the allocator."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    malloc.give_back()
+
+
+def process_age_s() -> float:
+    """Returns how long ago this process was started or forked, in seconds; 0 if unknown."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    return 0.0

@@ -1,1 +1,0 @@
-"""``dyorc gateway``: what clients talk to, without programs. Orchestrators run the requests."""

@@ -1,1 +1,0 @@
-"""``dyorc orchestrator``: the engine and its replicas, without clients. Gateways dial in."""

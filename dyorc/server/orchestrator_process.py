@@ -1,0 +1,106 @@
+"""An orchestrator's process: stands by until it leads its group, then serves gateways until a signal stops it. Wiring only."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from rich.console import Console
+
+from dyorc.cluster.gateway_server import GatewayServer
+from dyorc.config import Settings
+from dyorc.errors import LeadLostError
+from dyorc.leader_election.leader import LeaderTerm
+from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.server.cluster_setup import leadership_of, network_of, shared_store
+from dyorc.server.group_deployments import load_inherited, read_deployed, serve_deployments, wait_for_deployed
+from dyorc.server.loading_progress import show_progress
+from dyorc.server.operations_port import LeaderRole, serve_operations
+from dyorc.server.program_loading import connect_ahead, deploy_in_background, head_start, load_targets, run_programs
+from dyorc.server.running_server import until_ready
+from dyorc.server.stop_signals import Drain, StopSignals, before
+from dyorc.telemetry.tracing.tracer import tracing
+from dyorc.transport.cluster_network import NodeNetwork
+
+
+async def serve_group(
+    targets: Sequence[str], settings: Settings, console: Console, signals: StopSignals, has_started: Callable[[], None]
+) -> None:
+    """Serves until a signal stops it. Before it leads its group and has started, only a cancellation stops it.
+
+    Args:
+        has_started: Called once it leads and has started.
+
+    Raises:
+        DefinitionError, ConfigurationError: If a target cannot be served, or the settings do not fit together.
+        LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
+        LeadLostError: If another orchestrator leads the group now.
+    """
+    cluster, without_ray = settings.cluster, settings.in_process
+    network = network_of(cluster)
+    async with contextlib.AsyncExitStack() as stack:
+        start = stack.enter_context(head_start(settings, without_ray=without_ray))
+        traces = stack.enter_context(tracing(settings.telemetry, os.environ))
+        store = await stack.enter_async_context(shared_store(settings))
+        served = stack.enter_context(load_targets(targets, settings, await read_deployed(store, cluster.group)))
+        leadership = await stack.enter_async_context(leadership_of(settings))
+        role = LeaderRole(leadership)
+        if cluster.operations_port is not None:
+            console.print(f"Operations on {await stack.enter_async_context(serve_operations(role, settings))}")
+        await connect_ahead(settings, without_ray=without_ray)
+        console.print(f"Standing by for group {cluster.group!r}")
+        await leadership.win()
+        began_s = time.monotonic()
+        inherited = await wait_for_deployed(store, cluster.group)
+        served = stack.enter_context(load_inherited(served, inherited, settings))
+        running = await stack.enter_async_context(
+            run_programs(served, settings, start, traces, without_ray=without_ray, lead=leadership.lead, network=network)
+        )
+        orchestrator = running.orchestrator
+        await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{cluster.group}"))
+        gateways = await stack.enter_async_context(gateway_listener(orchestrator, settings, leadership.lead, network))
+        changes = serve_deployments(served, running, settings, gateways, store, leadership.lead, inherited.record)
+        await stack.enter_async_context(changes)
+        leadership.announce(gateways.address, running.address, orchestrator.tensors.exchange.holder.node)
+        stack.enter_context(role.serving(orchestrator.status, orchestrator.measure))
+        deploy = await stack.enter_async_context(deploy_in_background(running))
+        has_started()
+        deploy()
+        console.print(f"Leads group {cluster.group!r} with fence {leadership.fence}, gateways dial in at {gateways.address}")
+
+        async def serve() -> str:
+            await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
+            models = ", ".join(sorted({offer.name for offer in orchestrator.offers.all}))
+            console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models}. Ctrl-C stops.")
+            return await leadership.wait_until_lost()
+
+        if not await before(signals.stop, serve()):
+            console.print("Stopping ...")
+            await Drain(settings.gateway.drain_timeout_s, signals.hurry).finish(gateways.drain)
+            return
+    raise LeadLostError(await leadership.wait_until_lost())
+
+
+@contextlib.asynccontextmanager
+async def gateway_listener(
+    orchestrator: Orchestrator, settings: Settings, lead: LeaderTerm, network: NodeNetwork | None
+) -> AsyncGenerator[GatewayServer]:
+    """Lets gateways dial in while entered.
+
+    Args:
+        network: How this process reaches other machines; without any, gateways use a Unix socket that only this user can reach.
+
+    Raises:
+        TransportError: If the address cannot be listened on.
+    """
+    with tempfile.TemporaryDirectory(prefix="dyorc-gateways-") as folder:
+        if network is None:
+            address, keys = f"unix://{folder}/gateways", None
+        else:
+            host = f"[{network.host}]" if ":" in network.host else network.host
+            address, keys = f"tcp://{host}:{settings.cluster.port or '*'}", network.secrets.keys
+        timeout_s = settings.engine.request_timeout_s
+        server = GatewayServer(orchestrator, address, settings.link, default_timeout_s=timeout_s, keys=keys, lead=lead)
+        async with server as gateways:
+            yield gateways

@@ -1,0 +1,190 @@
+"""A workflow evaluated at once, call by call, without engine, queues or time: the answer that every policy must give.
+
+So the oracle knows outcomes in advance: it evaluates what a decision depends on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dyorc.authoring.context import current_recorder
+from dyorc.authoring.decisions import Decision, Gather
+from dyorc.authoring.program import Program
+from dyorc.authoring.ref import Ref
+from dyorc.authoring.signature import StaticValue
+from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.workflow import Workflow
+from dyorc.core.arrays import apply_views, as_value, inline
+from dyorc.core.tensor import DType, TensorRef
+from dyorc.engine.guessing.prediction import Distribution
+from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
+from dyorc.engine.model.journal import Context
+from dyorc.engine.model.program_call import Call
+from dyorc.engine.tasks.generators import Generating, Yielded
+from dyorc.errors import DyOrcError, InternalError, InvalidInputError, WorkflowError
+from dyorc.simulation.value_draws import Value, value_of
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A request, from its end.
+
+    Attributes:
+        answers: What its workflow returns: one value, or one per part.
+        calls: Program and output of each call it made, in order.
+    """
+
+    answers: tuple[Value, ...]
+    calls: list[tuple[Program, Value]]
+
+    @property
+    def answer(self) -> Value:
+        """The answer of a workflow that does not stream."""
+        return self.answers[0]
+
+
+@dataclass(frozen=True)
+class _PlainRun:
+    """Answers each call as it is made."""
+
+    calls: list[tuple[Program, Value]] = field(default_factory=list[tuple[Program, Value]])
+
+    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+        values = [as_operand(_look(value) if isinstance(value, Ref) else value) for value in tensors]
+        if isinstance(callee, Program):
+            value = value_of(callee, values)
+            self.calls.append((callee, value))
+        else:
+            (value,) = self.evaluate(callee, values, statics)
+        return Ref(Future.ready(tensor_of(value)), callee.signature.outputs)
+
+    def mistake(self, error: InvalidInputError) -> WorkflowError:
+        """Returns the workflow's own error."""
+        return WorkflowError(str(error))
+
+    def evaluate(self, workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue]) -> tuple[Value, ...]:
+        """Steps a workflow from its start to its end. Returns its result, or its parts."""
+        signature = workflow.signature
+        tensors, rest = iter(values), iter(statics)
+        arguments = [
+            Ref(Future.ready(tensor_of(next(tensors))), signature.input_group, 0) if isinstance(spec, TensorSpec) else next(rest)
+            for spec in signature.parameters
+        ]
+        opened: Any = workflow.function(*arguments)
+        coroutine = Generating(opened) if workflow.is_streaming else opened
+        parts: list[Value] = []
+        wanted = None
+        try:
+            while True:
+                wanted = coroutine.send(None if wanted is None else _reply(wanted))
+                if isinstance(wanted, Yielded):
+                    parts.append(_value_of(wanted.value))
+                    wanted = None
+        except StopIteration as stop:
+            return tuple(parts) if workflow.is_streaming else (_value_of(stop.value),)
+
+
+def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue] = ()) -> Evaluation:
+    """Evaluates a workflow of simulated programs, which return one tensor each."""
+    run = _PlainRun()
+    token = current_recorder.set(run)
+    try:
+        return Evaluation(run.evaluate(workflow, values, statics), run.calls)
+    finally:
+        current_recorder.reset(token)
+
+
+def as_operand(value: Any) -> Value:
+    """Returns a value in the form that `value_of` takes."""
+    return value if getattr(value, "ndim", 0) else float(value)
+
+
+def operand_of(tensor: TensorRef) -> Value:
+    """Returns the value of a tensor that carries its data, in the form that `value_of` takes."""
+    data = apply_views(tensor.data, tensor.views) if tensor.views else tensor.data
+    return as_operand(data)
+
+
+def tensor_of(value: Value) -> TensorRef:
+    """Returns a tensor that carries `value`."""
+    if isinstance(value, np.ndarray):
+        return inline(value)
+    return TensorRef(dtype=DType.FP64, shape=(), num_bytes=8, data=np.float64(value))
+
+
+def _reply(wanted: Any) -> Any:
+    match wanted:
+        case Ref():
+            return _look(wanted)
+        case Gather(refs=refs):
+            return [_look(ref) for ref in refs]
+        case Decision():
+            return wanted.decide(_look(wanted.ref))
+        case _:
+            raise InternalError(f"a simulated workflow awaits a {type(wanted).__name__}")
+
+
+def _value_of(result: Any) -> Value:
+    """Returns the value of what a workflow returned or yielded."""
+    return as_operand(_look(result) if isinstance(result, Ref) else result)
+
+
+def _look(ref: Ref) -> Any:
+    array = ref.future.arrays[ref.field]
+    return as_value(apply_views(array, ref.views) if ref.views else array)
+
+
+class OraclePredictor:
+    """An engine's `Predictor` that knows every outcome in advance, since the output of a simulated call follows from its inputs.
+
+    Stateless, so it can serve any number of engines. Cost: one evaluation of each pending call that the decision depends on.
+    """
+
+    def predict(self, decision: Decision, context: Context) -> Distribution:
+        outcome = self.outcome(decision)
+        return {} if outcome is None else {outcome[0]: 1.0}
+
+    def observe(self, decision: Decision, context: Context, outcome: Outcome) -> None:
+        """Does nothing: there is nothing to learn."""
+
+    def outcome(self, decision: Decision) -> tuple[Outcome] | None:
+        """Returns the outcome of `decision` in a tuple, since it may be None; None if it cannot be known, or will be an error."""
+        ref = decision.ref
+        value = self.value(ref.future)
+        if value is None:
+            return None
+        array = apply_views(value, ref.views) if ref.views else value  # pyright: ignore[reportArgumentType]
+        try:
+            return (decision.decide(as_value(array)),)
+        except DyOrcError:
+            return None
+
+    def value(self, future: Future) -> Value | None:
+        """Returns what a future holds, or will hold; None if that cannot be known.
+
+        Only futures of one tensor are supported: simulated programs and workflows return one.
+        """
+        if future.state is FutureState.FAILED:
+            return None
+        if future.is_at_hand:
+            return as_operand(future.arrays[0])
+        producer = future.producer
+        if producer is None:
+            return None
+        operands: list[Value] = []
+        for argument in producer.arguments:
+            operand = self._operand(argument)
+            if operand is None:
+                return None
+            operands.append(operand)
+        if isinstance(producer, Call):
+            return value_of(producer.callee, operands)
+        return evaluate(producer.callee, operands, producer.statics).answer
+
+    def _operand(self, argument: Argument) -> Value | None:
+        value = self.value(argument.future)
+        if value is None or not argument.views:
+            return value
+        return as_operand(apply_views(value, argument.views))  # pyright: ignore[reportArgumentType]

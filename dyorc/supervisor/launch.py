@@ -1,0 +1,48 @@
+"""Replaces the command line's process with a supervisor."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from dyorc.config import Settings
+from dyorc.errors import ConfigurationError
+from dyorc.gateway.tls import refuse_open_address
+from dyorc.supervisor.supervisor_config import SupervisorConfig
+
+
+def num_cells_of(text: str) -> int:
+    """Returns the number of cells that `--cells` asks for.
+
+    Raises:
+        ConfigurationError: If it is neither ``auto`` nor a number above 0.
+    """
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise ConfigurationError(f"--cells is {text!r}, expected auto or a number above 0")
+
+
+def become_supervisor(
+    targets: Sequence[str], settings: Settings, num_cells: int, *, is_dev: bool = False, is_gateway: bool = False
+) -> None:
+    """Replaces this process's program, so that the supervisor has only what it needs in memory. Does not return.
+
+    Raises:
+        ConfigurationError: If the server may not listen on its address.
+    """
+    gateway, cells = settings.gateway, settings.cells
+    refuse_open_address(gateway)
+    grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1
+    config = SupervisorConfig(
+        targets=list(targets), settings=settings.model_dump(mode="json"), num_cells=num_cells, is_dev=is_dev,
+        is_gateway=is_gateway,
+        logs_json=settings.telemetry.logs.format == "json", host=gateway.host, port=gateway.port,
+        grpc_port=grpc_port if gateway.grpc else None,
+        drain_timeout_s=gateway.drain_timeout_s, hang_limit_s=cells.hang_limit_s, restart_delay_s=cells.restart_delay_s,
+        max_restart_delay_s=cells.max_restart_delay_s, started_s=time.monotonic(),
+    )  # fmt: skip
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "dyorc.supervisor", str(config.to_file())])

@@ -31,7 +31,7 @@ class RequestOwner(Protocol):
         """
         ...
 
-    def failed(self, request_id: int, error: Exception) -> None:
+    def fail(self, request_id: int, error: Exception) -> None:
         """Takes the error of a request. Nothing follows it."""
         ...
 

@@ -226,7 +226,7 @@ class _Clock:
     """A clock that can be put forward, as it is for a process that was stopped.
 
     Attributes:
-        num_asked: How often somebody looked at it.
+        num_asked: How often the time was asked for.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,6 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 1,
     "dyorc/telemetry": 1,
-    "dyorc/transport": 4,
     "loadgen": 1,
 }
 

@@ -8,18 +8,21 @@ HELM := .venv-helm
 PEERS := ray_serve triton bentoml litserve mosec
 PROTOC := .venv-protoc
 BUILD := .venv-build
-PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# One at a time in an environment, also with --jobs.
+PIP_INSTALL := flock $(VENV)/.made $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # tests/conftest.py says how many processes there are, and what runs in the same one.
 PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-TRAINED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP)
-PREPARED := $(TRAINED) $(TRITONCLIENT)/.made $(HELM)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 VARIANT ?= cpu
+
+# Each of hundreds of processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
@@ -43,10 +46,10 @@ demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questio
 
 prepare: $(PREPARED) ## Make all that the tests need, after `make .venv/.dev` side by side with -j
 
-test: $(TRAINED) ## Run the tests that run in one process; with `make test-real`, all tests
+test: $(VENV)/.dev ## Run the tests that run in one process; with `make test-real`, all tests
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)'
 
-test-real: $(PREPARED) ## Run the tests that need other processes, Ray, a browser, Redis or a second host, or much time
+test-real: $(PREPARED) ## Run the tests that need other processes, Ray, a browser, Redis, a second host, trained weights or much time
 	$(PYTEST_SIDE_BY_SIDE) -m 'real and $(USUAL)'
 
 test-again: $(VENV)/.dev ## Run again what failed last, one test after another
@@ -253,16 +256,20 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 clean: ## Remove the environment and everything that was made
 	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("DyOrc needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/.made
 	$(PIP_INSTALL) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
+# In one step, not after .demo: pip takes half a minute to look at all that is installed already.
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
 	$(PIP_INSTALL) --editable '.[demo,ocr,dev,planners]'
-	@touch $@
+	@touch $(VENV)/.demo $@
 
 $(BUILD)/.made: Makefile
 	$(PYTHON) -m venv $(BUILD)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from dyorc.settings.json_schema import schema
+from dyorc.settings.settings_text import schema
 
 _FOLDER = Path(__file__).parent
 SCHEMA = _FOLDER / "dyorc" / "values.schema.json"

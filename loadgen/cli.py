@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from loadgen import options
-from loadgen.command_options import grouped
+from loadgen.command_options import group_options
 from loadgen.compare_cli import compare_command
 from loadgen.load import Load
 from loadgen.pool import Pool
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 @app.command("run")
-@grouped
+@group_options
 def run_command(
     url: options.Url,
     model: options.Model,
@@ -40,12 +40,12 @@ def run_command(
     label: options.Label = "",
 ) -> None:
     """Measures one target under one load."""
-    with options.told_plainly():
+    with options.errors_as_one_line():
         planned, target = load.load(pace, sent.seed), how.spec(url, model)
         result = _measure(label or model, target, sent.requests(target), planned, is_shown=not output.as_json)
         written = msgspec.json.encode(result)
         output.write(written)
-    _tell(result, written if output.as_json else None)
+    _print_result(result, written if output.as_json else None)
 
 
 def _measure(label: str, target: TargetSpec, pool: Pool, load: Load, *, is_shown: bool) -> RunResult:
@@ -60,7 +60,7 @@ def _measure(label: str, target: TargetSpec, pool: Pool, load: Load, *, is_shown
         return run(label, target, pool, load, show=display.show, server=server)
 
 
-def _tell(result: RunResult, written: bytes | None) -> None:
+def _print_result(result: RunResult, written: bytes | None) -> None:
     from loadgen.tables import run_table
 
     if written is not None:
@@ -76,13 +76,13 @@ def limit_command(
     """Finds the highest rate at which one worker can send on this machine, over HTTP and gRPC. The last line is JSON."""
     from loadgen.limit import find_limits
 
-    with options.told_plainly():
+    with options.errors_as_one_line():
         limits = find_limits(duration, lambda line: print(line, flush=True))
     print(json.dumps(limits))
 
 
-app.command("sweep")(grouped(sweep_command))
-app.command("compare")(grouped(compare_command))
+app.command("sweep")(group_options(sweep_command))
+app.command("compare")(group_options(compare_command))
 app.command("report")(report_command)
 app.command("trace")(trace_command)
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 Command = Callable[..., None]
 
 
-def grouped(command: Command) -> Command:
+def group_options(command: Command) -> Command:
     """Returns a command in which each parameter that is a dataclass is replaced by the dataclass's fields.
 
     Raises:

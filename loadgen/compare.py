@@ -6,7 +6,7 @@ from statistics import median
 import msgspec
 
 from loadgen.results import RunResult
-from loadgen.tables import aligned, milliseconds, percent
+from loadgen.tables import align_columns, milliseconds, percent
 
 MeasureRound = Callable[[int], RunResult]
 """Measures one target, in the round with this number. The load and its seed are the same for all targets."""
@@ -72,10 +72,10 @@ def compare(
             in_order.append(result)
             if show is not None:
                 show(result)
-    return Comparison(num_rounds=num_rounds, figures=side_by_side(runs), runs=in_order)
+    return Comparison(num_rounds=num_rounds, figures=compare_figures(runs), runs=in_order)
 
 
-def side_by_side(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str, Figure]]:
+def compare_figures(runs: Mapping[str, Sequence[RunResult]]) -> dict[str, dict[str, Figure]]:
     """Returns medians, spreads and ratios to the first target."""
     first = next(iter(runs))
     bases = {name: median(map(value, runs[first])) for name, value in _FIGURES.items()}
@@ -101,16 +101,16 @@ def comparison_table(comparison: Comparison) -> str:
         rows.append(
             (
                 label,
-                *_shown(figures["p50_ms"], milliseconds),
-                *_shown(figures["p99_ms"], milliseconds),
-                *_shown(figures["throughput_rps"], "{:,.1f}".format),
-                *_shown(figures["goodput_ratio"], percent)[:2],
+                *_figure_texts(figures["p50_ms"], milliseconds),
+                *_figure_texts(figures["p99_ms"], milliseconds),
+                *_figure_texts(figures["throughput_rps"], "{:,.1f}".format),
+                *_figure_texts(figures["goodput_ratio"], percent)[:2],
                 str(sum(each.failed + each.unanswered for each in counts)),
                 str(sum(each.wrong for each in counts)),
             )
         )
     warned = dict.fromkeys(f"warning: {run.label}: {run.client_warning}" for run in comparison.runs if run.client_warning)
-    return "\n".join([aligned(rows), *warned])
+    return "\n".join([align_columns(rows), *warned])
 
 
 def _figure(values: Sequence[float], base: float) -> Figure:
@@ -118,6 +118,6 @@ def _figure(values: Sequence[float], base: float) -> Figure:
     return Figure(median=middle, spread=spread(values), ratio=middle / base if base else None)
 
 
-def _shown(figure: Figure, form: Callable[[float], str]) -> tuple[str, str, str]:
+def _figure_texts(figure: Figure, form: Callable[[float], str]) -> tuple[str, str, str]:
     varied = "-" if figure.spread is None else f"{100 * figure.spread:.0f} %"
     return form(figure.median), varied, "-" if figure.ratio is None else f"{figure.ratio:.2f}"

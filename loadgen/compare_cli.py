@@ -27,7 +27,7 @@ def compare_command(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each target.")] = 3,
 ) -> None:
     """Measures several targets in turn under the same load, and compares them."""
-    with options.told_plainly():
+    with options.errors_as_one_line():
         planned = load.load(pace, sent.seed)
         specs = {label: how.spec(url, model, scheme) for label, (url, model, scheme) in named_targets(target).items()}
         requests = sent.requests(next(iter(specs.values())))  # the same for all
@@ -35,7 +35,7 @@ def compare_command(
         comparison = compare(measures, num_rounds=rounds, show=None if output.as_json else _show)
         written = msgspec.json.encode(comparison)
         output.write(written)
-        typer.echo(written.decode() if output.as_json else said(comparison))
+        typer.echo(written.decode() if output.as_json else comparison_text(comparison))
 
 
 def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
@@ -68,7 +68,7 @@ def round_line(result: RunResult) -> str:
     return f"{result.label}: {latency}, {result.throughput_rps:,.1f} requests/s"
 
 
-def said(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """Returns the table and what it means."""
     legend = "spread: largest / smallest - 1; x: relative to the first target."
     return f"\n{comparison_table(comparison)}\nMedians of {comparison.num_rounds} rounds; {legend}"

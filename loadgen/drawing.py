@@ -13,9 +13,8 @@ import numpy as np
 
 from dyorc.core.arrays import numpy_dtype
 from dyorc.core.tensor import FLOATS, DType
-from dyorc.protocol.calls import path_of
+from dyorc.protocol.api_paths import grpc_path, model_path
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.routes import model_path
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import grpc_address, grpc_credentials, httpx_verify
@@ -148,7 +147,7 @@ def _over_grpc(spec: TargetSpec) -> ModelMetadata:
     headers = tuple((name.lower(), value) for name, value in spec.headers.items())
     address, credentials = grpc_address(spec.url), grpc_credentials(spec)
     with grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary(path_of("ModelMetadata"))
+        call = channel.unary_unary(grpc_path("ModelMetadata"))
         try:
             reply = call(pb.ModelMetadataRequest(name=spec.model).SerializeToString(), timeout=_TIMEOUT_S, metadata=headers)
         except grpc.RpcError as error:

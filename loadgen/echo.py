@@ -13,15 +13,15 @@ from typing import Any, cast
 import numpy as np
 import uvloop
 
-from dyorc.protocol import headers, media_types
-from dyorc.protocol.calls import SERVICE
+from dyorc.protocol import header_names, media_types
+from dyorc.protocol.api_paths import GRPC_SERVICE
 
 _ANSWER = np.arange(10, dtype=np.float32)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _HEAD = b'{"model_name":"echo","outputs":[{"name":"y","datatype":"FP32","shape":[10],"parameters":{"binary_data_size":40}}]}'
 _REPLY = (
     b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n%b: %d\r\ncontent-length: %d\r\n\r\n"
-    % (media_types.TENSORS.encode(), headers.JSON_LENGTH.encode(), len(_HEAD), len(_HEAD) + _ANSWER.nbytes)
+    % (media_types.TENSORS.encode(), header_names.JSON_LENGTH.encode(), len(_HEAD), len(_HEAD) + _ANSWER.nbytes)
     + _HEAD
     + _ANSWER.tobytes()
 )
@@ -71,7 +71,7 @@ async def _serve_grpc(stop: asyncio.Event) -> None:
 
     server = grpc.aio.server()
     handlers = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(GRPC_SERVICE, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"Listening on 127.0.0.1:{port}", flush=True)

@@ -21,7 +21,7 @@ _TRIES = 2
 
 
 @contextlib.contextmanager
-def echoing(protocol: str) -> Generator[str]:
+def run_echo_server(protocol: str) -> Generator[str]:
     """Runs a server of `loadgen.echo` in a process of its own, and yields its address."""
     with ServerProcess([sys.executable, "-m", "loadgen.echo", protocol]) as server:
         yield server.url
@@ -72,7 +72,7 @@ def find_limits(duration_s: float, show: Callable[[str], None]) -> dict[str, Any
     limits: dict[str, Any] = {}
     for protocol, start_rps in (("http", 4000.0), ("grpc", 1000.0)):
         show(f"{protocol}, one worker:")
-        with echoing(protocol) as address:
+        with run_echo_server(protocol) as address:
 
             def measure(rate_rps: float, protocol: str = protocol, address: str = address) -> RunResult:
                 return probe(protocol, address, rate_rps, duration_s)

@@ -19,7 +19,7 @@ _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRequests:
     """The requests of all workers whose planned time lies in the measured time.
 
     Attributes:
@@ -38,7 +38,7 @@ class Measured:
     wrong: str
 
 
-def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measured:
+def select_measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> MeasuredRequests:
     """Joins the workers' records; times count from the start.
 
     Raises:
@@ -65,7 +65,7 @@ def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measur
     index, latency_ns, send_delay_ns, outcome = (np.concatenate(arrays) for arrays in zip(*kept, strict=True))
     if not len(index):
         raise ValueError("no request was due in the measured time; expected a higher rate, or a longer duration")
-    return Measured(
+    return MeasuredRequests(
         index=index,
         latency_ns=latency_ns,
         send_delay_ns=send_delay_ns,
@@ -75,7 +75,7 @@ def measured(workers: Sequence[Records], warm_up_ns: int, end_ns: int) -> Measur
     )
 
 
-def counts(measured_requests: Measured, slo_s: float | None) -> Counts:
+def counts(measured_requests: MeasuredRequests, slo_s: float | None) -> Counts:
     """Counts how requests ended."""
     is_correct = measured_requests.outcome == CORRECT
     in_time = is_correct if slo_s is None else is_correct & (measured_requests.latency_ns <= slo_s * 1e9)
@@ -105,7 +105,7 @@ def histogram(times_ns: Numbers) -> str:
     return times.encode().decode()
 
 
-def by_branch(measured_requests: Measured, branches: Sequence[str]) -> dict[str, BranchResult]:
+def by_branch(measured_requests: MeasuredRequests, branches: Sequence[str]) -> dict[str, BranchResult]:
     """Returns the latencies of each way through the workflow, by its name."""
     if not branches:
         return {}

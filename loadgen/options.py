@@ -203,7 +203,7 @@ def _header(line: str) -> tuple[str, str]:
 
 
 @contextmanager
-def told_plainly() -> Generator[None]:
+def errors_as_one_line() -> Generator[None]:
     """Turns errors that a user can correct into one line and exit status 2, without a traceback."""
     from dyorc.errors import DyOrcError
 

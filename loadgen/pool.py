@@ -45,7 +45,7 @@ class Pool:
         for kind, rows in (("inputs", self.inputs), ("answers", self.answers)):
             for at, tensors in enumerate(rows):
                 for name, array in tensors.items():
-                    arrays.update(_stored(f"{kind}/{at}/{name}", array))
+                    arrays.update(_arrays_to_store(f"{kind}/{at}/{name}", array))
         about = {
             "num_requests": len(self.inputs),
             "has_answers": bool(self.answers),
@@ -89,7 +89,7 @@ class Pool:
         )
 
 
-def _stored(key: str, array: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays_to_store(key: str, array: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     if array.dtype.name == "bfloat16":  # NumPy's files support only NumPy's own types
         return {f"{key}/bfloat16": np.ascontiguousarray(array).view(np.uint16)}
     if array.dtype != object:

@@ -46,7 +46,7 @@ def _quantile(ascending_ns: Sequence[int], ratio: float) -> float:
     return ascending_ns[int(ratio * (len(ascending_ns) - 1))] / _NS_PER_MS if ascending_ns else 0.0
 
 
-def together(parts: Sequence[Progress]) -> Progress:
+def combine_progress(parts: Sequence[Progress]) -> Progress:
     """Returns the progress of all workers. Quantiles cannot be added up: the median is the workers' mean, the others are those of
     the worst."""
     num_recent = sum(part.num_recent for part in parts)

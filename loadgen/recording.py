@@ -112,12 +112,12 @@ class Recorder:
         self._outcome.append(UNANSWERED)
         return number
 
-    def sent(self, number: int, now_ns: int) -> None:
+    def mark_sent(self, number: int, now_ns: int) -> None:
         """Notes that a request is sent."""
         self.sent_ns[number] = now_ns
         self.num_sent += 1
 
-    def answered(self, number: int, now_ns: int, answer: RawAnswer) -> None:
+    def mark_answered(self, number: int, now_ns: int, answer: RawAnswer) -> None:
         """Notes an answer."""
         self.done_ns[number] = now_ns
         self._outcome[number] = CORRECT  # until it has been judged
@@ -128,7 +128,7 @@ class Recorder:
             body, known = self._last[index]  # comparing is faster than hashing
             self._answer[number] = known if answer == body and known >= 0 else self._keep(index, answer)
 
-    def failed(self, number: int, now_ns: int, text: str) -> None:
+    def mark_failed(self, number: int, now_ns: int, text: str) -> None:
         """Notes an error."""
         self.done_ns[number] = now_ns
         self.num_done += 1

@@ -17,7 +17,7 @@ def report_command(
     from loadgen.report.page import page
     from loadgen.report.reading import read_results
 
-    with options.told_plainly():
+    with options.errors_as_one_line():
         loaded = [result for path in results for result in read_results(path)]
         out.write_text(page(loaded, heading=name), encoding="utf-8")
     typer.echo(f"{len(loaded)} results in {out}")

@@ -54,7 +54,7 @@ def run(
         ValueError: If the load is not possible, or nothing is due in the measured time.
         WorkerFailedError: If a worker fails, e.g. because the server cannot be reached. The message contains what it said.
     """
-    load = _checked(load)
+    load = _check_load(load)
     warm_up_ns, end_ns = _span(load)
     figures: list[ServerFigures] = []
 
@@ -74,7 +74,7 @@ def run(
     return msgspec.structs.replace(result, started_at=started_at, server=figures[0] if figures else ServerFigures())
 
 
-def _checked(load: Load) -> Load:
+def _check_load(load: Load) -> Load:
     if load.num_workers < 1:
         raise ValueError(f"num_workers is {load.num_workers}, expected at least 1")
     if load.arrivals != "closed":
@@ -95,7 +95,7 @@ def _span(load: Load) -> tuple[int, int]:
 def _result(
     label: str, spec: TargetSpec, pool: Pool, load: Load, records: Sequence[Records], span_ns: tuple[int, int]
 ) -> RunResult:
-    measured = measures.measured(records, *span_ns)
+    measured = measures.select_measured(records, *span_ns)
     counts = measures.counts(measured, load.slo_s)
     latency_ms, send_delay_ms = measures.quantiles(measured.latency_ns), measures.quantiles(measured.send_delay_ns)
     cpu_ratio = max(worker.cpu_ratio for worker in records)

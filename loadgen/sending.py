@@ -30,16 +30,16 @@ class Sender(Protocol):
 
 async def _exchange(target: Target, recorder: Recorder, number: int) -> bool:
     """Sends one request. Returns whether an answer came."""
-    recorder.sent(number, time.monotonic_ns())
+    recorder.mark_sent(number, time.monotonic_ns())
     try:
         answer = await target.infer(recorder.index[number])
     except RequestFailedError as error:
-        recorder.failed(number, time.monotonic_ns(), str(error))
+        recorder.mark_failed(number, time.monotonic_ns(), str(error))
         return False
     except Exception as error:  # the target may be a user's: the error is counted, so that other requests go on
-        recorder.failed(number, time.monotonic_ns(), f"{type(error).__name__}: {error}"[:200])
+        recorder.mark_failed(number, time.monotonic_ns(), f"{type(error).__name__}: {error}"[:200])
         return False
-    recorder.answered(number, time.monotonic_ns(), answer)
+    recorder.mark_answered(number, time.monotonic_ns(), answer)
     return True
 
 
@@ -72,7 +72,7 @@ class OpenLoop:
 
     def _send_due(self) -> None:
         planned_ns = self._recorder.planned_ns
-        create_task, tasks, finished = self._loop.create_task, self._tasks, self._finished
+        create_task, tasks, finished = self._loop.create_task, self._tasks, self._end_task
         number, now_ns = self._next, time.monotonic_ns()
         while number < len(planned_ns) and planned_ns[number] <= now_ns:
             task = create_task(_exchange(self._target, self._recorder, number))
@@ -85,7 +85,7 @@ class OpenLoop:
         elif not tasks:
             self._is_done.set()
 
-    def _finished(self, task: "asyncio.Task[bool]") -> None:
+    def _end_task(self, task: "asyncio.Task[bool]") -> None:
         self._tasks.discard(task)
         if not self._tasks and self._next == len(self._recorder.planned_ns):
             self._is_done.set()

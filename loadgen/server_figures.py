@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from dyorc.protocol.routes import MODEL_STATISTICS, STATISTICS, STATUS, model_path
+from dyorc.protocol.api_paths import MODEL_STATISTICS, STATISTICS, STATUS, model_path
 from loadgen.results import ServerFigures
 from loadgen.targets.base import TargetSpec
 from loadgen.targets.tls import httpx_verify

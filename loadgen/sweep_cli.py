@@ -43,7 +43,7 @@ def sweep_command(
     from loadgen.run import run
     from loadgen.server_figures import StatisticsWatch
 
-    with options.told_plainly():
+    with options.errors_as_one_line():
         if load.arrivals not in (options.ArrivalsKind.POISSON, options.ArrivalsKind.GAMMA, options.ArrivalsKind.CONSTANT):
             raise ValueError(
                 f"--arrivals is {load.arrivals}, expected poisson, gamma or constant: a sweep measures one rate at a time"

@@ -13,10 +13,10 @@ def run_table(results: Sequence[RunResult]) -> str:
     for result in results:
         rows.append(_row(result))
         rows += [_branch_row(name, branch.num_requests, branch.latency_ms) for name, branch in sorted(result.branches.items())]
-    return "\n".join([aligned(rows), *_remarks(results)])
+    return "\n".join([align_columns(rows), *_remarks(results)])
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def align_columns(rows: Sequence[Sequence[str]]) -> str:
     """Returns rows with columns as wide as they need to be, so that piped output is not cut. The first is aligned left, the
     others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -23,7 +23,7 @@ def trace_command(
     """Draws a trace: a file of times, workflows and branches, for `run --arrivals trace` and `dyorc simulate scaling`."""
     from dyorc.traffic.request_traces import write_trace
 
-    with options.told_plainly():
+    with options.errors_as_one_line():
         weights = _weights(workflow or [""])
         requests = draw_trace(TracePlan(kind=kind, duration_s=duration, rate_rps=rate, seed=seed, weights=weights))
         write_trace(out, requests)

@@ -51,7 +51,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     number: int
 
 
-class Orders:
+class ParentCommands:
     """Listens to the parent on standard input, until the parent closes it or goes away; and to signals."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,7 +73,7 @@ class Orders:
             self.start.set_result(int(self._line))
 
 
-def tell(line: bytes) -> None:
+def write_line(line: bytes) -> None:
     """Writes a line to the parent if the parent is reading, without waiting."""
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), line + b"\n")
@@ -98,11 +98,11 @@ class Worker:
 
     async def measure(self) -> Records | None:
         """Sends when told to. Returns None if told to stop before the end."""
-        orders = Orders(asyncio.get_running_loop())
+        orders = ParentCommands(asyncio.get_running_loop())
         stopping = asyncio.create_task(orders.stop.wait())
         try:
             async with self._target as target:
-                tell(b"ready")
+                write_line(b"ready")
                 await asyncio.wait({orders.start, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done():
                     return None
@@ -138,7 +138,7 @@ class Worker:
 
         over = loop.call_later((start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S, stop_watch)
         deadline_s = (start_ns + self._end_ns - time.monotonic_ns()) / _NS_PER_S + self._worker_plan.load.drain_s
-        sending, telling = asyncio.create_task(sender.send_all()), asyncio.create_task(self._tell(sender))
+        sending, telling = asyncio.create_task(sender.send_all()), asyncio.create_task(self._report_progress(sender))
         await asyncio.wait({sending, stopping}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         ended_ns = time.monotonic_ns()
         if not self._cpu_s:
@@ -151,10 +151,10 @@ class Worker:
             await sending
         return ended_ns
 
-    async def _tell(self, sender: Sender) -> None:
+    async def _report_progress(self, sender: Sender) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            tell(msgspec.json.encode(self._progress(sender)))
+            write_line(msgspec.json.encode(self._progress(sender)))
 
     def _progress(self, sender: Sender) -> Progress:
         return progress_of(self._recorder, sender.num_in_flight)

@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from loadgen.errors import WorkerFailedError
-from loadgen.progress import Progress, together
+from loadgen.progress import Progress, combine_progress
 from loadgen.recording import Records
 from loadgen.worker import WorkerPlan
 
@@ -128,7 +128,7 @@ class Workers:
             elif line.startswith(b"{"):
                 self._progress[number] = msgspec.json.decode(line, type=Progress)
                 if show is not None:
-                    show(together(self._progress))
+                    show(combine_progress(self._progress))
 
     def _ended(self, number: int) -> None:
         status = self._processes[number].wait(_STOP_S)

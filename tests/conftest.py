@@ -6,12 +6,14 @@
 import functools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import real
@@ -45,10 +47,28 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "compose: runs the cluster of docker-compose.yml; runs in `make compose-test` only, since it is heavy"
     )
     config.addinivalue_line(
-        "markers", "real: needs other processes, a browser, Redis or much time; runs in `make test-real` only"
+        "markers", "real: needs other processes, a browser, Redis, trained weights or much time; runs in `make test-real` only"
     )
     config.addinivalue_line("markers", "slow: shows at length what quicker tests show, too; runs in `make test-slow` only")
     config.addinivalue_line("markers", "together: the tests of this module share a server, so one process runs them all")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compiles a share of the test modules, so that the processes do not each compile all of them when they collect tests.
+
+    pytest rewrites `assert` in each module first, which takes half a minute for all.
+    """
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if not worker or sys.dont_write_bytecode:
+        return
+    index, state = int(worker["workerid"].removeprefix("gw")), session.config.stash[rewrite.assertstate_key]
+    for module in sorted((_ROOT / "tests").rglob("test_*.py"))[index :: worker["workercount"]]:
+        folder = rewrite.get_cache_dir(module)
+        folder.mkdir(parents=True, exist_ok=True)
+        compiled = folder / (module.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(module, compiled, state.trace) is None:
+            stat, code = rewrite._rewrite_test(module, session.config)
+            rewrite._write_pyc(state, code, stat, compiled)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -74,10 +94,10 @@ def _check_newer(made: list[Path]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Hands out tests one by one, but keeps together those that share something of their module.
+    """Hands out tests one by one, but keeps tests together that share something of their module.
 
     The controller knows tests by their names only. (xdist's own `--dist loadgroup` writes marks into the names, which pytest 9
-    does not allow any more.)
+    no longer allows.)
     """
     config.option.loadscopereorder = False
     return _Scheduling(config, log)
@@ -107,7 +127,7 @@ def _text_of(module: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Generator[None]:
-    """Puts temporary files of this process, and of all that it starts, into a folder of its own.
+    """Puts temporary files of this process, and of all that it starts, into a separate folder.
 
     So a leak is found by the process whose test caused it, and not by another that looks at the same moment.
     """

@@ -36,6 +36,6 @@ def busy(loop: Loop, lag: LoopLag, *turns_s: float, num: int = 1) -> None:
     """Takes turns of such a length, with requests in each."""
     for turn_s in turns_s:
         for _ in range(num):
-            lag.saw_request()
-            lag.let_in()
+            lag.on_request()
+            lag.on_admitted()
         loop.turn(turn_s)

@@ -30,7 +30,7 @@ from benchmarks.processes import adopt_orphans
 from benchmarks.serving import serving
 from loadgen import measures
 from loadgen.load import Load
-from loadgen.measures import Measured
+from loadgen.measures import MeasuredRequests
 from loadgen.pool import Pool
 from loadgen.recording import CORRECT, FIRST_ERROR, UNANSWERED
 from loadgen.targets.base import TargetSpec
@@ -78,7 +78,7 @@ def _measure(options: argparse.Namespace, *, is_shedding: bool) -> dict[str, flo
         return _figures(_crowd(spec, options.base_rps, options.crowd, Path(folder)), options.limit_s)
 
 
-def _crowd(spec: TargetSpec, base_rps: float, crowd: float, folder: Path) -> Measured:
+def _crowd(spec: TargetSpec, base_rps: float, crowd: float, folder: Path) -> MeasuredRequests:
     """Returns the requests that were due while the crowd was there."""
     trace, pool = folder / "trace.txt", folder / "pool.npz"
     trace.write_text("\n".join(f"{at_s:.6f}" for at_s in _times_s(base_rps, crowd)))
@@ -88,7 +88,7 @@ def _crowd(spec: TargetSpec, base_rps: float, crowd: float, folder: Path) -> Mea
     )
     with Workers([WorkerPlan(spec=spec, load=load, pool=str(pool), number=0)], folder) as workers:
         records = workers.run(lambda start_ns: (), 2 * _CALM_S + _CROWD_S + _DRAIN_S, None)
-    return measures.measured(records, round(_CALM_S * 1e9), round((_CALM_S + _CROWD_S) * 1e9))
+    return measures.select_measured(records, round(_CALM_S * 1e9), round((_CALM_S + _CROWD_S) * 1e9))
 
 
 def _times_s(base_rps: float, crowd: float) -> Sequence[float]:
@@ -109,7 +109,7 @@ def _pool() -> Pool:
     return Pool(inputs=inputs, answers=[{"output": tensors["x"] * 2} for tensors in inputs], branches=[])
 
 
-def _figures(measured: Measured, limit_s: float) -> dict[str, float]:
+def _figures(measured: MeasuredRequests, limit_s: float) -> dict[str, float]:
     num = len(measured.outcome)
     is_right = measured.outcome == CORRECT
     figures = {f"share_{status}": 0.0 for status in _STATUSES}

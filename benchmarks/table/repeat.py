@@ -18,7 +18,7 @@ from msgspec import structs
 
 from benchmarks.table.goals import FIGURES, cells_of, is_ours, is_saturated, our_cell
 from benchmarks.table.records import OUR_MODES, Table, read_table
-from loadgen.tables import aligned
+from loadgen.tables import align_columns
 
 WITHIN = 0.10
 HIGHEST = "highest rate"
@@ -110,7 +110,7 @@ def main(
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(aligned(agreement_rows(agreed)))
+    typer.echo(align_columns(agreement_rows(agreed)))
     said: dict[str, Any] = {"within": WITHIN, "figures": agreed}
     typer.echo(msgspec.json.encode(said).decode())
 

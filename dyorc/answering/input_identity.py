@@ -29,7 +29,7 @@ class InputsIdentity:
         self._digest: bytes | None = None
 
     @classmethod
-    def of(cls, digest: bytes) -> "InputsIdentity":
+    def from_digest(cls, digest: bytes) -> "InputsIdentity":
         """Returns the identity of inputs whose digest alone is known."""
         found = cls("", (), ())
         found._arrays, found._digest = None, digest
@@ -38,25 +38,25 @@ class InputsIdentity:
     @property
     def digest(self) -> bytes | None:
         """What equal requests have in common, in every process; None if it was not computed while the request was open."""
-        return self._made()
+        return self._compute()
 
     def close(self) -> None:
         """Forgets the inputs of a request that has ended, but not their digest."""
         self._arrays = None
 
-    def _made(self) -> bytes | None:
+    def _compute(self) -> bytes | None:
         if self._digest is None and self._arrays is not None:
             self._digest = _digest(self._workflow, self._arrays, self._statics)
         return self._digest
 
     def __hash__(self) -> int:
-        digest = self._made()
+        digest = self._compute()
         return id(self) if digest is None else hash(digest)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, InputsIdentity) and self._made() is not None and self._made() == other._made()
+        return isinstance(other, InputsIdentity) and self._compute() is not None and self._compute() == other._compute()
 
 
 def _digest(workflow: str, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> bytes:
@@ -79,6 +79,6 @@ def read_warning(value: Mapping[str, Any]) -> SuspectsReported:
 
 def _dangers(values: Sequence[Sequence[Any]]) -> list[SuspectInput]:
     return [
-        SuspectInput(program, InputsIdentity.of(bytes.fromhex(digest)), reason, until_ns)
+        SuspectInput(program, InputsIdentity.from_digest(bytes.fromhex(digest)), reason, until_ns)
         for program, digest, reason, until_ns in values
     ]

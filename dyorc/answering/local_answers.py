@@ -13,7 +13,7 @@ import structlog
 
 from dyorc.answering.part_stream import PartStream, ReadPart
 from dyorc.answering.requests_in_flight import RequestInFlight
-from dyorc.answering.tensor_exchange import Tensors, carried, has_stored
+from dyorc.answering.tensor_exchange import Tensors, has_stored, inline_array
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.engine.actions import AnswerPart, AnswerRequest, FetchValue
@@ -79,7 +79,7 @@ class LocalAnswers:
         self._forget(request_id, pending)
         return pending
 
-    def failed(self, request_id: int, error: Exception) -> None:
+    def fail(self, request_id: int, error: Exception) -> None:
         """Hands an error over, if the request is still in flight."""
         pending = self._pending.get(request_id)
         if pending is not None:
@@ -90,7 +90,7 @@ class LocalAnswers:
         for request_id, pending in list(self._pending.items()):
             pending.is_untaken = False
             if not pending.is_taking:
-                self.failed(request_id, InternalError(SCHEDULER_FAILED))
+                self.fail(request_id, InternalError(SCHEDULER_FAILED))
 
     async def close(self) -> None:
         """Hands over what threads are making of outputs, whose memory must still be there, and fails the rest."""
@@ -98,7 +98,7 @@ class LocalAnswers:
         if self._taking:
             await asyncio.wait(self._taking)
         for request_id in list(self._pending):
-            self.failed(request_id, InternalError("the orchestrator has stopped"))
+            self.fail(request_id, InternalError("the orchestrator has stopped"))
 
     def _end(self, request_id: int, pending: RequestInFlight, error: Exception | None, taken: Any = None) -> None:
         """Ends a request: hands over the error or what was made of the outputs, and the record, whatever the receiver does."""
@@ -131,7 +131,7 @@ class LocalAnswers:
         if has_stored(tensors):
             self._answer_stored(request_id, tensors)
         elif pending is not None:
-            self._hand_over(request_id, pending, [carried(tensor) for tensor in tensors])
+            self._hand_over(request_id, pending, [inline_array(tensor) for tensor in tensors])
 
     def _answer_stored(self, request_id: int, tensors: Sequence[TensorRef]) -> None:
         """Hands over an answer whose bytes the engine keeps until they are taken."""
@@ -148,7 +148,7 @@ class LocalAnswers:
             self._post(AnswerTaken(request_id, blocks))
 
         def fail(error: Exception) -> None:
-            self.failed(request_id, InternalError(f"the answer could not be put together: {error}"))
+            self.fail(request_id, InternalError(f"the answer could not be put together: {error}"))
             self._post(AnswerTaken(request_id))
 
         self._read(tensors, hand_over, lose, fail)
@@ -161,9 +161,9 @@ class LocalAnswers:
         pending.is_taking = True
         taking = asyncio.create_task(self._off_loop.run(pending.receiver.take, arrays))
         self._taking.add(taking)
-        taking.add_done_callback(partial(self._taken_aside, request_id, pending))
+        taking.add_done_callback(partial(self._end_taking, request_id, pending))
 
-    def _taken_aside(self, request_id: int, pending: RequestInFlight, taking: "asyncio.Task[Any]") -> None:
+    def _end_taking(self, request_id: int, pending: RequestInFlight, taking: "asyncio.Task[Any]") -> None:
         self._taking.discard(taking)
         pending.is_taking = False
         self._finish(request_id, pending, taking.result)
@@ -202,7 +202,7 @@ class LocalAnswers:
             self._post(PartTaken(request_id, index, blocks))
 
         def fail(error: Exception) -> None:
-            self.failed(request_id, InternalError(f"part {index} could not be put together: {error}"))
+            self.fail(request_id, InternalError(f"part {index} could not be put together: {error}"))
             self._post(RequestCancelled(request_id))  # the engine would wait until the part is taken
 
         self._read(tensors, hand_over, lose, fail)
@@ -222,7 +222,7 @@ class LocalAnswers:
             taken.append(value)
         return taken
 
-    def parts_used(self, request_id: int, parts: Sequence[ReadPart]) -> None:
+    def release_parts(self, request_id: int, parts: Sequence[ReadPart]) -> None:
         """Tells the engine that these parts are no longer needed."""
         for part in parts:
             self._post(PartTaken(request_id, part.index))

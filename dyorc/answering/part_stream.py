@@ -60,13 +60,13 @@ class PartStream:
         """
         while not self._future.done():
             if self._num_taken in self._parts:
-                return self._in_order()
+                return self._next_in_order()
             self._wake.clear()
             await self._wake.wait()
         self._future.result()
         return []
 
-    def _in_order(self) -> list[ReadPart]:
+    def _next_in_order(self) -> list[ReadPart]:
         parts: list[ReadPart] = []
         while (part := self._parts.get(self._num_taken + len(parts))) is not None:
             parts.append(part)

@@ -9,14 +9,14 @@ import msgspec
 
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.part_stream import PartStream
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.core.tensor import TensorRef
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.models.submission import Submission
 from dyorc.telemetry.record import Origin, RequestRecord, RequestRecorder, outcome_of
 
 
-class Recorded(msgspec.Struct, frozen=True, eq=False):
+class RecordedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request in flight that is recorded.
 
     Attributes:
@@ -73,7 +73,7 @@ class RequestInFlight:
 
     receiver: Receiver[Any]
     identity: InputsIdentity
-    recorded: Recorded | None = None
+    recorded: RecordedRequest | None = None
     stream: PartStream | None = None
     stored: Sequence[TensorRef] = ()
     is_untaken: bool = False

@@ -216,7 +216,7 @@ class Tensors:
             if has_stored(column):
                 header, parts = self._pack_stored(column, holders)
             else:
-                header, parts = encode_column([carried(tensor) for tensor in column])
+                header, parts = encode_column([inline_array(tensor) for tensor in column])
             headers.append(header)
             frames.extend(parts)
         return headers, frames, tuple([self._holders[holder_id] for holder_id in holders])
@@ -237,7 +237,7 @@ class Tensors:
         frames: list[Frame] = []
         for tensor in column:
             if not tensor.block:
-                header, raw = encode_column([carried(tensor)])
+                header, raw = encode_column([inline_array(tensor)])
                 parts.append(header)
                 frames.extend(raw)
                 continue
@@ -269,7 +269,7 @@ class Tensors:
         for header, count in zip(headers, counts, strict=True):
             end = at + count
             if isinstance(header, Column):
-                columns.append(self._carried(header, frames[at:end], node))
+                columns.append(self._inline_refs(header, frames[at:end], node))
             else:
                 columns.append(stored_refs(header, holder_id, node))
             at = end
@@ -277,7 +277,7 @@ class Tensors:
             raise TransportError(f"outputs of {[len(column) for column in columns]} calls in one batch")
         return list(zip(*columns, strict=True))
 
-    def arrived(
+    def unpack(
         self, headers: Sequence[ColumnHeader], frames: Sequence[Frame], holders: Sequence[TensorHolder]
     ) -> tuple[TensorRef, ...]:
         """Returns references to the tensors of one call that another process has packed (`pack`). Their holders join.
@@ -294,9 +294,9 @@ class Tensors:
         for header in headers:
             end = at + num_frames(header)
             if isinstance(header, Column):
-                found = self._carried(header, frames[at:end], self._node)
+                found = self._inline_refs(header, frames[at:end], self._node)
             else:
-                found = [_placed(header, part, holders) for part in header.parts]
+                found = [_stored_ref(header, part, holders) for part in header.parts]
             if len(found) != 1:
                 raise TransportError(f"a tensor came as {len(found)}")
             refs += found
@@ -305,7 +305,7 @@ class Tensors:
             raise TransportError(f"{len(headers)} tensors announce {at} frames and have {len(frames)}")
         return tuple(refs)
 
-    def _carried(self, header: Column, frames: Sequence[Frame], node: str) -> list[TensorRef]:
+    def _inline_refs(self, header: Column, frames: Sequence[Frame], node: str) -> list[TensorRef]:
         arrays = decode_column(header, [memoryview(frame).toreadonly() for frame in frames])
         return [
             TensorRef(dtype=header.dtype, shape=array.shape, num_bytes=array.nbytes, node=node, data=array) for array in arrays
@@ -353,7 +353,7 @@ class Tensors:
         """
         inbox = inbox or self._inbox
         try:
-            return [self._read_one(tensor, inbox, holders) if tensor.block else carried(tensor) for tensor in tensors]
+            return [self._read_one(tensor, inbox, holders) if tensor.block else inline_array(tensor) for tensor in tensors]
         finally:
             inbox.done()
 
@@ -410,7 +410,7 @@ def has_stored(tensors: Sequence[TensorRef]) -> bool:
     return False
 
 
-def carried(tensor: TensorRef) -> Array:
+def inline_array(tensor: TensorRef) -> Array:
     """Returns the array of an inline tensor."""
     array: Array = tensor.data
     return apply_views(array, tensor.views) if tensor.views else array
@@ -470,7 +470,7 @@ def stored_refs(header: StoredColumn, holder_id: str, node: str) -> list[TensorR
     return refs
 
 
-def _placed(header: StoredColumn, part: Column | StoredRows, holders: Sequence[TensorHolder]) -> TensorRef:
+def _stored_ref(header: StoredColumn, part: Column | StoredRows, holders: Sequence[TensorHolder]) -> TensorRef:
     """Returns a reference to a tensor that lies where its header says; views of it are resolved there."""
     if not isinstance(part, StoredRows) or part.block <= 0 or not 0 <= part.holder < len(holders):
         raise TransportError("a tensor that is stored lies nowhere")

@@ -10,14 +10,14 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from dyorc.answering.local_answers import LocalAnswers, own_arrays
 from dyorc.answering.part_stream import PartStream
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.models.submission import Submission
 
 T = TypeVar("T")
-Started: TypeAlias = Callable[[asyncio.Future[Any]], None]
+OnStart: TypeAlias = Callable[[asyncio.Future[Any]], None]
 
 
-class Submitting(Protocol):
+class RequestRunner(Protocol):
     """Runs requests for receivers; see `Backend`."""
 
     def submit(self, submission: Submission, receiver: Receiver[Any], stream: PartStream | None = None) -> int:
@@ -29,7 +29,7 @@ class Submitting(Protocol):
         ...
 
 
-class Awaited(Generic[T]):
+class FutureReceiver(Generic[T]):
     """The receiver of a coroutine that waits for the answer.
 
     Args:
@@ -64,7 +64,9 @@ class Awaited(Generic[T]):
                 continue
 
 
-async def answer_of(runner: Submitting, submission: Submission, take: Callable[[list[Array]], T], started: Started | None) -> T:
+async def answer_of(
+    runner: RequestRunner, submission: Submission, take: Callable[[list[Array]], T], started: OnStart | None
+) -> T:
     """Runs a workflow and returns its answer.
 
     Cancelling this coroutine cancels the request; so does cancelling the future passed to `started`.
@@ -75,7 +77,7 @@ async def answer_of(runner: Submitting, submission: Submission, take: Callable[[
     Raises:
         DyOrcError: See the tree in `dyorc.errors`.
     """
-    receiver = Awaited(asyncio.get_running_loop().create_future(), take)
+    receiver = FutureReceiver(asyncio.get_running_loop().create_future(), take)
     if started is not None:
         started(receiver.future)
     request_id = runner.submit(submission, receiver)
@@ -88,11 +90,11 @@ async def answer_of(runner: Submitting, submission: Submission, take: Callable[[
 
 
 async def parts_of(
-    runner: Submitting,
+    runner: RequestRunner,
     answers: LocalAnswers | None,
     submission: Submission,
     take: Callable[[list[Array]], T],
-    started: Started | None,
+    started: OnStart | None,
 ) -> AsyncGenerator[list[T]]:
     """Runs a workflow and yields its parts in order: parts that are ready at the same time come together, in a list.
 
@@ -105,7 +107,7 @@ async def parts_of(
     if answers is None:
         yield [await answer_of(runner, submission, take, started)]
         return
-    end: Awaited[list[Array]] = Awaited(asyncio.get_running_loop().create_future(), own_arrays)
+    end: FutureReceiver[list[Array]] = FutureReceiver(asyncio.get_running_loop().create_future(), own_arrays)
     stream = PartStream(end.future)
     if started is not None:
         started(end.future)
@@ -115,6 +117,6 @@ async def parts_of(
             taken = await answers.take_parts(request_id, stream, parts, take)
             if taken:
                 yield taken
-            answers.parts_used(request_id, parts[: len(taken)])
+            answers.release_parts(request_id, parts[: len(taken)])
     finally:
         runner.cancel(request_id)

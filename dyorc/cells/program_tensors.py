@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dyorc.answering.tensor_exchange import OWN, Tensors, carried, has_stored, stored_refs
+from dyorc.answering.tensor_exchange import OWN, Tensors, has_stored, inline_array, stored_refs
 from dyorc.authoring.array_memory import Reserve
 from dyorc.core.arrays import Array, dtype_of
 from dyorc.core.tensor import TensorRef
@@ -45,7 +45,7 @@ class ProgramInputs:
 
     def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
         if inbox is None or not has_stored(column):
-            return [carried(tensor) for tensor in column]
+            return [inline_array(tensor) for tensor in column]
         headers, frames, holders = self._tensors.pack([(tensor,) for tensor in column])
         return inbox.read(headers, frames, holders)[0]
 

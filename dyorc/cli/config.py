@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dyorc.settings.defaults import defaults as text_of_defaults
-from dyorc.settings.in_force import print_in_force
-from dyorc.settings.json_schema import schema as text_of_schema
-from dyorc.settings.settings_file import USUAL, find_file
 from dyorc.settings.settings_reader import read
+from dyorc.settings.settings_sources import USUAL, find_file
+from dyorc.settings.settings_text import defaults as text_of_defaults
+from dyorc.settings.settings_text import print_in_force
+from dyorc.settings.settings_text import schema as text_of_schema
 
 app = typer.Typer(no_args_is_help=True, help="Checks and shows the settings: flags, environment, dyorc.toml, defaults.")
 

@@ -41,7 +41,7 @@ from dyorc.cli.top import status, top
 from dyorc.cli.trace import trace
 from dyorc.config import Settings
 from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError
-from dyorc.settings.in_force import print_in_force
+from dyorc.settings.settings_text import print_in_force
 from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
 from dyorc.telemetry import logs

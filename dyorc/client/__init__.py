@@ -3,8 +3,8 @@
 from dyorc.client.asynchronous import AsyncClient, AsyncJob
 from dyorc.client.blocking import Client, Job
 from dyorc.client.retries import Retries
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.jobs import JobRecord, JobState
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.job_records import JobRecord, JobState
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 
 __all__ = [

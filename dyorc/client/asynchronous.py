@@ -6,20 +6,14 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.effects import Flow
-from dyorc.client.exchanges import clock_s
+from dyorc.client.exchanges import AsyncFlowRunner, clock_s
 from dyorc.client.http import Cert, ServerEndpoint, Verify, ssl_context
 from dyorc.client.http_transports import async_transport
 from dyorc.client.job_operations import JobOperations, JobOptions
-from dyorc.client.named_inputs import Inputs, merge_inputs
-from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.operations import Inputs, Operations, health_path, merge_inputs, statistics_path
 from dyorc.client.retries import DEFAULT_RETRIES, Retries, RetryingSender
-from dyorc.client.runners import AsyncFlowRunner
 from dyorc.client.transport_pools import AsyncTransportPool
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.jobs import JobRecord, JobState
-from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     DEPLOYMENTS,
     LIVE,
     LIVE_NOW,
@@ -32,6 +26,10 @@ from dyorc.protocol.routes import (
     rollback_path,
     unload_path,
 )
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.inference_request import Options
+from dyorc.protocol.job_records import JobRecord, JobState
+from dyorc.protocol.metadata import ModelMetadata
 
 
 class AsyncClient:
@@ -77,77 +75,38 @@ class AsyncClient:
         await self._runner.aclose()
 
     async def infer(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None, retries: Retries | None = None,
         **named: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Runs a model; see `Client.infer`."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return (await self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))).value
 
     async def answer(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        explain: bool = False,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
-        **named: Any,
-    ) -> Answer:
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, explain: bool = False, request_id: str = "", outputs: Sequence[str] | None = None,
+        retries: Retries | None = None, **named: Any,
+    ) -> Answer:  # fmt: skip
         """Runs a model and returns everything the server says; see `Client.answer`."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
         return await self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))
 
     def stream(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None, retries: Retries | None = None,
         **named: Any,
-    ) -> AsyncGenerator[Any]:
+    ) -> AsyncGenerator[Any]:  # fmt: skip
         """Runs a model that answers in parts; see `Client.stream`. Close the generator if you stop early."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
     async def submit(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        idempotency_key: str | None = None,
-        webhook: str | None = None,
-        ttl_s: float | None = None,
-        run_timeout_s: float | None = None,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, idempotency_key: str | None = None, webhook: str | None = None,
+        ttl_s: float | None = None, run_timeout_s: float | None = None, version: str | None = None,
+        timeout_s: float | None = None, priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None,
         **named: Any,
-    ) -> "AsyncJob":
+    ) -> "AsyncJob":  # fmt: skip
         """Submits a request as a durable job; see `Client.submit`."""
         options = Options(version, timeout_s, priority, False, request_id, outputs)
         job = JobOptions(idempotency_key, webhook, ttl_s, run_timeout_s)
@@ -160,7 +119,7 @@ class AsyncClient:
         return AsyncJob(self._runner, self._jobs, await self._runner.run(self._jobs.get(job_id)))
 
     async def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["AsyncJob"]:
-        """Returns our jobs, all or those in one state."""
+        """Returns the caller's jobs, all or only those in one state."""
         return [AsyncJob(self._runner, self._jobs, record) for record in await self._runner.run(self._jobs.jobs(state, max_jobs))]
 
     async def models(self) -> list[str]:
@@ -172,19 +131,19 @@ class AsyncClient:
         return await self._runner.run(self._operations.metadata(model, version))
 
     async def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
-        """Returns a model's configuration, as Triton spells it."""
+        """Returns a model's configuration, in Triton's form."""
         return await self._runner.run(self._operations.get_object(model_path(model, version, MODEL_CONFIG)))
 
     async def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
-        """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
+        """Returns how many times and how long a model, or every model, has run; in Triton's form."""
         return await self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     async def status(self) -> dict[str, Any]:
-        """Returns the server's current state: its processes, each program's replicas, queue and cost, and how guessing goes."""
+        """Returns the server's current state: its processes, each program's replicas, queue and cost, and its guesses."""
         return await self._runner.run(self._operations.get_object(STATUS))
 
     async def live(self) -> dict[str, Any]:
-        """Returns how the server is now: workflows with rates and latencies, programs with replicas, queues and batches."""
+        """Returns what the server is doing now: rates and latencies of workflows; replicas, queues and batches of programs."""
         return await self._runner.run(self._operations.get_object(LIVE_NOW))
 
     async def scaling(self) -> dict[str, Any]:
@@ -192,11 +151,11 @@ class AsyncClient:
         return await self._runner.run(self._operations.get_object(SCALING))
 
     async def scale(self, program: str, *, num_warm: int | None = None, num_parked: int | None = None) -> dict[str, Any]:
-        """Has a program keep so many replicas warm, and so many parked; None leaves that to the server's forecast again."""
+        """Sets how many replicas of a program stay warm and parked; None leaves a number to the server's forecast again."""
         return await self._runner.run(self._operations.scale(program, num_warm, num_parked))
 
     async def deployments(self) -> dict[str, Any]:
-        """Returns which versions of each workflow there are, by its name. Needs a key that may manage; so do the next three."""
+        """Returns the versions of each workflow, by its name. Like the next three methods, it needs a key that may manage."""
         return await self._runner.run(self._operations.get_object(DEPLOYMENTS))
 
     async def deploy(
@@ -209,30 +168,17 @@ class AsyncClient:
         fresh: bool = False,
         allow_incompatible: bool = False,
     ) -> dict[str, Any]:
-        """Loads a version of a workflow into the server, and returns its versions once requests get it.
-
-        Args:
-            target: Such as ``/app/flow.py:classify``, as the server finds it.
-            version: Its name; by default the next whole number.
-            group: Which group of orchestrators is to have it, if a gateway has several.
-            share: Its part of the requests that name no version. With all of them (1), it becomes the default.
-            fresh: Whether it shares no program with other versions.
-            allow_incompatible: Whether its inputs and outputs may be others than the default's.
-
-        Raises:
-            DeployError: If it cannot be loaded; nothing has changed.
-            ConflictError: If there is such a version, with other code, or it cannot stand beside the others.
-        """
+        """Loads a version of a workflow into the server, and returns its versions; see `Client.deploy`."""
         order = {"target": target, "version": version, "group": group, "share": share}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return await self._runner.run(self._operations.change(DEPLOYMENTS, order))
 
     async def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:
-        """Takes a version, or without one the whole model, out of service. What was asked for before is answered."""
+        """Takes a version, or without one the whole model, out of service. Requests that have begun are still answered."""
         return await self._runner.run(self._operations.change(unload_path(model), {"parameters": {"version": version}}))
 
     async def rollback(self, model: str) -> dict[str, Any]:
-        """Takes the last change of a model's versions back."""
+        """Undoes the last change of a model's versions. Call it again to undo the one before."""
         return await self._runner.run(self._operations.change(rollback_path(model), {}))
 
     async def requests(
@@ -243,11 +189,11 @@ class AsyncClient:
         outcome: Literal["all", "ok", "failed"] = "all",
         limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """Returns summaries of requests that have ended: which, how long they took, and what took most of that time."""
+        """Returns summaries of requests that have ended: how long each took, and what took most of that time."""
         return await self._runner.run(self._operations.requests(workflow, order, outcome, limit))
 
     async def request(self, request_id: str) -> dict[str, Any]:
-        """Returns what is known of a request that has ended: where its time went, its calls and batches, guesses."""
+        """Returns the record of a request that has ended: where its time went, its calls, batches and guesses."""
         return await self._runner.run(self._operations.get_object(request_path(request_id)))
 
     async def trace(self, seconds: float = 5.0) -> dict[str, Any]:
@@ -259,11 +205,11 @@ class AsyncClient:
         return await self._runner.run(self._operations.is_healthy(LIVE))
 
     async def is_ready(self, model: str | None = None) -> bool:
-        """Returns whether a model, or each of them, can run now."""
+        """Returns whether a model, or every model, can run now."""
         return await self._runner.run(self._operations.is_healthy(health_path(model)))
 
     async def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
-        """Returns once a model, or each of them, can run. `DeadlineError`, with the reason, if that takes too long."""
+        """Returns once a model, or every model, can run. `DeadlineError`, with the reason, if that takes too long."""
         await self._runner.run(self._operations.wait_until_ready(health_path(model), timeout_s))
 
 
@@ -290,14 +236,14 @@ class AsyncJob:
 
     async def refresh(self) -> Self:
         """Refreshes its state."""
-        return await self._now(self._jobs.get(self.id))
+        return await self._update(self._jobs.get(self.id))
 
     async def wait(self, timeout_s: float | None = None) -> Self:
         """Returns once it has ended, in any state. `DeadlineError` if that takes longer; the job goes on then."""
-        return await self._now(self._jobs.wait(self.id, timeout_s))
+        return await self._update(self._jobs.wait(self.id, timeout_s))
 
     async def result(self, timeout_s: float | None = None) -> Any:
-        """Waits for its end, and returns what `infer` would have returned. Raises what it failed with."""
+        """Waits for its end, and returns what `infer` would have returned. Raises the error with which it failed."""
         return (await self.answer(timeout_s)).value
 
     async def answer(self, timeout_s: float | None = None) -> Answer:
@@ -306,12 +252,12 @@ class AsyncJob:
 
     async def cancel(self) -> Self:
         """Ends it."""
-        return await self._now(self._jobs.cancel(self.id))
+        return await self._update(self._jobs.cancel(self.id))
 
     async def delete(self) -> None:
-        """Cancels it if it has not ended, and has the server forget it."""
+        """Cancels it if it has not ended, and deletes it from the server."""
         await self._runner.run(self._jobs.delete(self.id))
 
-    async def _now(self, flow: Flow[JobRecord]) -> Self:
+    async def _update(self, flow: Flow[JobRecord]) -> Self:
         self.record = await self._runner.run(flow)
         return self

@@ -1,4 +1,8 @@
-"""The blocking client. Several threads may use it at once."""
+"""The blocking client. Several threads may use it at once.
+
+Here and in `asynchronous`, each method writes its options out. A shared TypedDict could not: inputs come by name, too, and mypy
+has no TypedDict with room for other names.
+"""
 
 import random
 from collections.abc import Generator, Sequence
@@ -6,20 +10,14 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from dyorc.client.effects import Flow
-from dyorc.client.exchanges import clock_s
+from dyorc.client.exchanges import FlowRunner, clock_s
 from dyorc.client.http import Cert, ServerEndpoint, Verify, ssl_context
 from dyorc.client.http_transports import transport
 from dyorc.client.job_operations import JobOperations, JobOptions
-from dyorc.client.named_inputs import Inputs, merge_inputs
-from dyorc.client.operations import Operations, health_path, statistics_path
+from dyorc.client.operations import Inputs, Operations, health_path, merge_inputs, statistics_path
 from dyorc.client.retries import DEFAULT_RETRIES, Retries, RetryingSender
-from dyorc.client.runners import FlowRunner
 from dyorc.client.transport_pools import TransportPool
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.jobs import JobRecord, JobState
-from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.requests import Options
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     DEPLOYMENTS,
     LIVE,
     LIVE_NOW,
@@ -32,6 +30,10 @@ from dyorc.protocol.routes import (
     rollback_path,
     unload_path,
 )
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.inference_request import Options
+from dyorc.protocol.job_records import JobRecord, JobState
+from dyorc.protocol.metadata import ModelMetadata
 
 
 class Client:
@@ -40,8 +42,8 @@ class Client:
     Args:
         url: ``http://host:port`` or ``https://...``, followed by the server's path if it has one.
         api_key: The API key of all requests.
-        timeout_s: Default limit of each operation, retries included, in seconds; infinity for no limit. The server is told how
-            much is left.
+        timeout_s: Default limit of each operation, retries included, in seconds; infinity for no limit. Each request says
+            how much is left.
         retries: When requests are sent again.
         verify: For https: True, a file or folder of authorities, an `ssl.SSLContext`, or False for no check.
         cert: For https: a file with our own certificate and key, or one of each.
@@ -90,19 +92,10 @@ class Client:
         self._runner.close()
 
     def infer(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None, retries: Retries | None = None,
         **named: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Runs a model.
 
         Args:
@@ -122,38 +115,19 @@ class Client:
         return self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries)).value
 
     def answer(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        explain: bool = False,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
-        **named: Any,
-    ) -> Answer:
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, explain: bool = False, request_id: str = "", outputs: Sequence[str] | None = None,
+        retries: Retries | None = None, **named: Any,
+    ) -> Answer:  # fmt: skip
         """Runs a model as `infer` does, and returns everything the server says; with `explain`, also what was done and why."""
         options = Options(version, timeout_s, priority, explain, request_id, outputs)
         return self._runner.run(self._operations.infer(model, merge_inputs(inputs, named), options, retries))
 
     def stream(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
-        retries: Retries | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, version: str | None = None, timeout_s: float | None = None,
+        priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None, retries: Retries | None = None,
         **named: Any,
-    ) -> Generator[Any]:
+    ) -> Generator[Any]:  # fmt: skip
         """Runs a model that answers in parts, and yields each as it comes. Arguments and parts are those of `infer`.
 
         The request is sent when the first part is asked for; `timeout_s` covers all parts. If you stop early, close the
@@ -163,22 +137,11 @@ class Client:
         return self._runner.parts(self._operations.stream(model, merge_inputs(inputs, named), options, retries))
 
     def submit(
-        self,
-        model: str,
-        inputs: Inputs | None = None,
-        /,
-        *,
-        idempotency_key: str | None = None,
-        webhook: str | None = None,
-        ttl_s: float | None = None,
-        run_timeout_s: float | None = None,
-        version: str | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        request_id: str = "",
-        outputs: Sequence[str] | None = None,
+        self, model: str, inputs: Inputs | None = None, /, *, idempotency_key: str | None = None, webhook: str | None = None,
+        ttl_s: float | None = None, run_timeout_s: float | None = None, version: str | None = None,
+        timeout_s: float | None = None, priority: int = 0, request_id: str = "", outputs: Sequence[str] | None = None,
         **named: Any,
-    ) -> "Job":
+    ) -> "Job":  # fmt: skip
         """Submits a request as a durable job, which survives a crash of either side.
 
         Args:
@@ -199,7 +162,7 @@ class Client:
         return Job(self._runner, self._jobs, self._runner.run(self._jobs.get(job_id)))
 
     def jobs(self, *, state: JobState | None = None, max_jobs: int = 1000) -> list["Job"]:
-        """Returns our jobs, all or those in one state."""
+        """Returns the caller's jobs, all or only those in one state."""
         return [Job(self._runner, self._jobs, record) for record in self._runner.run(self._jobs.jobs(state, max_jobs))]
 
     def models(self) -> list[str]:
@@ -211,19 +174,19 @@ class Client:
         return self._runner.run(self._operations.metadata(model, version))
 
     def config(self, model: str, *, version: str | None = None) -> dict[str, Any]:
-        """Returns a model's configuration, as Triton spells it."""
+        """Returns a model's configuration, in Triton's form."""
         return self._runner.run(self._operations.get_object(model_path(model, version, MODEL_CONFIG)))
 
     def statistics(self, model: str | None = None, *, version: str | None = None) -> dict[str, Any]:
-        """Returns how many times and how long a model, or each of them, has run; as Triton spells it."""
+        """Returns how many times and how long a model, or every model, has run; in Triton's form."""
         return self._runner.run(self._operations.get_object(statistics_path(model, version)))
 
     def status(self) -> dict[str, Any]:
-        """Returns the server's current state: its processes, each program's replicas, queue and cost, and how guessing goes."""
+        """Returns the server's current state: its processes, each program's replicas, queue and cost, and its guesses."""
         return self._runner.run(self._operations.get_object(STATUS))
 
     def live(self) -> dict[str, Any]:
-        """Returns how the server is now: workflows with rates and latencies, programs with replicas, queues and batches."""
+        """Returns what the server is doing now: rates and latencies of workflows; replicas, queues and batches of programs."""
         return self._runner.run(self._operations.get_object(LIVE_NOW))
 
     def scaling(self) -> dict[str, Any]:
@@ -231,11 +194,11 @@ class Client:
         return self._runner.run(self._operations.get_object(SCALING))
 
     def scale(self, program: str, *, num_warm: int | None = None, num_parked: int | None = None) -> dict[str, Any]:
-        """Has a program keep so many replicas warm, and so many parked; None leaves that to the server's forecast again."""
+        """Sets how many replicas of a program stay warm and parked; None leaves a number to the server's forecast again."""
         return self._runner.run(self._operations.scale(program, num_warm, num_parked))
 
     def deployments(self) -> dict[str, Any]:
-        """Returns which versions of each workflow there are, by its name. Needs a key that may manage; so do the next three."""
+        """Returns the versions of each workflow, by its name. Like the next three methods, it needs a key that may manage."""
         return self._runner.run(self._operations.get_object(DEPLOYMENTS))
 
     def deploy(
@@ -253,25 +216,25 @@ class Client:
         Args:
             target: Such as ``/app/flow.py:classify``, as the server finds it.
             version: Its name; by default the next whole number.
-            group: Which group of orchestrators is to have it, if a gateway has several.
+            group: The group of orchestrators that loads it, if a gateway has several.
             share: Its part of the requests that name no version. With all of them (1), it becomes the default.
             fresh: Whether it shares no program with other versions.
-            allow_incompatible: Whether its inputs and outputs may be others than the default's.
+            allow_incompatible: Whether its inputs and outputs may differ from the default's.
 
         Raises:
             DeployError: If it cannot be loaded; nothing has changed.
-            ConflictError: If there is such a version, with other code, or it cannot stand beside the others.
+            ConflictError: If the version exists with other code, or does not fit the other versions.
         """
         order = {"target": target, "version": version, "group": group, "share": share}
         order |= {"is_fresh": fresh, "is_incompatible_allowed": allow_incompatible}
         return self._runner.run(self._operations.change(DEPLOYMENTS, order))
 
     def undeploy(self, model: str, version: str | None = None) -> dict[str, Any]:
-        """Takes a version, or without one the whole model, out of service. What was asked for before is answered."""
+        """Takes a version, or without one the whole model, out of service. Requests that have begun are still answered."""
         return self._runner.run(self._operations.change(unload_path(model), {"parameters": {"version": version}}))
 
     def rollback(self, model: str) -> dict[str, Any]:
-        """Takes the last change of a model's versions back."""
+        """Undoes the last change of a model's versions. Call it again to undo the one before."""
         return self._runner.run(self._operations.change(rollback_path(model), {}))
 
     def requests(
@@ -282,11 +245,11 @@ class Client:
         outcome: Literal["all", "ok", "failed"] = "all",
         limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """Returns summaries of requests that have ended: which, how long they took, and what took most of that time."""
+        """Returns summaries of requests that have ended: how long each took, and what took most of that time."""
         return self._runner.run(self._operations.requests(workflow, order, outcome, limit))
 
     def request(self, request_id: str) -> dict[str, Any]:
-        """Returns what is known of a request that has ended: where its time went, its calls and batches, guesses."""
+        """Returns the record of a request that has ended: where its time went, its calls, batches and guesses."""
         return self._runner.run(self._operations.get_object(request_path(request_id)))
 
     def trace(self, seconds: float = 5.0) -> dict[str, Any]:
@@ -298,11 +261,11 @@ class Client:
         return self._runner.run(self._operations.is_healthy(LIVE))
 
     def is_ready(self, model: str | None = None) -> bool:
-        """Returns whether a model, or each of them, can run now."""
+        """Returns whether a model, or every model, can run now."""
         return self._runner.run(self._operations.is_healthy(health_path(model)))
 
     def wait_until_ready(self, timeout_s: float | None = None, *, model: str | None = None) -> None:
-        """Returns once a model, or each of them, can run. `DeadlineError`, with the reason, if that takes too long."""
+        """Returns once a model, or every model, can run. `DeadlineError`, with the reason, if that takes too long."""
         self._runner.run(self._operations.wait_until_ready(health_path(model), timeout_s))
 
 
@@ -327,14 +290,14 @@ class Job:
 
     def refresh(self) -> Self:
         """Refreshes its state."""
-        return self._now(self._jobs.get(self.id))
+        return self._update(self._jobs.get(self.id))
 
     def wait(self, timeout_s: float | None = None) -> Self:
         """Returns once it has ended, in any state. `DeadlineError` if that takes longer; the job goes on then."""
-        return self._now(self._jobs.wait(self.id, timeout_s))
+        return self._update(self._jobs.wait(self.id, timeout_s))
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Waits for its end, and returns what `infer` would have returned. Raises what it failed with."""
+        """Waits for its end, and returns what `infer` would have returned. Raises the error with which it failed."""
         return self.answer(timeout_s).value
 
     def answer(self, timeout_s: float | None = None) -> Answer:
@@ -343,12 +306,12 @@ class Job:
 
     def cancel(self) -> Self:
         """Ends it."""
-        return self._now(self._jobs.cancel(self.id))
+        return self._update(self._jobs.cancel(self.id))
 
     def delete(self) -> None:
-        """Cancels it if it has not ended, and has the server forget it."""
+        """Cancels it if it has not ended, and deletes it from the server."""
         self._runner.run(self._jobs.delete(self.id))
 
-    def _now(self, flow: Flow[JobRecord]) -> Self:
+    def _update(self, flow: Flow[JobRecord]) -> Self:
         self.record = self._runner.run(flow)
         return self

@@ -1,7 +1,7 @@
-"""What an operation of the client asks its shell to do, and the outcomes.
+"""The effects that a client's operations ask their shell for, and the outcomes.
 
 Operations are generators without I/O: they yield effects, are sent the outcomes, and return what the caller gets. The shells
-in `blocking` and `asynchronous` carry effects out. So everything that decides exists once.
+in `exchanges` carry effects out. So every decision is written once, for the blocking client and for asyncio.
 """
 
 from collections.abc import Generator, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.errors import DyOrcError
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 
 T = TypeVar("T")
 
@@ -71,11 +71,11 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """There is no answer, or only a part of it.
+class BrokenExchange:
+    """An exchange without an answer, or with only a part of it.
 
     Attributes:
-        error: What the caller gets without another attempt.
+        error: What the caller gets if there is no other attempt.
         was_sent: Whether the server may have received the request, and may have run it.
         is_final: Whether trying again is pointless.
     """

@@ -1,19 +1,22 @@
-"""Carries out effects over httpx: one exchange with the server at a time, for both shells."""
+"""The two shells: run operations by carrying out their effects over httpx, one blocking, one on an event loop."""
 
 import asyncio
 import math
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing, closing
+from typing import Any, TypeVar, cast
 
 import httpx
 
-from dyorc.client.effects import Broken, Read, Reply, Send, Sleep
-from dyorc.client.http import AnswerBody, ServerEndpoint, broken, headers_of, timeouts
+from dyorc.client.effects import BrokenExchange, Emit, Flow, Parts, Read, Reply, Send, Sleep
+from dyorc.client.http import AnswerBody, ServerEndpoint, broken_exchange, headers_of, timeouts
 from dyorc.client.transport_pools import AsyncTransport, AsyncTransportPool, Loan, Transport, TransportPool
 from dyorc.errors import DeadlineError, TransportError
+
+T = TypeVar("T")
 
 clock_s = time.monotonic
 _FAILURES = (httpx.HTTPError, TimeoutError, ssl.SSLError, DeadlineError, TransportError)
@@ -25,11 +28,10 @@ class HttpExchange:
     """Carries out the effects of one operation, blocking. Close it, also in the middle of a streamed answer.
 
     httpx limits only each single wait. So the limits shrink with each phase of the exchange, and the clock is checked after each
-    part of an answer: a server that sends its answer drop by drop is given up at the deadline; one that falls silent in the
-    middle, once it was silent for as long as was left when the answer began.
+    part of an answer: a server that sends its answer drop by drop is given up at the deadline; a server that falls
+    silent in the middle, after a silence as long as the time that was left when the answer began.
 
-    A transport is used again only after an answer that was read to its end: what has been interrupted, by whatever exception at
-    whatever place, may be in any state.
+    A transport is used again only after an answer that was read to its end: after any interruption, it may be in any state.
     """
 
     def __init__(self, pool: TransportPool, connection: ServerEndpoint) -> None:
@@ -49,10 +51,10 @@ class HttpExchange:
             case Read():
                 return self._read(effect)
 
-    def _send(self, effect: Send) -> Reply | Broken:
+    def _send(self, effect: Send) -> Reply | BrokenExchange:
         left_s = effect.deadline_s - clock_s()
         if left_s <= 0:
-            return Broken(DeadlineError("the time was up before the request was sent"), was_sent=False, is_final=True)
+            return BrokenExchange(DeadlineError("the time was up before the request was sent"), was_sent=False, is_final=True)
         limits = timeouts(left_s)
         extensions: dict[str, Any] = {"timeout": limits}
         if left_s < math.inf:
@@ -69,23 +71,23 @@ class HttpExchange:
             self._take_back()
             return body.reply()
         except _FAILURES as error:
-            return broken(error, self._connection.base_url)
+            return broken_exchange(error, self._connection.base_url)
         finally:
             if self._chunks is None:
                 self.close()
 
-    def _read(self, effect: Read) -> bytes | Broken:
+    def _read(self, effect: Read) -> bytes | BrokenExchange:
         assert self._chunks is not None
         if self._pid != os.getpid():
-            return broken(TransportError(_FORKED), self._connection.base_url)
+            return broken_exchange(TransportError(_FORKED), self._connection.base_url)
         try:
             chunk = next(self._chunks, b"")
         except _FAILURES as error:
-            return broken(error, self._connection.base_url)
+            return broken_exchange(error, self._connection.base_url)
         if not chunk:
             self._take_back()
         if clock_s() >= effect.deadline_s:
-            return broken(DeadlineError("the time was up before the stream ended"), self._connection.base_url)
+            return broken_exchange(DeadlineError("the time was up before the stream ended"), self._connection.base_url)
         return chunk
 
     def _take_back(self) -> None:
@@ -120,7 +122,7 @@ class AsyncHttpExchange:
             case Read():
                 return await self._read(effect)
 
-    async def _send(self, effect: Send) -> Reply | Broken:
+    async def _send(self, effect: Send) -> Reply | BrokenExchange:
         request = self._connection.request(effect.request, {})
         try:
             async with asyncio.timeout(_left_s(effect.deadline_s)):
@@ -135,20 +137,20 @@ class AsyncHttpExchange:
             await self._take_back()
             return body.reply()
         except _FAILURES as error:
-            return broken(error, self._connection.base_url)
+            return broken_exchange(error, self._connection.base_url)
         finally:
             if self._chunks is None:
                 await self.aclose()
 
-    async def _read(self, effect: Read) -> bytes | Broken:
+    async def _read(self, effect: Read) -> bytes | BrokenExchange:
         assert self._chunks is not None
         if self._pid != os.getpid():
-            return broken(TransportError(_FORKED), self._connection.base_url)
+            return broken_exchange(TransportError(_FORKED), self._connection.base_url)
         try:
             async with asyncio.timeout(_left_s(effect.deadline_s)):
                 chunk = await anext(self._chunks, b"")
         except _FAILURES as error:
-            return broken(error, self._connection.base_url)
+            return broken_exchange(error, self._connection.base_url)
         if not chunk:
             await self._take_back()
         return chunk
@@ -167,6 +169,74 @@ class AsyncHttpExchange:
         finally:
             if self._chunks is not None and self._pid == os.getpid():
                 await self._chunks.aclose()
+
+
+class FlowRunner:
+    """Runs operations, blocking. Any number of threads may use it at once."""
+
+    def __init__(self, pool: TransportPool, connection: ServerEndpoint) -> None:
+        self._pool = pool
+        self._connection = connection
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._pool.close()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Returns what an operation returns."""
+        with closing(HttpExchange(self._pool, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration as end:
+                    return end.value
+                outcome = exchange.perform(effect)
+
+    def parts(self, flow: Parts) -> Generator[Any]:
+        """Yields what an operation emits."""
+        with closing(HttpExchange(self._pool, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration:
+                    return
+                outcome = (yield effect.value) if isinstance(effect, Emit) else exchange.perform(effect)
+
+
+class AsyncFlowRunner:
+    """Runs operations on an event loop."""
+
+    def __init__(self, pool: AsyncTransportPool, connection: ServerEndpoint) -> None:
+        self._pool = pool
+        self._connection = connection
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._pool.aclose()
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Returns what an operation returns."""
+        async with aclosing(AsyncHttpExchange(self._pool, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration as end:
+                    return end.value
+                outcome = await exchange.perform(effect)
+
+    async def parts(self, flow: Parts) -> AsyncGenerator[Any]:
+        """Yields what an operation emits."""
+        async with aclosing(AsyncHttpExchange(self._pool, self._connection)) as exchange:
+            outcome: Any = None
+            while True:
+                try:
+                    effect = flow.send(outcome)
+                except StopIteration:
+                    return
+                outcome = (yield effect.value) if isinstance(effect, Emit) else await exchange.perform(effect)
 
 
 def _shrinking(limits: dict[str, float | None], deadline_s: float) -> Callable[[str, object], None]:

@@ -1,6 +1,6 @@
-"""Streamed answers: frames (`dyorc.protocol.frames`) read as their bytes come.
+"""Reads the frames of a streamed answer (`dyorc.protocol.media_types.FRAMES`) as their bytes come.
 
-Keeps at most one frame, and begins none that is too long.
+Keeps at most one frame, and refuses one that is too long at its beginning.
 """
 
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 
 from dyorc.errors import TransportError
-from dyorc.protocol.answers import Answer, padding, parse_answer
-from dyorc.protocol.frames import LENGTHS
-from dyorc.protocol.refusals import ErrorBody, error_decoder, malformed, refusal
+from dyorc.protocol.inference_answer import Answer, padding, parse_answer
+from dyorc.protocol.media_types import FRAME_LENGTHS
+from dyorc.protocol.wire_errors import ErrorBody, error_decoder, error_from_body, malformed
 
 
 class FrameReader:
@@ -58,10 +58,10 @@ class FrameReader:
         return self._frame is not None and len(self._frame) == self._end
 
     def _take_lengths(self, rest: memoryview) -> memoryview:
-        missing = LENGTHS.size - len(self._lengths)
+        missing = FRAME_LENGTHS.size - len(self._lengths)
         self._lengths += rest[:missing]
-        if len(self._lengths) == LENGTHS.size:
-            self._json_bytes, rest_bytes = LENGTHS.unpack(self._lengths)
+        if len(self._lengths) == FRAME_LENGTHS.size:
+            self._json_bytes, rest_bytes = FRAME_LENGTHS.unpack(self._lengths)
             self._lengths = bytearray()
             num_bytes = self._json_bytes + rest_bytes
             if num_bytes > self._max_part_bytes:
@@ -79,7 +79,7 @@ def _part(frame: memoryview, json_bytes: int) -> Answer:
         error = _error_in(frame[:json_bytes])
         if error is None:
             raise
-    raise refusal(error)
+    raise error_from_body(error)
 
 
 def _error_in(head: memoryview) -> ErrorBody | None:

@@ -3,6 +3,7 @@
 import functools
 import math
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,13 @@ from typing import Any, TypeAlias
 import httpx
 import numpy as np
 
-from dyorc.client.effects import Broken, Reply
+from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.operations import json_bytes_of
-from dyorc.client.tracing import current_trace
 from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError
-from dyorc.protocol.answers import padding
-from dyorc.protocol.headers import AUTHORIZATION
-from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.header_names import AUTHORIZATION
+from dyorc.protocol.inference_answer import padding
+from dyorc.protocol.inference_request import PreparedRequest
+from dyorc.protocol.wire_errors import malformed
 
 Verify: TypeAlias = bool | str | Path | ssl.SSLContext
 Cert: TypeAlias = str | Path | tuple[str | Path, str | Path]
@@ -60,7 +60,7 @@ class ServerEndpoint:
         headers = [("host", parsed.netloc.decode()), ("user-agent", "dyorc"), ("accept-encoding", "identity")]
         if api_key is not None:
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-                raise ValueError("api_key holds other characters than visible ASCII, or none")
+                raise ValueError("api_key is empty or holds characters other than visible ASCII")
             headers.append((AUTHORIZATION, f"Bearer {api_key}"))
         return cls(base_url=url.rstrip("/"), headers=tuple(headers), max_answer_bytes=max_answer_bytes)
 
@@ -70,13 +70,29 @@ class ServerEndpoint:
         if request.method == "POST":
             headers.append(("content-length", str(request.num_bytes)))
         return httpx.Request(
-            request.method, _parsed(self.base_url + request.path), headers=headers, stream=_Body(request), extensions=extensions
+            request.method,
+            _parse_url(self.base_url + request.path),
+            headers=headers,
+            stream=_Body(request),
+            extensions=extensions,
         )
 
 
+def current_trace() -> list[tuple[str, str]]:
+    """Returns the headers of the caller's current span, if it has one. Imports nothing unless the caller's process uses
+    OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return []
+    from opentelemetry import propagate
+
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return list(headers.items())
+
+
 @functools.lru_cache(maxsize=256)
-def _parsed(url: str) -> httpx.URL:
-    """Parses an address, which costs more than the rest of making a request."""
+def _parse_url(url: str) -> httpx.URL:
+    """Parses an address. Cached, because it costs more than the rest of making a request."""
     return httpx.URL(url)
 
 
@@ -132,7 +148,7 @@ class AnswerBody:
             self._buffer[self._at : end] = chunk
             self._at = end
         if self._clock_s() >= self._deadline_s:
-            raise DeadlineError("the time was up before all of the answer was there")
+            raise DeadlineError("the time was up before the whole answer was there")
 
     def reply(self) -> Reply:
         """Returns the whole answer."""
@@ -145,7 +161,7 @@ class AnswerBody:
 
 
 def _announced_bytes(headers: Mapping[str, str]) -> int | None:
-    """Returns how long the body will be, if it comes as it is; httpx sees to it that no more comes than that, and no less."""
+    """Returns the length of the body, if it comes without encoding. httpx checks that exactly this many bytes come."""
     length = headers.get("content-length", "")
     if not length.isdecimal() or "transfer-encoding" in headers or headers.get("content-encoding", "identity") != "identity":
         return None
@@ -157,26 +173,30 @@ def headers_of(response: httpx.Response) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
 
 
-def broken(error: Exception, base_url: str) -> Broken:
+def broken_exchange(error: Exception, base_url: str) -> BrokenExchange:
     """Converts an exception of httpx, or one raised while reading."""
     if isinstance(error, DeadlineError | TransportError):
-        return Broken(error, was_sent=True, is_final=True)
+        return BrokenExchange(error, was_sent=True, is_final=True)
     if isinstance(error, httpx.TimeoutException | TimeoutError):
-        return Broken(_caused(DeadlineError(f"{base_url} did not answer in time"), error), was_sent=True, is_final=True)
+        return BrokenExchange(
+            _with_cause(DeadlineError(f"{base_url} did not answer in time"), error), was_sent=True, is_final=True
+        )
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, httpx.DecodingError):
-        return Broken(
-            _caused(malformed(f"the answer of {base_url} cannot be decoded: {text}"), error), was_sent=True, is_final=True
+        return BrokenExchange(
+            _with_cause(malformed(f"the answer of {base_url} cannot be decoded: {text}"), error), was_sent=True, is_final=True
         )
     if isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol):
-        return Broken(_caused(InvalidInputError(f"the request cannot be sent: {text}"), error), was_sent=False, is_final=True)
+        return BrokenExchange(
+            _with_cause(InvalidInputError(f"the request cannot be sent: {text}"), error), was_sent=False, is_final=True
+        )
     if isinstance(error, _NOT_SENT):
-        cause = _caused(TransportError(f"cannot connect to {base_url}: {text}"), error)
-        return Broken(cause, was_sent=False, is_final=_is_distrust(error))
-    return Broken(_caused(TransportError(f"the connection to {base_url} broke: {text}"), error), was_sent=True)
+        cause = _with_cause(TransportError(f"cannot connect to {base_url}: {text}"), error)
+        return BrokenExchange(cause, was_sent=False, is_final=_is_refused_certificate(error))
+    return BrokenExchange(_with_cause(TransportError(f"the connection to {base_url} broke: {text}"), error), was_sent=True)
 
 
-def _is_distrust(error: BaseException | None) -> bool:
+def _is_refused_certificate(error: BaseException | None) -> bool:
     """Returns whether the server's certificate was refused; another attempt would not change that."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -185,7 +205,7 @@ def _is_distrust(error: BaseException | None) -> bool:
     return False
 
 
-def _caused(error: Any, cause: Exception) -> Any:
+def _with_cause(error: Any, cause: Exception) -> Any:
     error.__cause__ = cause
     return error
 
@@ -202,7 +222,7 @@ def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLCont
     """
     if not base_url.startswith("https:"):
         return False  # making a context takes longer than a hundred requests
-    context = _verifying(verify)
+    context = _context_for(verify)
     if cert is not None:
         try:
             context.load_cert_chain(*(str(path) for path in (cert if isinstance(cert, tuple) else (cert,))))
@@ -211,7 +231,7 @@ def ssl_context(base_url: str, verify: Verify, cert: Cert | None) -> ssl.SSLCont
     return context
 
 
-def _verifying(verify: Verify) -> ssl.SSLContext:
+def _context_for(verify: Verify) -> ssl.SSLContext:
     if isinstance(verify, ssl.SSLContext):
         return verify
     if isinstance(verify, bool):
@@ -223,15 +243,10 @@ def _verifying(verify: Verify) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if is_folder else str(verify), capath=str(verify) if is_folder else None)
     except OSError as error:
-        raise ConfigurationError(f"{verify} is no PEM file of authorities' certificates: {error}") from error
-
-
-def limits(max_connections: int) -> httpx.Limits:
-    """Returns the limit of connections."""
-    return httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=KEEP_ALIVE_S)
+        raise ConfigurationError(f"{verify} is not a PEM file of authorities' certificates: {error}") from error
 
 
 def timeouts(left_s: float) -> dict[str, float | None]:
-    """Returns the limits of each phase of an exchange with `left_s` seconds left. None stands for no limit."""
+    """Returns the limits of each phase of an exchange with `left_s` seconds left. None: no limit."""
     limit_s = None if left_s == math.inf else max(left_s, 1e-3)
     return {"connect": limit_s, "read": limit_s, "write": limit_s, "pool": limit_s}

@@ -1,9 +1,9 @@
 """Connections that read large answers in large pieces, and httpx transports over them.
 
-httpx reads 64 KiB at a time, which takes half of the time of an answer of many megabytes. How much that is can be changed only
-for all of a process's httpx, so the piece grows below it, in the network backend: httpcore takes whatever a read gives.
+httpx reads 64 KiB at a time, which takes half of the time of an answer of many megabytes. That size can be changed only
+for all of a process's httpx, so the pieces grow below it, in the network backend: httpcore accepts reads of any length.
 
-The backend also knows its connections, so that they can be closed whatever state httpcore is in, and left to the process that
+The backend also knows its connections, so that they can be closed in any state of httpcore, and left to the process that
 opened them when it forks.
 """
 
@@ -18,30 +18,30 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from dyorc.client.http import limits
+from dyorc.client.http import KEEP_ALIVE_S
 from dyorc.client.transport_pools import AsyncTransport, Transport, renew_pools
 
 T = TypeVar("T")
 
 _PIECE_BYTES = 2**20
 _LONG_READ_BYTES = 2**16
-"""Reads of at least this size are those of answers; a proxy's handshake, which must not take more than its own, reads less."""
+"""Reads of at least this size are reads of answers; a proxy's handshake, which must not take later bytes, reads less."""
 
 
-class _Appetite:
-    """How much the next read takes: more once a read was filled, so that small answers need no large buffers."""
+class _ReadSize:
+    """The size of the next read: large once a read was filled, so that small answers need no large buffers."""
 
     __slots__ = ("_is_large",)
 
     def __init__(self) -> None:
         self._is_large = False
 
-    def of(self, max_bytes: int) -> int:
+    def size_for(self, max_bytes: int) -> int:
         """Returns how much to ask for instead of `max_bytes`."""
         return _PIECE_BYTES if self._is_large and max_bytes >= _LONG_READ_BYTES else max_bytes
 
-    def saw(self, num_bytes: int, max_bytes: int) -> None:
-        """Notes that a read for which the caller had asked `max_bytes` found this many."""
+    def note(self, num_bytes: int, max_bytes: int) -> None:
+        """Notes that a read of `max_bytes`, as the caller asked for, returned this many."""
         self._is_large = num_bytes >= max_bytes
 
 
@@ -50,18 +50,18 @@ class _Appetite:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection of httpcore's."""
+    """A connection of httpcore."""
 
     def __init__(self, stream: httpcore.NetworkStream, opened: "weakref.WeakSet[_Stream]") -> None:
         self._stream = stream
         self._opened = opened
-        self._appetite = _Appetite()
+        self._read_size = _ReadSize()
         opened.add(self)
         _streams.add(self)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._stream.read(self._appetite.of(max_bytes), timeout)
-        self._appetite.saw(len(data), max_bytes)
+        data = self._stream.read(self._read_size.size_for(max_bytes), timeout)
+        self._read_size.note(len(data), max_bytes)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -80,7 +80,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Opens such connections."""
+    """Opens connections that read in large pieces."""
 
     def __init__(self) -> None:
         self._backend = httpcore.SyncBackend()
@@ -99,18 +99,18 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _AsyncStream(httpcore.AsyncNetworkStream):
-    """A connection of httpcore's on an event loop."""
+    """A connection of httpcore on an event loop."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, opened: "weakref.WeakSet[_AsyncStream]") -> None:
         self._stream = stream
         self._opened = opened
-        self._appetite = _Appetite()
+        self._read_size = _ReadSize()
         opened.add(self)
         _streams.add(self)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = await self._stream.read(self._appetite.of(max_bytes), timeout)
-        self._appetite.saw(len(data), max_bytes)
+        data = await self._stream.read(self._read_size.size_for(max_bytes), timeout)
+        self._read_size.note(len(data), max_bytes)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -129,7 +129,7 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
 
 
 class _AsyncBackend(httpcore.AsyncNetworkBackend):
-    """Opens such connections on an event loop."""
+    """Opens them on an event loop."""
 
     def __init__(self) -> None:
         self._backend: Any = httpcore.AnyIOBackend()  # untyped where anyio's optional parts are not installed
@@ -150,7 +150,7 @@ class _AsyncBackend(httpcore.AsyncNetworkBackend):
         await self._backend.sleep(seconds)
 
 
-class _Received(httpx.SyncByteStream, httpx.AsyncByteStream):
+class _AnswerStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     """An answer's body, whose errors are httpx's."""
 
     def __init__(self, stream: Any) -> None:
@@ -173,7 +173,7 @@ class _Received(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class _Transport:
-    """httpcore's pool of one such connection."""
+    """httpcore's pool of one connection."""
 
     def __init__(self, pool: httpcore.ConnectionPool, backend: _Backend) -> None:
         self._pool = pool
@@ -207,10 +207,10 @@ def transport(verify: ssl.SSLContext | bool, proxy: str | None) -> Transport:
 
     Args:
         verify: How to check the server; anything but a context if there is no TLS.
-        proxy: URL of one.
+        proxy: The URL of a proxy; None: no proxy.
 
     Raises:
-        ValueError: If it is not a proxy's.
+        ValueError: If the proxy's URL is not valid.
     """
     backend = _Backend()
     kinds = (httpcore.ConnectionPool, httpcore.HTTPProxy, httpcore.SOCKSProxy)
@@ -230,13 +230,12 @@ def _pool(
     proxy: str | None,
     backend: _Backend | _AsyncBackend,
 ) -> T:
-    """Makes httpcore's pool; `kinds` are those without a proxy, with one, and with one that speaks SOCKS."""
-    bounds = limits(1)
+    """Makes httpcore's pool; `kinds` are the pools without a proxy, with one, and with a SOCKS proxy."""
     options: dict[str, Any] = {
         "ssl_context": verify if isinstance(verify, ssl.SSLContext) else None,
-        "max_connections": bounds.max_connections,
-        "max_keepalive_connections": bounds.max_keepalive_connections,
-        "keepalive_expiry": bounds.keepalive_expiry,
+        "max_connections": 1,
+        "max_keepalive_connections": 1,
+        "keepalive_expiry": KEEP_ALIVE_S,
         "network_backend": backend,
     }
     if proxy is None:
@@ -264,7 +263,7 @@ def _request(request: httpx.Request) -> httpcore.Request:
 
 def _response(response: httpcore.Response) -> httpx.Response:
     return httpx.Response(
-        response.status, headers=response.headers, stream=_Received(response.stream), extensions=response.extensions
+        response.status, headers=response.headers, stream=_AnswerStream(response.stream), extensions=response.extensions
     )
 
 
@@ -282,13 +281,13 @@ def _errors_of_httpx() -> Generator[None]:
 _streams: "weakref.WeakSet[_Stream | _AsyncStream]" = weakref.WeakSet()
 """All connections of this process."""
 _left: list[_AsyncStream] = []
-"""Those of the process that forked this one: to close them would tell its event loop, which shares its selector with ours."""
+"""Connections of the parent process: closing them would notify its event loop, which shares its selector with ours."""
 
 
 def _leave_connections() -> None:
-    """Leaves the connections to the process that forked this one: on each there is one sequence of answers.
+    """Leaves the connections to the parent process: each carries one sequence of answers.
 
-    Here a descriptor of each stands for a connection that has ended. Nothing is said on the connections themselves.
+    In this process, their descriptors are replaced by a connection that has ended. Nothing is sent on the connections themselves.
     """
     if _streams:
         ended, peer = socket.socketpair()

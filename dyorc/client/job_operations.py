@@ -13,18 +13,18 @@ import msgspec
 from dyorc.client.effects import Flow, Sleep
 from dyorc.client.operations import Operations, answer_of, read_json
 from dyorc.errors import DeadlineError, InvalidInputError, UnknownJobError
-from dyorc.protocol.answers import Answer
-from dyorc.protocol.headers import IDEMPOTENCY_KEY
-from dyorc.protocol.jobs import JobPage, JobRecord, JobState
-from dyorc.protocol.parameters import TIMEOUT
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import JOBS
+from dyorc.protocol.api_paths import JOBS
+from dyorc.protocol.header_names import IDEMPOTENCY_KEY
+from dyorc.protocol.inference_answer import Answer
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
+from dyorc.protocol.job_records import JobPage, JobRecord, JobState
+from dyorc.protocol.parameter_names import TIMEOUT
 
 _MAX_WAIT_S = 30.0
 """How long to wait for one answer; proxies may close connections that are silent for longer."""
 
 _GRACE_S = 1.0
-"""Extra time for an answer to a wait that the server ends by itself."""
+"""Extra time for the answer to a wait that the server ends by itself."""
 
 _MAX_PAUSE_S = 1.0
 _PAGE = 100
@@ -58,7 +58,7 @@ class JobOperations:
         self._operations = operations
 
     def submit(self, model: str, inputs: Mapping[str, Any], options: Options, job: JobOptions) -> Flow[JobRecord]:
-        """Submits a request. Repeating that is harmless, because its key goes with it."""
+        """Submits a request. Repeating the submission is harmless, because it carries the job's key."""
         operations = self._operations
         deadline_s = operations.deadline_s(options.timeout_s)
         key = secrets.token_hex(16) if job.idempotency_key is None else job.idempotency_key
@@ -76,8 +76,7 @@ class JobOperations:
         request = infer_request(
             JOBS, metadata, inputs, options, **{name: value for name, value in fields.items() if value is not None}
         ).with_header(IDEMPOTENCY_KEY, key)
-        reply = yield from operations.delivery.send(request, deadline_s, operations.retries)
-        return read_json(reply, _record_decoder)
+        return read_json((yield from operations.send(request, deadline_s)), _record_decoder)
 
     def get(self, job_id: str) -> Flow[JobRecord]:
         """Returns a job's current state."""
@@ -106,7 +105,7 @@ class JobOperations:
             now_s = clock_s()
             if now_s >= deadline_s:
                 raise DeadlineError(f"job {job_id!r} is {record.state} after {timeout_s} s; it goes on")
-            # A server that waits for less would be asked without pause.
+            # Without a pause, a server that waits for less would be asked again at once.
             pause_s = 0.0 if now_s - asked_s > wait_s / 2 else min(_MAX_PAUSE_S, max(0.05, pause_s * 2))
             if pause_s:
                 yield Sleep(min(pause_s, deadline_s - now_s))
@@ -115,30 +114,22 @@ class JobOperations:
         """Returns a job's result, once it has ended.
 
         Raises:
-            DyOrcError: What it failed with; `RequestCancelledError` if it was cancelled; see `wait`.
+            DyOrcError: The error with which it failed; `RequestCancelledError` if it was cancelled; see `wait`.
         """
-        operations = self._operations
         failure = (yield from self.wait(job_id, timeout_s)).failure()
         if failure is not None:
             raise failure
         request = PreparedRequest("GET", _path(job_id, "/result"))
-        return answer_of((yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)))
+        return answer_of((yield from self._operations.send(request)))
 
     def cancel(self, job_id: str) -> Flow[JobRecord]:
         """Cancels a job; one that has ended stays as it is."""
-        operations = self._operations
-        request = PreparedRequest("POST", _path(job_id, "/cancel"))
-        return read_json(
-            (yield from operations.delivery.send(request, operations.deadline_s(None), operations.retries)), _record_decoder
-        )
+        return read_json((yield from self._operations.send(PreparedRequest("POST", _path(job_id, "/cancel")))), _record_decoder)
 
     def delete(self, job_id: str) -> Flow[None]:
-        """Cancels a job if it has not ended, and has the server forget it, unless it has already."""
-        operations = self._operations
+        """Cancels a job if it has not ended, and deletes it, unless it is deleted already."""
         with suppress(UnknownJobError):
-            yield from operations.delivery.send(
-                PreparedRequest("DELETE", _path(job_id)), operations.deadline_s(None), operations.retries
-            )
+            yield from self._operations.send(PreparedRequest("DELETE", _path(job_id)))
 
     def jobs(self, state: JobState | None, max_jobs: int) -> Flow[list[JobRecord]]:
         """Returns jobs, in the server's order."""

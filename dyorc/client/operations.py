@@ -1,24 +1,27 @@
 """All operations on a server's models, without I/O: each is a generator of effects."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dyorc.client.effects import Broken, Emit, Flow, Parts, Read, Reply, Sleep
+from dyorc.client.effects import BrokenExchange, Emit, Flow, Parts, Read, Reply, Sleep
 from dyorc.client.frame_reader import FrameReader
 from dyorc.client.retries import Retries, RetryingSender
-from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, TransportError
-from dyorc.protocol import media_types, routes
-from dyorc.protocol.answers import Answer, parse_answer
-from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.errors import CapacityError, ClientError, DeadlineError, DyOrcError, InvalidInputError, TransportError
+from dyorc.protocol import api_paths, media_types
+from dyorc.protocol.api_paths import model_path
+from dyorc.protocol.header_names import JSON_LENGTH
+from dyorc.protocol.inference_answer import Answer, parse_answer
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.refusals import malformed
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import model_path
+from dyorc.protocol.wire_errors import malformed
 
 T = TypeVar("T")
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""Inputs and parameters by name."""
 
 _POLL_S = 0.05
 _MAX_POLL_S = 1.0
@@ -29,7 +32,7 @@ class Operations:
     """Operations on models.
 
     Args:
-        delivery: Delivers requests.
+        delivery: Sends requests.
         timeout_s: Default of operations; infinity for no limit.
         retries: Default of operations.
         max_part_bytes: The longest part of a stream that is accepted.
@@ -51,7 +54,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER), metadata, inputs, options)
+            request = infer_request(model_path(model, options.version, api_paths.INFER), metadata, inputs, options)
             reply = yield from self._run(request, metadata, deadline_s, retries)
         except ClientError:
             self._forget(model, options.version)
@@ -63,7 +66,7 @@ class Operations:
         deadline_s = self.deadline_s(options.timeout_s)
         try:
             metadata = yield from self.metadata_by(model, options.version, deadline_s)
-            request = infer_request(model_path(model, options.version, routes.INFER_STREAM), metadata, inputs, options)
+            request = infer_request(model_path(model, options.version, api_paths.INFER_STREAM), metadata, inputs, options)
             request = request.with_header("accept", media_types.FRAMES)
             reply = yield from self._run(request, metadata, deadline_s, retries, is_streamed=True)
         except ClientError:
@@ -73,8 +76,8 @@ class Operations:
             raise malformed(f"the server answered a stream with {kind!r}, expected {media_types.FRAMES!r}")
         reader = FrameReader(self._max_part_bytes)
         while True:
-            chunk: bytes | Broken = yield Read(deadline_s)
-            if isinstance(chunk, Broken):
+            chunk: bytes | BrokenExchange = yield Read(deadline_s)
+            if isinstance(chunk, BrokenExchange):
                 raise chunk.error
             for part in reader.feed(chunk):
                 yield Emit(part.value)
@@ -107,7 +110,7 @@ class Operations:
         return (yield from self.metadata_by(model, version, self.deadline_s(None)))
 
     def metadata_by(self, model: str, version: str | None, deadline_s: float) -> Flow[ModelMetadata]:
-        """Returns a model's metadata, which is requested once."""
+        """Returns a model's metadata, which is fetched once."""
         metadata = self._metadata.get((model, version))
         if metadata is None:
             metadata = yield from self.get(model_path(model, version), _metadata_decoder, deadline_s)
@@ -115,12 +118,12 @@ class Operations:
         return metadata
 
     def _forget(self, model: str, version: str | None) -> None:
-        """Has the next request ask for a model's metadata again, since the model may have changed."""
+        """Forgets a model's metadata, which may have changed, so that the next request asks for it again."""
         self._metadata.pop((model, version), None)
 
     def models(self) -> Flow[list[str]]:
         """Returns the names of all models."""
-        return (yield from self.get(routes.MODELS, _models_decoder)).models
+        return (yield from self.get(api_paths.MODELS, _models_decoder)).models
 
     def get_object(self, path: str) -> Flow[dict[str, Any]]:
         """Returns a JSON object."""
@@ -131,28 +134,29 @@ class Operations:
         query: dict[str, str | int] = {"order": order, "outcome": outcome, "limit": limit}
         if workflow is not None:
             query["workflow"] = workflow
-        return (yield from self.get(f"{routes.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
+        return (yield from self.get(f"{api_paths.REQUESTS}?{urlencode(query)}", _requests_decoder)).requests
 
     def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> Flow[dict[str, Any]]:
         """Sets how many replicas a program has, and returns the state after that."""
         body = msgspec.json.encode({"num_warm": num_warm, "num_parked": num_parked})
         request = PreparedRequest(
-            "POST", f"{routes.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
+            "POST", f"{api_paths.SCALING}/{quote(program, safe='')}", (("content-type", "application/json"),), (body,)
         )
-        reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries)
-        return read_json(reply, _object_decoder)
+        return read_json((yield from self.send(request)), _object_decoder)
 
     def change(self, path: str, order: dict[str, Any]) -> Flow[dict[str, Any]]:
-        """Changes what the server serves. It is sent once: the server may have done it, though its answer was lost."""
+        """Changes what the server serves. Sent once: the server may have carried it out although its answer was lost."""
         request = PreparedRequest("POST", path, (("content-type", "application/json"),), (msgspec.json.encode(order),))
-        reply = yield from self.delivery.send(request, self.deadline_s(None), self.retries, is_repeatable=False)
-        return read_json(reply, _object_decoder)
+        return read_json((yield from self.send(request, is_repeatable=False)), _object_decoder)
 
     def get(self, path: str, decoder: msgspec.json.Decoder[T], deadline_s: float | None = None) -> Flow[T]:
-        """Returns JSON of a known form; None: within the client's time."""
+        """Returns JSON of a known form. Without a deadline, the client's timeout applies."""
+        return read_json((yield from self.send(PreparedRequest("GET", path), deadline_s)), decoder)
+
+    def send(self, request: PreparedRequest, deadline_s: float | None = None, *, is_repeatable: bool = True) -> Flow[Reply]:
+        """Sends a request, with the client's retries. Without a deadline, the client's timeout applies."""
         deadline_s = self.deadline_s(None) if deadline_s is None else deadline_s
-        reply = yield from self.delivery.send(PreparedRequest("GET", path), deadline_s, self.retries)
-        return read_json(reply, decoder)
+        return (yield from self.delivery.send(request, deadline_s, self.retries, is_repeatable=is_repeatable))
 
     def is_healthy(self, path: str) -> Flow[bool]:
         """Returns whether a health route says yes. A server that cannot be reached says no.
@@ -166,13 +170,13 @@ class Operations:
         """Returns once a health route says yes.
 
         Raises:
-            DeadlineError: If it does not in time; says why.
+            DeadlineError: If that takes too long; says why.
         """
         deadline_s = self.deadline_s(timeout_s)
         pause_s = _POLL_S
         reason: DyOrcError | None = None
         while (complaint := (yield from self._complaint(path, deadline_s))) is not None:
-            if reason is None or not isinstance(complaint, DeadlineError):  # the last try may be cut short: that says nothing
+            if reason is None or not isinstance(complaint, DeadlineError):  # the last try may be cut short, which says nothing
                 reason = complaint
             if self.delivery.clock_s() + pause_s >= deadline_s:
                 raise DeadlineError(f"not ready in time: {reason}") from reason
@@ -201,14 +205,30 @@ _requests_decoder = msgspec.json.Decoder(_Requests)
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
+def merge_inputs(inputs: Inputs | None, named: Inputs) -> Inputs:
+    """Merges inputs from a mapping with inputs by keyword.
+
+    Raises:
+        InvalidInputError: If one was given twice.
+        TypeError: If one is called `timeout`: the protocol has that, in microseconds, and people who write it mean seconds.
+    """
+    if "timeout" in named:
+        raise TypeError("'timeout' is the protocol's parameter, in microseconds; pass timeout_s=..., in seconds")
+    if inputs is None:
+        return named
+    if twice := sorted(inputs.keys() & named.keys()):
+        raise InvalidInputError(f"input {twice[0]!r} was given twice")
+    return {**inputs, **named}
+
+
 def health_path(model: str | None) -> str:
     """Returns the path that says whether a model, or the whole server, is ready."""
-    return routes.READY if model is None else model_path(model, None, routes.MODEL_READY)
+    return api_paths.READY if model is None else model_path(model, None, api_paths.MODEL_READY)
 
 
 def statistics_path(model: str | None, version: str | None) -> str:
     """Returns the path of the statistics of a model, or of all of them."""
-    return routes.STATISTICS if model is None else model_path(model, version, routes.MODEL_STATISTICS)
+    return api_paths.STATISTICS if model is None else model_path(model, version, api_paths.MODEL_STATISTICS)
 
 
 def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dyorc.client.effects import Broken, Flow, Reply, Send, Sleep
+from dyorc.client.effects import BrokenExchange, Flow, Reply, Send, Sleep
 from dyorc.errors import DeadlineError, DyOrcError
-from dyorc.protocol.headers import TIMEOUT
-from dyorc.protocol.refusals import refusal_of
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.header_names import TIMEOUT
+from dyorc.protocol.inference_request import PreparedRequest
+from dyorc.protocol.wire_errors import error_from_answer
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
@@ -16,17 +16,17 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """When a request is sent again: if the server says so (503, 429), if it never left, or if it broke off and may be repeated.
+    """When a request is sent again: if the server says so (503, 429), if it was never sent, or if the connection broke and
+    the request may be repeated.
 
-    Attempts are separated by a random time with a doubling bound, after the server's ``Retry-After``, if there is one.
+    Attempts are separated by a random time with a doubling bound, after the server's ``Retry-After``, if it sent one.
 
     Attributes:
         max_attempts: The first one included; 1 for no retries.
         first_backoff_s: Bound of the first random time.
         max_backoff_s: Bound of all of them.
-        repeats: Whether to repeat a request that may have run: the connection broke before the answer came. None: where that is
-            harmless, that is for everything but inferences, and for inferences of models that the server's metadata calls
-            repeatable.
+        repeats: Whether to repeat a request that may have run: the connection broke before the answer came. None: only where that
+            is harmless: everything but inferences, and inferences of models that the server's metadata calls repeatable.
     """
 
     max_attempts: int = 4
@@ -53,7 +53,7 @@ DEFAULT_RETRIES = Retries()
 
 @dataclass(frozen=True, slots=True)
 class RetryingSender:
-    """Delivers requests.
+    """Sends requests, again if need be.
 
     Args:
         clock_s: The clock that deadlines are on, in seconds.
@@ -90,31 +90,31 @@ class RetryingSender:
         may_repeat = is_repeatable if retries.repeats is None else retries.repeats
         num_failed = 0
         while True:
-            timed = self._timed(request, deadline_s) if is_timed else request
-            outcome: Reply | Broken = yield Send(timed, deadline_s, is_streamed)
+            timed = self._with_time_left(request, deadline_s) if is_timed else request
+            outcome: Reply | BrokenExchange = yield Send(timed, deadline_s, is_streamed)
             if isinstance(outcome, Reply) and outcome.status < 300:
                 return outcome
-            error, may_retry = _judged(outcome, may_repeat)
+            error, may_retry = _judge(outcome, may_repeat)
             num_failed += 1
             if not may_retry or num_failed >= retries.max_attempts:
                 raise error
             pause_s = retries.backoff_s(num_failed, error, self.draw)
             if self.clock_s() + pause_s >= deadline_s:
-                raise error  # it says more than that the time was up
+                raise error  # it says more than a DeadlineError would
             yield Sleep(pause_s)
 
-    def _timed(self, request: PreparedRequest, deadline_s: float) -> PreparedRequest:
+    def _with_time_left(self, request: PreparedRequest, deadline_s: float) -> PreparedRequest:
         left_s = deadline_s - self.clock_s()
         if left_s <= 0:
             raise DeadlineError("the time was up before the request was sent")
         return request if left_s == math.inf else request.with_header(TIMEOUT, f"{left_s:.6f}")
 
 
-def _judged(outcome: Reply | Broken, may_repeat: bool) -> tuple[DyOrcError, bool]:
+def _judge(outcome: Reply | BrokenExchange, may_repeat: bool) -> tuple[DyOrcError, bool]:
     """Returns what went wrong, and whether to try again."""
-    if isinstance(outcome, Broken):
+    if isinstance(outcome, BrokenExchange):
         return outcome.error, not outcome.is_final and (may_repeat or not outcome.was_sent)
-    error, is_ours = refusal_of(outcome.status, outcome.headers, outcome.content)
+    error, is_ours = error_from_answer(outcome.status, outcome.headers, outcome.content)
     is_worth_it = error.retryable and (outcome.status >= _SERVER_ERROR or outcome.status == _TOO_MANY_REQUESTS)
     # A proxy may not know how far the request came.
     return error, is_worth_it and (is_ours or may_repeat)

@@ -20,7 +20,7 @@ class Transport(Protocol):
     def handle_request(self, request: httpx.Request) -> httpx.Response: ...
 
     def abort(self) -> None:
-        """Closes its socket, whatever state it is in. Waits for no lock, since an interrupted exchange may hold it for ever."""
+        """Closes its socket, in any state. Waits for no lock, since an interrupted exchange may hold it for ever."""
         ...
 
 
@@ -30,7 +30,7 @@ class AsyncTransport(Protocol):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response: ...
 
     async def abort(self) -> None:
-        """Closes its socket, whatever state it is in."""
+        """Closes its socket, in any state."""
         ...
 
 
@@ -42,7 +42,7 @@ class _Queue(Protocol):
 
 
 class _Places:
-    """How many transports may be lent at a time, as a queue of places, in one process."""
+    """The places of one process: as many as transports may be lent at a time, in a queue."""
 
     def __init__(self, free: _Queue, max_size: int) -> None:
         self.free = free
@@ -53,7 +53,7 @@ class _Places:
 class _Place:
     """A right to hold one transport, which comes free when nothing refers to it any longer.
 
-    So none is lost where an exception of a signal handler comes between taking and giving back.
+    So no place is lost if a signal handler raises between taking and giving back.
     """
 
     __slots__ = ("_places",)
@@ -66,12 +66,12 @@ class _Place:
             places.free.put_nowait(type(self)(self._places))
 
     def is_of(self, places: _Places) -> bool:
-        """Returns whether it is one of these: others are of a process that was forked."""
+        """Returns whether it is one of these, and not of the process that forked this one."""
         return self._places() is places
 
 
 class Loan(Generic[T]):
-    """A transport that is one exchange's until it is taken back."""
+    """A transport that belongs to one exchange until it is taken back."""
 
     __slots__ = ("_place", "transport")
 
@@ -80,7 +80,7 @@ class Loan(Generic[T]):
         self.transport = transport
 
     def end(self, places: _Places) -> bool:
-        """Frees its place. Returns whether the transport is of this process."""
+        """Frees its place. Returns whether the transport belongs to this process."""
         place, self._place = self._place, None
         return place is not None and place.is_of(places)
 
@@ -91,8 +91,8 @@ class _Idle(Generic[T]):
     since_s: float
 
 
-class _Shelf(Generic[T]):
-    """Transports that nobody uses. The last used is at the right, and is lent first."""
+class _IdleTransports(Generic[T]):
+    """Transports that are not lent. The last used is at the right, and is lent first."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -108,7 +108,7 @@ class _Shelf(Generic[T]):
             return None
 
     def take_old(self) -> Iterator[T]:
-        """Takes those that were idle for as long as servers keep connections."""
+        """Takes the transports that were idle for as long as servers keep connections."""
         return self._take_until(self._clock_s() - KEEP_ALIVE_S)
 
     def take_all(self) -> Iterator[T]:
@@ -132,7 +132,7 @@ class TransportPool:
     There are no locks, because the garbage collector may end an abandoned stream, which returns its transport, at any moment in
     the same thread; methods here may be re-entered, by signal handlers too.
 
-    In a process that was forked the pool is empty again; `connections` sees to that.
+    In a forked process the pool is empty again (`http_transports`).
 
     Args:
         make: Makes a transport for one connection. Called once immediately, so that wrong settings are reported early.
@@ -151,18 +151,20 @@ class TransportPool:
 
     def renew(self) -> None:
         """Forgets all transports, lent ones too."""
-        self._free = queue.SimpleQueue[_Place]()  # a new one: a thread that is not in this process may hold the other's lock
+        self._free = queue.SimpleQueue[
+            _Place
+        ]()  # a new queue: a thread that does not exist in this process may hold the old one's lock
         self._places = _Places(self._free, self._max_size)
-        self._idle = _Shelf[Transport](self._clock_s)
+        self._idle = _IdleTransports[Transport](self._clock_s)
 
     def lend(self, timeout_s: float | None) -> Loan[Transport]:
-        """Returns a transport that is this caller's until it is taken back or discarded.
+        """Returns a transport that belongs to the caller until it is taken back or discarded.
 
         Args:
-            timeout_s: How long to wait for one; None for as long as it takes.
+            timeout_s: How long to wait for one; None: without limit.
 
         Raises:
-            httpx.PoolTimeout: If none was returned in time.
+            httpx.PoolTimeout: If no transport came free in time.
         """
         try:
             place = self._free.get(timeout=timeout_s)
@@ -183,7 +185,7 @@ class TransportPool:
             self.close()
 
     def discard(self, loan: Loan[Transport]) -> None:
-        """Closes what `lend` returned: nobody knows what would come next on it."""
+        """Closes what `lend` returned: what would come next on it is unknown."""
         loan.transport.abort()
         loan.end(self._places)
 
@@ -210,10 +212,10 @@ class AsyncTransportPool:
         """Forgets all transports, lent ones too."""
         self._free = asyncio.LifoQueue[_Place]()
         self._places = _Places(self._free, self._max_size)
-        self._idle = _Shelf[AsyncTransport](self._clock_s)
+        self._idle = _IdleTransports[AsyncTransport](self._clock_s)
 
     async def lend(self) -> Loan[AsyncTransport]:
-        """Returns a transport that is this caller's until it is taken back or discarded."""
+        """Returns a transport that belongs to the caller until it is taken back or discarded."""
         place = await self._free.get()
         try:
             for old in self._idle.take_old():
@@ -230,7 +232,7 @@ class AsyncTransportPool:
             await self.aclose()
 
     async def discard(self, loan: Loan[AsyncTransport]) -> None:
-        """Closes what `lend` returned: nobody knows what would come next on it."""
+        """Closes what `lend` returned: what would come next on it is unknown."""
         try:
             await loan.transport.abort()
         finally:

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -50,8 +49,8 @@ from dyorc.cluster.control_server import ControlServer
 from dyorc.cluster.effect_announcements import EffectAnnouncements, SuspendedRequests
 from dyorc.cluster.gateway_sessions import GatewaySession, GatewaySessions, RemoteRequest, identity_of
 from dyorc.config import LinkConfig, LogsConfig
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, PartTaken, RequestArrived
 from dyorc.engine.request_trace import RequestTrace
@@ -125,7 +124,7 @@ class GatewayServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Hangs up. Gateways submit what is unanswered to the next orchestrator."""
         self._showing.cancel()
         for session in self._sessions.all():
@@ -314,7 +313,7 @@ class GatewayServer:
             return
         self._send(request.session, PartMessage(request.request_id, action.index, tuple(headers), holders), frames)
 
-    def failed(self, request_id: int, error: Exception) -> None:
+    def fail(self, request_id: int, error: Exception) -> None:
         """Sends an error."""
         request = self._sessions.request_of(request_id)
         if request is not None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from itertools import count
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
@@ -19,9 +18,9 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.local_answers import LocalAnswers
 from dyorc.answering.part_stream import PartStream
-from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.requests_in_flight import RecordedRequest, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors, has_stored
-from dyorc.answering.waiting import Started, answer_of, parts_of
+from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.cluster import packing
 from dyorc.cluster.cluster_messages import (
     AnswerMessage,
@@ -50,7 +49,7 @@ from dyorc.cluster.orchestrator_connection import OrchestratorConnection
 from dyorc.cluster.pending_requests import InputRetention, PendingRequest
 from dyorc.config import LinkConfig, LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import AnswerPart, AnswerRequest
 from dyorc.engine.events import AnswerTaken, Event, PartTaken, RequestCancelled
 from dyorc.engine.tallies import ModelStatistics
@@ -144,7 +143,7 @@ class RemoteBackend:
         self._watching = asyncio.create_task(self._watch_deadlines())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in (self._following, self._watching):
             task.cancel()
         await asyncio.wait([self._following, self._watching])
@@ -177,7 +176,7 @@ class RemoteBackend:
         request_id = next(self._numbers)
         now_ns = time.monotonic_ns()
         deadline_ns = submission.terms.deadline_ns or now_ns + int(self._default_timeout_s * 1e9)
-        in_flight = RequestInFlight(receiver, InputsIdentity("", (), ()), Recorded.begin(request_id, submission), stream)
+        in_flight = RequestInFlight(receiver, InputsIdentity("", (), ()), RecordedRequest.begin(request_id, submission), stream)
         self._answers.open(request_id, in_flight)
         pending = self._pending[request_id] = PendingRequest(submission, in_flight, refs, deadline_ns)
         self._retention.keep(refs)
@@ -195,12 +194,12 @@ class RemoteBackend:
             in_flight.recorded.end(RequestCancelledError("the request was cancelled"))
         return True
 
-    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None) -> T:
+    async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: OnStart | None = None) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`."""
         return await answer_of(self, submission, take, started)
 
     def stream(
-        self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None = None
+        self, submission: Submission, *, take: Callable[[list[Array]], T], started: OnStart | None = None
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts; see `Backend.stream`. A change of orchestrators does not interrupt them."""
         is_streaming = any(offer.is_streaming for offer in self.offers.all if offer.key == submission.model)
@@ -225,7 +224,7 @@ class RemoteBackend:
 
     def _fail(self, request_id: int, error: Exception) -> None:
         self._forget(request_id)
-        self._answers.failed(request_id, error)
+        self._answers.fail(request_id, error)
 
     def _post(self, event: Event) -> None:
         """Handles what `LocalAnswers` reports about tensors that were read."""
@@ -300,7 +299,7 @@ class RemoteBackend:
         pending = self._pending.get(request_id)
         if pending is None:
             return
-        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        refs = self.tensors.unpack(message.columns, frames, message.holders)
         self._fill_trace(request_id, message.story)
         pending.is_answered = True
         if not has_stored(refs):
@@ -315,7 +314,7 @@ class RemoteBackend:
             self._send(PartRead(request_id, message.index))
             return
         pending.parts.add(message.index)
-        refs = self.tensors.arrived(message.columns, frames, message.holders)
+        refs = self.tensors.unpack(message.columns, frames, message.holders)
         self._answers.part(AnswerPart(request_id, message.index, refs))
 
     def _fill_trace(self, request_id: int, values: dict[str, Any] | None) -> None:

@@ -46,7 +46,7 @@ def dtype_of(array: Array) -> DType:
     """Returns the protocol's type of an array.
 
     Raises:
-        InvalidInputError: If there is none, as for complex numbers.
+        InvalidInputError: If the protocol has no such type, as for complex numbers.
     """
     try:
         return _DTYPES[array.dtype]
@@ -54,53 +54,53 @@ def dtype_of(array: Array) -> DType:
         raise InvalidInputError(f"arrays of {array.dtype} cannot be sent; expected one of {[d.value for d in DType]}") from None
 
 
-def as_array(value: Any, dtype: DType, what: str) -> Array:
+def as_array(value: Any, dtype: DType, label: str) -> Array:
     """Converts a value from user code (array, tensor, list, number, text) to an array.
 
     Python numbers, lists and texts take the declared `dtype`; arrays and tensors keep their own, in little-endian byte order.
 
     Raises:
-        InvalidInputError: If it cannot be converted; names `what`. Exceptions that NumPy does not raise, as those of a signal
-            handler, pass.
+        InvalidInputError: If it cannot be converted; names `label`. Exceptions that NumPy does not raise, such as a signal
+            handler's, pass.
     """
     try:
-        return _as_array(value, dtype, what)
+        return _as_array(value, dtype, label)
     except InvalidInputError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{what}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
+        raise InvalidInputError(f"{label}: {type(value).__name__} cannot become a tensor of {dtype}: {error}") from error
 
 
-def _as_array(value: Any, dtype: DType, what: str) -> Array:
+def _as_array(value: Any, dtype: DType, label: str) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _sendable(_dense_to_numpy(value, what), what)
+        return _sendable(_dense_to_numpy(value, label), label)
     if isinstance(value, np.ndarray | np.generic):
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-            raise InvalidInputError(f"{what}: a masked array has masked elements, which have no value; use its filled()")
+            raise InvalidInputError(f"{label}: a masked array has masked elements, which have no value; use its filled()")
         array: Array = np.asarray(value)
         if array.dtype.kind in "SUOT":
-            return _as_bytes(array, what)
+            return _as_bytes(array, label)
         if array.dtype.byteorder == _BIG_ENDIAN:
             array = array.astype(array.dtype.newbyteorder("<"))
-        return _sendable(array, what)
+        return _sendable(array, label)
     if torch is not None and isinstance(value, list | tuple):
         items: Iterable[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        value = [_dense_to_numpy(item, what) if isinstance(item, torch.Tensor) else item for item in items]
+        value = [_dense_to_numpy(item, label) if isinstance(item, torch.Tensor) else item for item in items]
     if dtype is DType.BYTES:
-        return _as_bytes(np.asarray(value, dtype=object), what)
-    return _as_declared(value, dtype, what)
+        return _as_bytes(np.asarray(value, dtype=object), label)
+    return _as_declared(value, dtype, label)
 
 
-def _sendable(array: Array, what: str) -> Array:
+def _sendable(array: Array, label: str) -> Array:
     try:
         dtype_of(array)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{what}: {error}") from None
+        raise InvalidInputError(f"{label}: {error}") from None
     return array
 
 
-def _as_declared(value: Any, dtype: DType, what: str) -> Array:
+def _as_declared(value: Any, dtype: DType, label: str) -> Array:
     """Converts numbers, which may be nested in lists, to exactly `dtype`."""
     target = _NUMPY[dtype]
     array = np.asarray(value)
@@ -109,7 +109,7 @@ def _as_declared(value: Any, dtype: DType, what: str) -> Array:
         return array.astype(target)
     kinds = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
     if array.dtype.kind not in kinds and not (target.kind != "b" and are_numbers(array, with_floats=is_float)):
-        raise InvalidInputError(f"{what}: {value!r} holds {array.dtype} numbers or texts, expected {dtype}")
+        raise InvalidInputError(f"{label}: {value!r} holds {array.dtype} numbers or texts, expected {dtype}")
     if target.kind in "iu":
         limits = np.iinfo(target)
         is_outside = bool(array.min() < limits.min or array.max() > limits.max)
@@ -120,17 +120,17 @@ def _as_declared(value: Any, dtype: DType, what: str) -> Array:
             converted = array.astype(target)
             is_outside = is_float and bool((np.isinf(converted) & np.isfinite(array)).any())
     if is_outside:
-        raise InvalidInputError(f"{what}: it holds a number outside the range of {dtype}: {array.min()} to {array.max()}")
+        raise InvalidInputError(f"{label}: it holds a number outside the range of {dtype}: {array.min()} to {array.max()}")
     return converted
 
 
 def are_numbers(array: Array, *, with_floats: bool) -> bool:
-    """Returns whether an object array holds nothing but integers, and floats if `with_floats`: some are beyond 64 bits, then."""
+    """Returns whether an object array holds only integers, and floats if `with_floats`. Some are then beyond 64 bits."""
     kinds = (int, float) if with_floats else (int,)
     return array.dtype == object and all(type(item) in kinds for item in array.reshape(-1).tolist())
 
 
-def _as_bytes(array: Array, what: str) -> Array:
+def _as_bytes(array: Array, label: str) -> Array:
     """Returns texts (as UTF-8) and byte strings in an object array."""
     result = np.empty(array.shape, dtype=object)
     for at, item in np.ndenumerate(array):
@@ -139,19 +139,19 @@ def _as_bytes(array: Array, what: str) -> Array:
         if isinstance(item, str):
             item = item.encode()
         if not isinstance(item, bytes):
-            raise InvalidInputError(f"{what}: an element is {type(item).__name__} {item!r}, expected bytes or str")
+            raise InvalidInputError(f"{label}: an element is {type(item).__name__} {item!r}, expected bytes or str")
         result[at] = bytes(item)
     return result
 
 
-def _dense_to_numpy(tensor: Any, what: str) -> Array:
+def _dense_to_numpy(tensor: Any, label: str) -> Array:
     torch = sys.modules["torch"]
     if tensor.is_quantized:
-        raise InvalidInputError(f"{what}: a quantized tensor cannot be sent; use its dequantize() or int_repr()")
+        raise InvalidInputError(f"{label}: a quantized tensor cannot be sent; use its dequantize() or int_repr()")
     if tensor.layout is not torch.strided or tensor.is_nested:
-        raise InvalidInputError(f"{what}: a tensor of layout {tensor.layout} cannot be sent; use its to_dense()")
+        raise InvalidInputError(f"{label}: a tensor of layout {tensor.layout} cannot be sent; use its to_dense()")
     if tensor.is_meta:
-        raise InvalidInputError(f"{what}: a tensor on the device 'meta' has no values")
+        raise InvalidInputError(f"{label}: a tensor on the device 'meta' has no values")
     return torch_to_numpy(tensor)
 
 
@@ -181,12 +181,12 @@ def apply_views(array: Array, views: Iterable[Index]) -> Array:
 
 
 def as_value(array: Any) -> Any:
-    """Returns what users see of an array: one of rank 0 becomes its number or bytes."""
+    """Returns an array as users see it: an array of rank 0 becomes its number or bytes."""
     return array[()] if getattr(array, "ndim", 1) == 0 else array
 
 
 def read_only(array: Any) -> Any:
-    """Makes the values read-only: what a workflow sees is also what its next calls get."""
+    """Makes the values read-only: a workflow sees the memory that its next calls get."""
     if isinstance(array, np.ndarray) and array.flags.writeable:
         array = array.view()
         array.flags.writeable = False

@@ -1,10 +1,10 @@
-"""Names that the protocols give a meaning of their own, so that no input or parameter of a model may have them."""
+"""Names that have a meaning in the protocols, so that no input or parameter of a model may have them."""
 
 PRIORITY = "priority"
 """1 is the highest; 0, the default, comes last."""
 
 TIMEOUT = "timeout"
-"""In microseconds; 0 stands for none."""
+"""In microseconds; 0 means none."""
 
 EXPLAIN = "explain"
 """Asks for the request's story; in an answer, the story."""
@@ -22,7 +22,7 @@ TRITON_PREFIX = "triton_"
 """Parameters that are Triton's own begin so."""
 
 GENERATE_FIELDS = frozenset({"id", "model_name", "model_version", "parameters"})
-"""Fields beside inputs, outputs and parameters in the JSON of the generate routes."""
+"""Fields next to inputs, outputs and parameters in the JSON of the generate routes."""
 
 _OF_REQUESTS = frozenset({PRIORITY, TIMEOUT, EXPLAIN, BINARY_DATA_OUTPUT, HEADERS, *SEQUENCES})
 

@@ -1,4 +1,4 @@
-"""What a tensor is to everybody who does not read it: type, shape, bytes, place.
+"""A tensor as seen by code that does not read it: type, shape, bytes, place.
 
 The engine, the orchestrator and the gateway handle tensors only as `TensorRef`. Nothing here imports NumPy or torch.
 """
@@ -46,7 +46,7 @@ FLOATS = frozenset({DType.FP16, DType.BF16, DType.FP32, DType.FP64})
 
 
 class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
-    """An existing tensor: what it is, and where its bytes are.
+    """An existing tensor: its type and shape, and where its bytes are.
 
     Attributes:
         dtype: Element type.
@@ -56,8 +56,8 @@ class TensorRef(msgspec.Struct, frozen=True, kw_only=True):
         holder: The process that holds them.
         block: Number of the block of that process's arena that holds them; 0 if they are in `data`.
         offset: Where in that arena they begin.
-        data: The array itself, for small tensors that travel inline. Opaque to the engine. Of a stored one that came from another
-            process: where it lies, with views resolved.
+        data: The array itself, for small tensors that travel inline. Opaque to the engine. For a stored tensor from another
+            process: its place in memory, with views resolved.
         views: Indices to apply, in order, when the bytes are gathered.
         base: Shape before `views` are applied; None if there are none.
     """

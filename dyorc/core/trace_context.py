@@ -28,7 +28,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def traceparent(self) -> str:
-        """The header that stands for it."""
+        """The value of the header ``traceparent``."""
         return f"00-{self.trace_id}-{self.span_id}-0{int(self.is_sampled)}"
 
     def child(self, name: str) -> "TraceContext":
@@ -42,7 +42,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 
 
 def new_trace(*, is_sampled: bool) -> TraceContext:
-    """Returns the first span of a trace of its own."""
+    """Returns the first span of a new trace."""
     return TraceContext(secrets.token_hex(16), secrets.token_hex(8), is_sampled)
 
 
@@ -51,15 +51,15 @@ def read_traceparent(traceparent: str, state: str = "") -> TraceContext | None:
 
     Args:
         traceparent: The header's value.
-        state: That of ``tracestate``.
+        state: The value of the header ``tracestate``.
 
     Returns:
         None if the value is malformed, as the standard demands: the trace then starts here.
     """
-    found = _TRACEPARENT.fullmatch(traceparent.strip()) if len(traceparent) <= _MAX_HEADER_CHARS else None
-    if found is None:
+    match = _TRACEPARENT.fullmatch(traceparent.strip()) if len(traceparent) <= _MAX_HEADER_CHARS else None
+    if match is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    version, trace_id, span_id, flags, more = match.groups()
     if version == "ff" or (version == "00" and more) or not (trace_id.strip("0") and span_id.strip("0")):
         return None
     is_state_usable = len(state) <= _MAX_HEADER_CHARS and state.isascii() and state.isprintable()

@@ -8,8 +8,8 @@ import msgspec
 from dyorc.authoring.program import Program
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.workflow import Workflow
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.core.terms import Terms
 from dyorc.engine.request_trace import Move, RequestTrace
 from dyorc.errors import DyOrcError
 

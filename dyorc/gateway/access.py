@@ -22,14 +22,14 @@ _log = structlog.get_logger("dyorc.gateway")
 
 _CHECK_INTERVAL_S = 1.0
 _MAX_KEY_CHARACTERS = 256
-_NOBODYS_HASH = "0" * 64
+_NO_KEY_SHA256 = "0" * 64
 
 _State: TypeAlias = tuple[int, int, int, int]
 """Modification time in ns, size, inode and mode of a file: any change means that it was written or replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
+class _KnownKey:
     sha256: str
     expires_s: float | None
     tenant: Tenant
@@ -43,13 +43,13 @@ class Access:
     nothing.
 
     Args:
-        keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: nobody needs a key. It is read here, so
+        keys_file: Where keys and tenants are listed (see `dyorc.gateway.keys`); empty: no key is needed. It is read here, so
             that a server with a broken file does not start.
         clock_s: Clock for the checks of the file.
         now_s: The time of day, for keys that expire: seconds since 1970.
 
     Attributes:
-        is_open: Whether nobody needs a key.
+        is_open: Whether clients need no key.
 
     Raises:
         ConfigurationError: If the file cannot be read or is wrong.
@@ -62,7 +62,7 @@ class Access:
         self._path = Path(keys_file)
         self._clock_s = clock_s
         self._now_s = now_s
-        self._holders: dict[str, _Holder] = {}
+        self._keys: dict[str, _KnownKey] = {}
         self._checked_s = clock_s()
         self._state: _State | None = None
         if keys_file:
@@ -74,22 +74,22 @@ class Access:
         Takes the same time for a wrong secret as for an unknown key.
 
         Raises:
-            AuthenticationError: If there is none. Names at most the key's id, and that only if the key is right.
+            AuthenticationError: If the key is missing, unknown or expired. Names at most its id, and that only if it is right.
         """
         if self.is_open:
             return ANONYMOUS
         self._refresh()
         if not key:
-            raise AuthenticationError("an API key is needed, and none came: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
+            raise AuthenticationError("the request has no API key: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
         key = key[:_MAX_KEY_CHARACTERS]
         key_id = id_of(key)
-        holder = self._holders.get(key_id)
-        is_right = hmac.compare_digest(digest(key), _NOBODYS_HASH if holder is None else holder.sha256)
-        if holder is None or not is_right:
+        known = self._keys.get(key_id)
+        is_right = hmac.compare_digest(digest(key), _NO_KEY_SHA256 if known is None else known.sha256)
+        if known is None or not is_right:
             raise AuthenticationError("the API key is unknown or was revoked")
-        if holder.expires_s is not None and self._now_s() >= holder.expires_s:
+        if known.expires_s is not None and self._now_s() >= known.expires_s:
             raise AuthenticationError(f"API key {key_id} has expired")
-        return holder.tenant
+        return known.tenant
 
     def _refresh(self) -> None:
         now_s = self._clock_s()
@@ -103,10 +103,10 @@ class Access:
             self._read(state)
         except ConfigurationError as error:
             if self._state is not None:
-                _log.error("keys_file_broken", error=str(error), num_keys=len(self._holders))
+                _log.error("keys_file_broken", error=str(error), num_keys=len(self._keys))
             self._state = None  # read it again, even if it comes back unchanged
             return
-        _log.info("keys_file_read", path=str(self._path), num_keys=len(self._holders))
+        _log.info("keys_file_read", path=str(self._path), num_keys=len(self._keys))
 
     def _look(self) -> _State:
         """Returns what changes when the file does.
@@ -115,20 +115,20 @@ class Access:
             ConfigurationError: If it does not exist.
         """
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             raise ConfigurationError(f"keys file {self._path}: {error.strerror}") from error
-        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
     def _read(self, state: _State) -> None:
-        holders: dict[str, _Holder] = {}
+        keys: dict[str, _KnownKey] = {}
         for record in read_tenants(self._path):
             tenant = record.tenant()
             for key in record.keys:
                 expires_s = None if key.expires is None else key.expires.timestamp()
                 own = replace(tenant, highest_priority=key.highest_priority, may_manage=key.may_manage)
-                holders[key.id] = _Holder(key.sha256, expires_s, own)
-        self._holders = holders
+                keys[key.id] = _KnownKey(key.sha256, expires_s, own)
+        self._keys = keys
         self._state = state
         if state[-1] & (stat.S_IROTH | stat.S_IWOTH):
             _log.warning("keys_file_exposed", path=str(self._path), mode=stat.filemode(state[-1]), expected="-rw-------")

@@ -1,18 +1,18 @@
 """How much may be in flight: per tenant and in all.
 
-Three things are counted: requests, bytes of their bodies, and requests per second. A tenant has limits of its own (`Tenant`), the
-server has limits for all together, and a rule of shares keeps one tenant from using up everything. The rule looks only at
-what is in flight now, so it needs neither a notion of "active" tenants nor a memory of them:
+Three things are counted: requests, bytes of their bodies, and requests per second. A tenant has its own limits (`Tenant`), the
+server has limits for all together, and a rule of shares keeps one tenant from using up everything. The rule looks only at what
+is in flight now, so it needs neither a notion of "active" tenants nor a memory of them:
 
     a tenant that holds something already may hold at most  8 x (its weight / the largest weight in flight) x what is free
 
 Source: dynamic queue thresholds, Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, with weights. One tenant
 alone reaches 8/9 of the limits; the ninth is left for the next tenant, and there is always room for one request. Two tenants that
 flood the server reach 8/17 each, or with weights 1 and 9, 9 % and 81 %. A tenant with nothing in flight is admitted as long as
-there is any room. Where nobody needs a key there is one tenant, everybody, and it may use everything.
+there is any room. Without keys, all clients are one tenant, which may use everything.
 
-A tenant's own limits hold for all processes of the server together: each tells the others what its tenants have. The server's
-limits, and so the shares, are those of this process.
+A tenant's own limits hold for all processes of the server together: each publishes what its tenants have in flight. The
+server's limits, and so the shares, are those of this process.
 
 Plain objects without I/O, for one thread (the event loop's). Cost: 2 us per admitted request, less for a refused one.
 """
@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.peer_processes import CountsElsewhere, TenantCounts
 from dyorc.gateway.tenants import Tenant
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded_labels import BoundedLabels
+from dyorc.telemetry.metrics.metric import BoundedLabels
 from dyorc.telemetry.metrics.readings import Readings
 
 _GREED = 8.0
@@ -45,12 +45,12 @@ _FIRST_STAY_S = 0.1
 _MIN_SWEEP = 64
 _MAX_SHOWN = 100
 _ANONYMOUS = "anonymous"
-"""The label of those who need no key."""
+"""The label of clients without a key."""
 
 
 @dataclass(slots=True)
 class _Counts:
-    """What became of the requests of one tenant, or of several that metrics do not tell apart."""
+    """How many requests of one tenant, or of several that metrics do not tell apart, were admitted and refused."""
 
     num_admitted: int = 0
     refusals: dict[str, int] = field(default_factory=dict[str, int])
@@ -65,7 +65,7 @@ class _Account:
         counts: Where its requests are counted.
         weight: As of its first request in flight.
         full_s: When its bucket is full again. From that, the number of tokens follows at any time, without a count.
-        elsewhere: What it has in other processes; None if there are none, or it has no limits of its own.
+        elsewhere: What it has in other processes; None if there are none, or the tenant has no limits.
     """
 
     weight: float
@@ -76,16 +76,14 @@ class _Account:
     elsewhere: CountsElsewhere | None = None
 
     def num_requests_in_all(self) -> int:
-        """Returns its requests in flight in all processes."""
         return self.num_requests if self.elsewhere is None else self.num_requests + self.elsewhere.num_requests()
 
     def num_bytes_in_all(self) -> int:
-        """Returns its bytes in flight in all processes."""
         return self.num_bytes if self.elsewhere is None else self.num_bytes + self.elsewhere.num_bytes()
 
-    def tell(self, elsewhere: CountsElsewhere) -> None:
-        """Tells the other processes what it has here."""
-        elsewhere.tell(self.num_requests, self.num_bytes, self.full_s)
+    def publish(self, elsewhere: CountsElsewhere) -> None:
+        """Publishes what it has here to the other processes."""
+        elsewhere.publish(self.num_requests, self.num_bytes, self.full_s)
 
 
 @dataclass(slots=True)
@@ -93,7 +91,7 @@ class AdmissionEpoch:
     """A time in which requests were admitted.
 
     Attributes:
-        num_requests: Those that are in flight still.
+        num_requests: How many of them are still in flight.
     """
 
     num_requests: int = 0
@@ -163,7 +161,7 @@ class Admission:
     Attributes:
         num_requests: Requests in flight.
         num_bytes: Their bytes.
-        epoch: That of requests which are admitted now.
+        epoch: The epoch of requests that are admitted now.
     """
 
     def __init__(
@@ -192,20 +190,20 @@ class Admission:
 
     @property
     def num_accounts(self) -> int:
-        """Known tenants: those with something in flight, and a few that have sent recently."""
+        """Known tenants: all with something in flight, and a few that have sent recently."""
         return len(self._accounts)
 
     def in_flight(self) -> dict[str, tuple[int, int]]:
         """Returns what tenants have in flight here, requests and bytes; of many tenants, those with the most requests."""
-        busy = [(name, one) for name, one in self._accounts.items() if one.num_requests]
+        busy = [(name, account) for name, account in self._accounts.items() if account.num_requests]
         busiest = heapq.nlargest(_MAX_SHOWN, busy, key=lambda item: item[1].num_requests)
-        return {name: (one.num_requests, one.num_bytes) for name, one in busiest}
+        return {name: (account.num_requests, account.num_bytes) for name, account in busiest}
 
     def admit(self, tenant: Tenant, num_bytes: int = 0) -> Ticket:
         """Admits a request. Its room is freed when the ticket's block ends, so enter the ticket.
 
         Args:
-            num_bytes: Of its body, as far as known; `Ticket.grow` adds the rest.
+            num_bytes: Size of its body, as far as known; `Ticket.grow` adds the rest.
 
         Raises:
             TenantLimitError: If its tenant has too much in flight, or sends too fast. Says when to come back.
@@ -240,30 +238,28 @@ class Admission:
         self.epoch.num_requests += 1
         self.num_bytes += num_bytes
         if account.elsewhere is not None:
-            account.tell(account.elsewhere)
+            account.publish(account.elsewhere)
         return Ticket(self, tenant, account, num_bytes, now_s)
 
     # For tickets
 
     def take_bytes(self, tenant: Tenant, account: _Account, num_bytes: int) -> None:
-        """Does what `Ticket.grow` says."""
         self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
         if account.elsewhere is not None:
-            account.tell(account.elsewhere)
+            account.publish(account.elsewhere)
 
     def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
-        """Ends a ticket."""
         account.num_requests -= 1
         account.num_bytes -= num_bytes
         self.num_requests -= 1
         self.num_bytes -= num_bytes
         if account.elsewhere is not None:
-            account.tell(account.elsewhere)
+            account.publish(account.elsewhere)
         self._stay_s += _SMOOTHING * (self._clock_s() - since_s - self._stay_s)
         if not account.num_requests and account.weight >= self._heaviest:
-            self._heaviest = max((one.weight for one in self._accounts.values() if one.num_requests), default=0.0)
+            self._heaviest = max((other.weight for other in self._accounts.values() if other.num_requests), default=0.0)
 
     # Rules
 
@@ -273,7 +269,7 @@ class Admission:
             raise self._over("tenant_bytes", tenant, account, f"{in_all} bytes in flight, and may have {tenant.max_bytes}")
         free = self._max_bytes - self.num_bytes - num_bytes
         if free < 0:
-            limit = f"{self._max_bytes}, and {num_bytes} more were to come"
+            limit = f"{self._max_bytes}, and the request adds {num_bytes}"
             raise self._full("server_bytes", account, f"{self.num_bytes} bytes", limit)
         # The tenant's only request may be as large as there is room; of several, each counts.
         if tenant.name and not is_only and self._is_beyond_share(tenant, account, held, free):
@@ -297,13 +293,13 @@ class Admission:
 
     # Errors
 
-    def _over(self, reason: str, tenant: Tenant, account: _Account, what: str) -> TenantLimitError:
+    def _over(self, reason: str, tenant: Tenant, account: _Account, excess: str) -> TenantLimitError:
         _count(account, reason)
-        return TenantLimitError(f"tenant {tenant.name!r} has {what}", self._soon(account.num_requests))
+        return TenantLimitError(f"tenant {tenant.name!r} has {excess}", self._soon(account.num_requests))
 
-    def _full(self, reason: str, account: _Account, what: str, limit: str) -> CapacityError:
+    def _full(self, reason: str, account: _Account, held: str, limit: str) -> CapacityError:
         _count(account, reason)
-        return CapacityError(f"{what} are in flight, the server takes {limit}", self._soon(self.num_requests))
+        return CapacityError(f"{held} are in flight, the server takes {limit}", self._soon(self.num_requests))
 
     def _soon(self, num_requests: int) -> float:
         """Estimates when the next of `num_requests` in flight ends, by how long requests stayed recently."""
@@ -324,14 +320,15 @@ class Admission:
         return self._bounded.label_of(name) if name else _ANONYMOUS
 
     def _forget_idle(self, now_s: float) -> None:
-        """Forgets tenants that are as if they had never sent. Runs again when there are twice as many as are left."""
-        self._accounts = {name: one for name, one in self._accounts.items() if one.num_requests or one.full_s > now_s}
+        """Forgets tenants with nothing in flight and a full bucket. Runs again when there are twice as many as are left."""
+        self._accounts = {
+            name: account for name, account in self._accounts.items() if account.num_requests or account.full_s > now_s
+        }
         self._sweep_at = max(_MIN_SWEEP, 2 * len(self._accounts))
 
     # Metrics
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         for label, counts in self._counts.items():
             readings.add(catalogue.ADMITTED, counts.num_admitted, label)
             for reason, number in counts.refusals.items():

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.tallies import ModelStatistics
 from dyorc.models.offers import Offers
 from dyorc.models.status import StatusBoard
@@ -30,11 +30,11 @@ class BodyMemory(Protocol):
     inline_limit_bytes: int
 
     def body(self, num_bytes: int, align_at: int) -> ArenaBody:
-        """Returns room for a request's body, placed so that its byte number `align_at` is aligned.
+        """Returns room for a request's body, placed so that its byte `align_at` is aligned.
 
         Raises:
             CapacityError: If there is no room now.
-            PayloadTooLargeError: If there never will be.
+            PayloadTooLargeError: If there never will be enough.
         """
         ...
 
@@ -73,8 +73,7 @@ class Backend(Protocol):
         ...
 
     def cancel(self, request_id: int) -> bool:
-        """Gives a request up. Returns True if its receiver will not be called any more; an answer that is being made is
-        completed."""
+        """Gives a request up, unless its answer is being made. Returns True if its receiver will not be called again."""
         ...
 
     async def infer(self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None) -> T:
@@ -93,22 +92,20 @@ class Backend(Protocol):
     def stream(
         self, submission: Submission, *, take: Callable[[list[Array]], T], started: Started | None
     ) -> AsyncGenerator[list[T]]:
-        """Runs a workflow and yields its parts in order, those that are ready at the same time together; a workflow that does not
+        """Runs a workflow and yields its parts in order, parts that are ready at the same time together; a workflow that does not
         stream has one. A part counts as taken when the caller asks for more. Closing the generator cancels the request."""
         ...
 
     async def refresh(self) -> None:
-        """Brings up to date what `statistics`, `report`, `levels` and `scaling` return. Await it before these; in one process it
-        has nothing to do."""
+        """Updates what `statistics`, `report`, `levels` and `scaling` return. Await it before these; in one process it has
+        nothing to do."""
         ...
 
     def statistics(self, name: str) -> ModelStatistics:
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         ...
 
-    def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
-        ...
+    def measure(self, readings: Readings) -> None: ...
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values."""
@@ -123,16 +120,16 @@ class Backend(Protocol):
         ...
 
     def set_logs(self, config: LogsConfig) -> None:
-        """Has those of its processes that are not this one log as these settings say."""
+        """Applies the settings of logs to its other processes."""
         ...
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has a program keep so many replicas, whatever is forecast; None leaves that number to the forecast again.
+        """Fixes how many replicas a program keeps, regardless of the forecast; None leaves that number to the forecast again.
 
         Raises:
             UnknownModelError: If there is no such program.
             InvalidInputError: If the program's bounds or the budget do not allow it.
-            NotReadyError: If whatever scales it cannot be asked now.
+            NotReadyError: If the component that scales it cannot be reached now.
         """
         ...
 

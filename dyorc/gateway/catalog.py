@@ -1,4 +1,4 @@
-"""The models that the gateway offers: workflows, and every single program. Made of offers, and made anew when these change."""
+"""The models that the gateway serves: workflows, and every single program. Follows the offers as they change."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.core.arrays import Array, inline
 from dyorc.errors import NotReadyError, UnknownModelError
 from dyorc.models.offers import ModelKey, Offer, Offers, ProgramOffer
-from dyorc.protocol.parameters import PARAMETERS, REPEATABLE
+from dyorc.protocol.parameter_names import PARAMETERS, REPEATABLE
 
 _random = Random()
 """Not the process's own, which users' code may seed."""
@@ -37,7 +37,6 @@ class Model:
 
     @classmethod
     def of(cls, offer: Offer) -> "Model":
-        """Returns the model of an offer."""
         is_repeatable = not any(program.has_effect for program in offer.programs)
         return cls(offer.key, offer, offer.signature.signature(), offer.is_streaming, is_repeatable)
 
@@ -60,7 +59,6 @@ class Model:
 
     @property
     def is_program(self) -> bool:
-        """Whether it is a single program."""
         return self.offer.is_program
 
     @property
@@ -79,7 +77,7 @@ class Model:
         """Returns the protocol's model metadata. Shapes are those of one item; the server does the batching.
 
         Args:
-            versions: All that there are of the model.
+            versions: All versions of the model.
         """
         signature = self.signature
         return {
@@ -94,10 +92,10 @@ class Model:
         }
 
     def _properties(self) -> dict[str, str]:
-        found = {REPEATABLE: "true" if self.is_repeatable else "false"}
+        properties = {REPEATABLE: "true" if self.is_repeatable else "false"}
         if self.signature.statics:
-            found[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
-        return found
+            properties[PARAMETERS] = msgspec.json.encode([static.described() for static in self.signature.statics]).decode()
+        return properties
 
     def check(self, arrays: Sequence[Array], statics: tuple[StaticValue, ...]) -> None:
         """Checks the inputs of a request.
@@ -113,10 +111,10 @@ class Model:
 
 
 class TrafficSplit:
-    """Deals requests out to versions at random, by their shares.
+    """Distributes requests over versions at random, by their shares.
 
     Args:
-        default: Gets what the others leave.
+        default: Gets the rest.
         others: Each has a share.
     """
 
@@ -141,11 +139,11 @@ class Catalog:
         offers: What is on offer; the catalog follows its changes.
 
     Attributes:
-        models: By name, in the version that requests get which name none.
+        models: By name, in the version for requests that name none.
         versions: All of them, by name, in the order of the offers.
-        tallies: Of each version, by the name under which its requests are counted.
-        splits: Deals requests which name no version out to several versions, by the names of models of which others than the
-            first have a share.
+        tallies: All versions, by the name under which their requests are counted.
+        splits: By the names of models, how requests without a version are distributed, where versions other than the first
+            have a share.
     """
 
     def __init__(self, offers: Offers) -> None:
@@ -159,12 +157,12 @@ class Catalog:
         self._read()
 
     def _read(self) -> None:
-        """Takes in what is on offer now. A model whose offer is the same stays the same object."""
+        """Reads the current offers. A model whose offer is the same stays the same object."""
         known = self._by_key
-        found = [known.get(offer.key) for offer in self._offers.all]
+        kept = [known.get(offer.key) for offer in self._offers.all]
         models = [
             model if model is not None and model.offer == offer else Model.of(offer)
-            for model, offer in zip(found, self._offers.all, strict=True)
+            for model, offer in zip(kept, self._offers.all, strict=True)
         ]
         self._by_key = {model.key: model for model in models}
         self.models.clear()
@@ -189,8 +187,8 @@ class Catalog:
         """Returns a model by name.
 
         Raises:
-            UnknownModelError: If there is none, or not this version.
-            NotReadyError: If there is none, but a group of orchestrators that may have it has not been heard of yet.
+            UnknownModelError: If the model or the version is unknown.
+            NotReadyError: If the model is unknown, but a group of orchestrators that may have it has not reported yet.
         """
         model = self.models.get(name) if version is None else self._by_key.get((name, version))
         if model is not None:
@@ -199,6 +197,6 @@ class Catalog:
             return model
         if name not in self.models:
             if groups := self._offers.unheard:
-                raise NotReadyError(f"model {name!r} is not known yet: nothing was heard of the orchestrators of {list(groups)}")
+                raise NotReadyError(f"model {name!r} is not known yet: the orchestrators of {list(groups)} have not reported")
             raise UnknownModelError(f"unknown model {name!r}; served are {sorted(self.models)}")
         raise UnknownModelError(f"model {name!r} has no version {version!r}; it has {list(self.versions[name])}")

@@ -3,7 +3,7 @@
 Source: triton-inference-server/server, docs/protocol/extension_shared_memory.md; error texts are those of its
 src/shared_memory_manager.cc and src/http_server.cc, since clients know them.
 
-A client names an object of its own below /dev/shm; its requests then say where in it their tensors are, or go. The object stays
+A client names one of its objects below /dev/shm; its requests then say where in it their tensors are, or go. The object remains
 the client's: the server never creates, resizes or removes it, and never opens it by `multiprocessing.shared_memory`, whose
 tracker would remove it when the server ends.
 
@@ -29,7 +29,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class MemoryRegion:
-    """A named part of a client's object, open until nobody needs it any more.
+    """A named part of a client's object, open until its last holder releases it.
 
     Args:
         descriptor: Of the object; closed by the region.
@@ -141,7 +141,7 @@ class ClientMemory:
 
         Raises:
             InvalidInputError: If the name is taken, or the object cannot be the client's or is too short.
-            ClientMemoryError: If there is no such object, or it may not be opened.
+            ClientMemoryError: If the object does not exist or may not be opened.
             CapacityError: If there are too many regions.
         """
         self.check_allowed()
@@ -149,7 +149,7 @@ class ClientMemory:
         if name in self._regions:
             raise InvalidInputError(f"shared memory region '{name}' already in manager")
         if len(self._regions) >= _MAX_REGIONS:
-            raise CapacityError(f"failed to register shared memory region '{name}': there are {_MAX_REGIONS} already")
+            raise CapacityError(f"failed to register shared memory region '{name}': the server has {_MAX_REGIONS} already")
         try:
             descriptor = os.open(os.path.join(_FOLDER, file_name), _FLAGS)
         except OSError as error:
@@ -166,8 +166,8 @@ class ClientMemory:
     def unregister(self, name: str | None = None) -> None:
         """Forgets a region, or all of them. Requests in flight keep those they use. An unknown name is no error."""
         self.check_allowed()
-        for found in list(self._regions) if name is None else [name]:
-            if region := self._regions.pop(found, None):
+        for region_name in list(self._regions) if name is None else [name]:
+            if region := self._regions.pop(region_name, None):
                 region.release()
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -179,8 +179,10 @@ class ClientMemory:
         self.check_allowed()
         if name is not None and name not in self._regions:
             raise UnknownRegionError(f"Unable to find system shared memory region: '{name}'")
-        found = [self._regions[one] for one in (sorted(self._regions) if name is None else [name])]
-        return [{"name": one.name, "key": one.key, "offset": one.offset, "byte_size": one.num_bytes} for one in found]
+        regions = [self._regions[key] for key in (sorted(self._regions) if name is None else [name])]
+        return [
+            {"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.num_bytes} for region in regions
+        ]
 
     def span(self, name: str, offset: int, num_bytes: int) -> RegionSpan:
         """Returns a range of a region. To use it later, hold the region.
@@ -201,7 +203,7 @@ class ClientMemory:
 
 
 def _file_name(name: str, key: str) -> str:
-    """Returns the file name that a key stands for.
+    """Returns the file name of a key.
 
     Raises:
         InvalidInputError: If it is not a name, leads elsewhere, or is one of DyOrc's own.

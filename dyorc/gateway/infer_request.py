@@ -13,7 +13,7 @@ from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.request_outputs import WantedOutput
 from dyorc.gateway.request_parameters import check_parameters, flag, priority_of, timeout_s_of
-from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.parameter_names import EXPLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class InferRequest:
     Attributes:
         arrays: Inputs in the order of the model's signature.
         outputs: Which outputs to send, and how.
-        timeout_s: The caller's limit; None if there is none.
-        priority: 1 is the highest; 0 stands for none, and comes last.
-        is_explained: Whether the answer comes with the request's story.
+        timeout_s: The caller's limit; None if it set none.
+        priority: 1 is the highest; 0 means none, and comes last.
+        is_explained: Whether the answer comes with the request's trace.
     """
 
     request_id: str
@@ -38,21 +38,21 @@ class InferRequest:
 
 
 def make_request(
-    model: Model, request_id: str, given: Mapping[str, Array], parameters: Mapping[str, Any], outputs: Sequence[WantedOutput]
+    model: Model, request_id: str, inputs: Mapping[str, Array], parameters: Mapping[str, Any], outputs: Sequence[WantedOutput]
 ) -> InferRequest:
     """Checks what a client sent.
 
     Args:
-        given: Its inputs, by name.
+        inputs: By name.
         parameters: The protocol's, and values of the model's static parameters.
 
     Raises:
-        InvalidInputError: If it does not fit the model; names what, what was expected, and what came.
+        InvalidInputError: If it does not fit the model; says what was expected, and what came.
         UnsupportedError: If the request belongs to a sequence.
     """
     signature = model.signature
-    _refuse_unknown(given, signature)
-    tensors, statics = signature.bind((), {**given, **_static_parameters(parameters, model)})
+    _refuse_unknown(inputs, signature)
+    tensors, statics = signature.bind((), {**inputs, **_static_parameters(parameters, model)})
     if swapped := [spec.name for spec, value in zip(signature.inputs, tensors, strict=True) if not isinstance(value, np.ndarray)]:
         raise InvalidInputError(f"{signature.owner}: {swapped[0]!r} is a tensor; it belongs in 'inputs', not in 'parameters'")
     model.check(tensors, statics)
@@ -67,9 +67,9 @@ def make_request(
     )
 
 
-def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
+def _refuse_unknown(inputs: Iterable[str], signature: Signature) -> None:
     names = signature.input_group.names
-    for name in given:
+    for name in inputs:
         if name in names:
             continue
         if name in signature.names():
@@ -80,8 +80,8 @@ def _refuse_unknown(given: Iterable[str], signature: Signature) -> None:
 def _static_parameters(parameters: Mapping[str, Any], model: Model) -> dict[str, Any]:
     known = {spec.name for spec in model.signature.statics}
     check_parameters(parameters, {spec.name for spec in model.signature.statics if spec.type is float})
-    given = {name: value for name, value in parameters.items() if name in known}
+    values = {name: value for name, value in parameters.items() if name in known}
     unknown = [name for name in parameters if name not in known and not is_of_requests(name)]
     if unknown:
         raise InvalidInputError(f"model {model.name!r} has no parameter {unknown[0]!r}; expected one of {sorted(known)}")
-    return given
+    return values

@@ -49,12 +49,12 @@ _Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is stored of a key.
+    """The stored record of a key.
 
     Attributes:
         sha256: Of the whole key, in hexadecimal.
         expires: When it stops working; None: never.
-        highest_priority: The highest priority it may ask for: 1 is the highest of all, 0 stands for none, None for any.
+        highest_priority: The highest priority it may ask for: 1 is the highest of all, 0 means none, None any.
         may_manage: Whether it may change how the server runs.
         note: For people.
     """
@@ -79,7 +79,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keys: list[KeyRecord] = []
 
     def tenant(self) -> Tenant:
-        """Returns the tenant as the rest of the server knows it."""
+        """Returns the tenant without its keys."""
         return Tenant(
             name=self.name,
             weight=self.weight,
@@ -103,7 +103,6 @@ def new_key() -> tuple[str, KeyRecord]:
 
 
 def digest(key: str) -> str:
-    """Returns the hash of a key, in hexadecimal."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -117,19 +116,19 @@ def read_tenants(path: Path) -> list[TenantRecord]:
     """Reads the tenants, in the order of the file.
 
     Raises:
-        ConfigurationError: If the file cannot be read or is invalid; names what. Never shows a hash.
+        ConfigurationError: If the file cannot be read or is invalid. Never shows a hash.
     """
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
+        file = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"keys file {path}: {error}") from error
-    for what, names in (
-        ("tenant", [one.name for one in found.tenant]),
-        ("key", [key.id for one in found.tenant for key in one.keys]),
+    for kind, names in (
+        ("tenant", [tenant.name for tenant in file.tenant]),
+        ("key", [key.id for tenant in file.tenant for key in tenant.keys]),
     ):
         if twice := {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ():
-            raise ConfigurationError(f"keys file {path}: {what} {min(twice)!r} appears more than once")
-    return found.tenant
+            raise ConfigurationError(f"keys file {path}: {kind} {min(twice)!r} appears more than once")
+    return file.tenant
 
 
 def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:
@@ -156,11 +155,11 @@ def write_tenants(path: Path, tenants: Sequence[TenantRecord]) -> None:
 def _toml(tenant: TenantRecord) -> str:
     fields = {name: getattr(tenant, name) for name in tenant.__struct_fields__ if name != "keys"}
     lines = [f"{name} = {_value(value)}\n" for name, value in fields.items() if value is not None]
-    keys = [f"    {{{', '.join(f'{name} = {_value(value)}' for name, value in _given(key))}}},\n" for key in tenant.keys]
+    keys = [f"    {{{', '.join(f'{name} = {_value(value)}' for name, value in _set_fields(key))}}},\n" for key in tenant.keys]
     return "".join(("\n[[tenant]]\n", *lines, "keys = [\n", *keys, "]\n"))
 
 
-def _given(key: KeyRecord) -> list[tuple[str, Any]]:
+def _set_fields(key: KeyRecord) -> list[tuple[str, Any]]:
     return [(name, value) for name in key.__struct_fields__ if (value := getattr(key, name)) not in (None, "")]
 
 

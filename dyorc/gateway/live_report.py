@@ -1,4 +1,4 @@
-"""What the live page shows of the whole server, put together from what its processes say. Plain values, no I/O."""
+"""What the live page shows of the whole server, put together from the reports of its processes. Plain values, no I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from dyorc.engine.estimators import DURATION_BOUNDS_NS
-from dyorc.gateway.server_view import added_up
+from dyorc.gateway.server_view import add_up_reports
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.status import ProgramStatus
 from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, sum_of, sums
-from dyorc.telemetry.quantiles import quantile_ms
+from dyorc.telemetry.series import quantile_ms
 
 Rates = dict[str, dict[str, float]]
 """Rates of now, by name and column."""
@@ -29,8 +29,8 @@ ByProgram = dict[str, dict[int, BatchCounts]]
 """Batches of each program, by size."""
 
 
-class Counted(msgspec.Struct, kw_only=True):
-    """What a process has counted so far, which must not be lost with it."""
+class RetainedCounts(msgspec.Struct, kw_only=True):
+    """What a process has counted so far; it must not be lost with the process."""
 
     levels: Levels = Levels()
     batches: ByProgram = {}
@@ -38,16 +38,16 @@ class Counted(msgspec.Struct, kw_only=True):
 
 
 class CellReport(msgspec.Struct, kw_only=True):
-    """What one process says of itself.
+    """The report of one process.
 
     Attributes:
         levels: What it is doing now.
         in_flight: Its requests.
         programs: Its rates, by program.
         workflows: The same by workflow.
-        latencies: Of each workflow, the requests answered lately by how long they took, in buckets.
+        latencies: By workflow, how many requests were answered lately, in buckets of their durations.
         tenants: What each tenant has in flight there: requests, and bytes of their bodies.
-        batches: Those of each program, by size.
+        batches: By program and size.
         jobs: The state of its jobs.
         refused: How many requests it has refused so far, by the model that they asked for.
     """
@@ -63,12 +63,11 @@ class CellReport(msgspec.Struct, kw_only=True):
     jobs: dict[str, Any] = {}
     refused: dict[str, int] = {}
 
-    def counted(self) -> Counted:
-        """Returns what it has counted so far."""
-        return Counted(levels=self.levels.totals(), batches=self.batches, refused=self.refused)
+    def counted(self) -> RetainedCounts:
+        return RetainedCounts(levels=self.levels.totals(), batches=self.batches, refused=self.refused)
 
     def without_backend(self) -> "CellReport":
-        """Returns what is its own: the backend that it shares says the same to the others."""
+        """Returns it without the figures of the backend, which the other processes share and report too."""
         return msgspec.structs.replace(
             self, levels=Levels(programs={}, workflows={}), programs={}, workflows={}, latencies={}, batches={}
         )
@@ -91,9 +90,9 @@ class Snapshot(msgspec.Struct, kw_only=True):
             return self
         return Snapshot(
             at_s=self.at_s,
-            workflows={name: one for name, one in self.workflows.items() if tenant.may_use(name)},
-            programs={name: one for name, one in self.programs.items() if tenant.may_use(name)},
-            tenants={name: one for name, one in self.tenants.items() if name == tenant.name},
+            workflows={name: values for name, values in self.workflows.items() if tenant.may_use(name)},
+            programs={name: values for name, values in self.programs.items() if tenant.may_use(name)},
+            tenants={name: values for name, values in self.tenants.items() if name == tenant.name},
             jobs={},
             cells=[],
             link={},
@@ -103,58 +102,61 @@ class Snapshot(msgspec.Struct, kw_only=True):
 def snapshot_of(
     at_s: float,
     cells: Mapping[int, CellReport],
-    missing: Mapping[int, Counted],
+    missing: Mapping[int, RetainedCounts],
     status: Mapping[str, ProgramStatus],
     workflows: Iterable[str],
 ) -> Snapshot:
-    """Puts together what processes say.
+    """Puts the reports of processes together.
 
     Args:
         cells: By number.
-        missing: The numbers of those that did not answer, and what they, or those before them, had counted.
+        missing: By number, what cells that did not answer, and their predecessors, had counted.
         status: The programs' replicas in all of them.
-        workflows: Those to show even if they have not had a request yet.
+        workflows: Shown even if they have not had a request yet.
     """
-    levels = sum_of(one.levels for one in (*cells.values(), *missing.values()))
-    batches = together([one.batches for one in (*cells.values(), *missing.values())])
-    refused = sum((Counter(one.refused) for one in (*cells.values(), *missing.values())), Counter[str]())
-    rates = _added([cell.programs for cell in cells.values()]), _added([cell.workflows for cell in cells.values()])
+    reports = [*cells.values(), *missing.values()]
+    levels = sum_of(report.levels for report in reports)
+    batches = sum_batches(report.batches for report in reports)
+    refused = sum((Counter(report.refused) for report in reports), Counter[str]())
+    rates = _sum_rates([cell.programs for cell in cells.values()]), _sum_rates([cell.workflows for cell in cells.values()])
     return Snapshot(
         at_s=at_s,
         programs={
-            name: _program(levels.programs.get(name, ProgramLevels()), batches.get(name, {}), one, rates[0].get(name, {}))
-            for name, one in status.items()
+            name: _program(levels.programs.get(name, ProgramLevels()), batches.get(name, {}), program, rates[0].get(name, {}))
+            for name, program in status.items()
         },
-        workflows=_workflows(levels, workflows, rates[1], reduce(_joined, (cell.latencies for cell in cells.values())), refused),
+        workflows=_workflows(
+            levels, workflows, rates[1], reduce(_sum_latencies, (cell.latencies for cell in cells.values())), refused
+        ),
         tenants=_tenants(cells.values()),
-        jobs=added_up([cell.jobs for cell in cells.values()]),
+        jobs=add_up_reports([cell.jobs for cell in cells.values()]),
         cells=_cells(cells, missing),
         link=levels.link,
     )
 
 
-def _joined(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, list[int]]:
-    return {name: sums(one.get(name, []), other.get(name, [])) for name in one | other}
+def _sum_latencies(first: dict[str, list[int]], second: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {name: sums(first.get(name, []), second.get(name, [])) for name in first | second}
 
 
 def _workflows(
     levels: Levels, workflows: Iterable[str], rates: Rates, latencies: Mapping[str, list[int]], refused: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys([*workflows, *levels.workflows]):
-        one = levels.workflows.get(name, WorkflowLevels())
+        workflow = levels.workflows.get(name, WorkflowLevels())
         rate = rates.get(name, {})
-        found[name] = {
-            "requests_total": one.num_ended,
-            "failed_total": one.num_failed,
+        values[name] = {
+            "requests_total": workflow.num_ended,
+            "failed_total": workflow.num_failed,
             "refused_total": refused.get(name, 0),
             "requests_per_s": round(rate.get("requests_per_s", 0.0), 3),
             "failed_per_s": round(rate.get("failed_per_s", 0.0), 3),
             "p50_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.5),
             "p99_ms": quantile_ms(DURATION_BOUNDS_NS, latencies.get(name, ()), 0.99),
-            "in_flight": one.in_flight,
+            "in_flight": workflow.in_flight,
         }
-    return found
+    return values
 
 
 def _program(
@@ -174,11 +176,13 @@ def _program(
         "calls_total": levels.num_calls,
         "calls_per_s": round(rate.get("calls_per_s", 0.0), 3),
         "batches_total": sum(levels.reasons.values()),
-        "batch_sizes": {size: one.count for size, one in batches.items()},
+        "batch_sizes": {size: counts.count for size, counts in batches.items()},
         "latency_fit": {
             "base_ms": base_ms,
             "per_call_ms": per_call_ms,
-            "points": [[size, round(one.infer_ns / one.count / 1e6, 4)] for size, one in batches.items() if one.count],
+            "points": [
+                [size, round(counts.infer_ns / counts.count / 1e6, 4)] for size, counts in batches.items() if counts.count
+            ],
         },
         "form_reasons": levels.reasons,
         "num_guesses": levels.guesses.num_made,
@@ -189,16 +193,16 @@ def _program(
     }
 
 
-def together(each: Iterable[ByProgram]) -> ByProgram:
+def sum_batches(each: Iterable[ByProgram]) -> ByProgram:
     """Returns the batches of several processes together, in the order of their sizes."""
-    found: ByProgram = {}
+    totals: ByProgram = {}
     for batches in each:
         for program, by_size in batches.items():
-            mine = found.setdefault(program, {})
-            for size, one in by_size.items():
+            mine = totals.setdefault(program, {})
+            for size, counts in by_size.items():
                 before = mine.get(size, BatchCounts())
-                mine[size] = BatchCounts(count=before.count + one.count, infer_ns=before.infer_ns + one.infer_ns)
-    return {program: dict(sorted(by_size.items())) for program, by_size in found.items()}
+                mine[size] = BatchCounts(count=before.count + counts.count, infer_ns=before.infer_ns + counts.infer_ns)
+    return {program: dict(sorted(by_size.items())) for program, by_size in totals.items()}
 
 
 def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
@@ -211,14 +215,16 @@ def _tenants(cells: Iterable[CellReport]) -> dict[str, dict[str, int]]:
 
 
 def _cells(cells: Mapping[int, CellReport], missing: Iterable[int]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{"cell": number, "pid": one.pid, "in_flight": one.in_flight} for number, one in cells.items()]
-    found += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
-    return sorted(found, key=lambda cell: cell["cell"])
+    entries: list[dict[str, Any]] = [
+        {"cell": number, "pid": report.pid, "in_flight": report.in_flight} for number, report in cells.items()
+    ]
+    entries += [{"cell": number, "pid": None, "in_flight": None} for number in missing]
+    return sorted(entries, key=lambda cell: cell["cell"])
 
 
-def _added(rates: Sequence[Rates]) -> Rates:
-    found: dict[str, Counter[str]] = {}
-    for one in rates:
-        for name, values in one.items():
-            found.setdefault(name, Counter()).update(values)
-    return {name: dict(values) for name, values in found.items()}
+def _sum_rates(rates: Sequence[Rates]) -> Rates:
+    totals: dict[str, Counter[str]] = {}
+    for process_rates in rates:
+        for name, values in process_rates.items():
+            totals.setdefault(name, Counter()).update(values)
+    return {name: dict(values) for name, values in totals.items()}

@@ -19,12 +19,12 @@ from dyorc.telemetry.request_log import RequestLog, Which
 
 _LEVELS = ("debug", "info", "warning", "error")
 _SWITCHES = {"log_verbose_level": 0, "log_info": 1, "log_warning": 2, "log_error": 3}
-"""Settings of the extension, with the index of the level that each stands for."""
+"""Settings of the extension, with the index of the level that each switches."""
 _FORMATS = {"default": "console", "json": "json"}
 
 
-class _Asked(msgspec.Struct, kw_only=True):
-    """Checks the types of what is asked for; null stands for the current value."""
+class _LogChanges(msgspec.Struct, kw_only=True):
+    """Changes that a client asks for; null means the current value."""
 
     log_file: str | None = None
     log_info: bool | None = None
@@ -36,13 +36,13 @@ class _Asked(msgspec.Struct, kw_only=True):
 
 
 class LogControl:
-    """Holds the settings and carries changes out.
+    """Holds the settings and applies changes.
 
     Args:
         config: The settings at the start.
         requests: Writes lines about requests.
-        recording: Gives it records while it wants any.
-        tell: Called with changed settings; they concern replicas in other processes, too.
+        recording: Provides its records.
+        tell: Called with changed settings, which concern replicas in other processes too.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class LogControl:
         self._follow()
 
     def settings(self) -> dict[str, Any]:
-        """Returns the current settings."""
         level, formats = _LEVELS.index(self._config.level), {ours: theirs for theirs, ours in _FORMATS.items()}
         return {
             "log_file": "",
@@ -67,18 +66,18 @@ class LogControl:
             "log_requests": self._config.requests,
         }
 
-    def changed(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the settings that a client asks for, for `apply`.
 
         Raises:
-            InvalidInputError: If a value is of the wrong kind, or they contradict each other.
-            UnsupportedError: If there is no such setting, or it cannot be changed.
+            InvalidInputError: If a value has the wrong type, or two contradict each other.
+            UnsupportedError: If a setting does not exist or cannot be changed.
         """
         known = self.settings()
-        if unknown := [name for name, value in asked.items() if value is not None and name not in known]:
-            raise UnsupportedError(f"there is no setting {unknown[0]!r}; expected one of {list(known)}")
+        if unknown := [name for name, value in changes.items() if value is not None and name not in known]:
+            raise UnsupportedError(f"unknown setting {unknown[0]!r}, expected one of {list(known)}")
         try:
-            wanted = msgspec.convert(dict(asked), _Asked)
+            wanted = msgspec.convert(dict(changes), _LogChanges)
         except msgspec.ValidationError as error:
             raise InvalidInputError(f"the settings of the log: {error}") from None
         if wanted.log_file:
@@ -91,7 +90,7 @@ class LogControl:
         }
 
     def apply(self, values: Mapping[str, Any]) -> None:
-        """Takes on settings: plain values, as `changed` returns them."""
+        """Applies settings: plain values, as `changed` returns them."""
         self._config = LogsConfig(**values)
         logs.change(self._config)
         self._follow()
@@ -102,20 +101,20 @@ class LogControl:
         self._recording.want_all(self._requests, is_wanted=self._config.requests != "off")
 
 
-def _level_of(wanted: _Asked, level: int) -> int:
+def _level_of(wanted: _LogChanges, level: int) -> int:
     switches = {name: getattr(wanted, name) for name in _SWITCHES}
     on = [index for name, index in _SWITCHES.items() if switches[name]]
     off = [index for name, index in _SWITCHES.items() if switches[name] is not None and not switches[name]]
     if len(_LEVELS) - 1 in off:
         raise UnsupportedError("setting 'log_error' cannot be switched off")
-    asked = {index: index in on for index in (*on, *off)}
+    switched = {index: index in on for index in (*on, *off)}
     if level in off or any(index > level for index in off):
         level = max(off) + 1
     if on:
         level = min(level, *on)
-    for index, is_on in asked.items():
+    for index, is_on in switched.items():
         if (level <= index) != is_on:
-            raise InvalidInputError("settings of the log contradict each other: a level includes those that matter more")
+            raise InvalidInputError("settings of the log contradict each other: a level includes the more important ones")
     return level
 
 
@@ -130,13 +129,13 @@ TRACE_SETTINGS: dict[str, Any] = {
 """Nothing is traced in the sense of this extension."""
 
 
-def refuse_changes(asked: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Checks that settings are asked for as they are; null stands for the current value.
+def refuse_changes(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Checks that a client asks for settings as they are; null means the current value.
 
     Raises:
-        UnsupportedError: If one is not; names it.
+        UnsupportedError: If it asks for another value.
     """
-    for name, value in asked.items():
+    for name, value in changes.items():
         if value is not None and (name not in settings or value != settings[name]):
             shown = settings.get(name, "unknown")
             raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""Metrics of the whole server, however many processes it has, whichever of them is asked."""
+"""Metrics of the whole server: all processes report the sum of all."""
 
 import platform
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 from dyorc.gateway.service import InferenceService
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.metric_sources import OK, read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
-from dyorc.telemetry.metrics.statistics_source import OK
 from dyorc.version import version
 
 _METRICS = "metrics"
@@ -17,43 +16,41 @@ _METRICS = "metrics"
 class Metrics:
     """Reads what this process has counted, asks the others, and adds up.
 
-    What a process had counted when it ended stays counted: the process that takes its place goes on from there, and until then
-    the supervisor says it. So counters never go back.
+    The counts of a process that ended are kept: its successor continues from them, and until then the supervisor reports them.
+    So counters never go back.
 
     Args:
         service: Runs requests.
-        sources: What else counts something.
+        sources: Further sources.
     """
 
     def __init__(self, service: InferenceService, *sources: Source) -> None:
         self._peers = service.peers
         self._off_loop = service.off_loop
         self._models = service.catalog.models
-        self._sources: list[Source] = [read_own, read_start, service.backend.measure, service.admission.measure, *sources]
+        self._sources: list[Source] = [read_own, read_process_facts, service.backend.measure, service.admission.measure, *sources]
         if service.shedding is not None:
             self._sources.append(service.shedding.measure)
         if service.origins.tracing is not None:
             self._sources.append(service.origins.tracing.measure)
-        inherited = service.server_view.also_count(_METRICS, lambda: self._own(only_counted=True).as_values())
+        inherited = service.server_view.add_counts(_METRICS, lambda: self._own(only_counted=True).as_values())
         self._inherited: dict[str, Any] = inherited or {}
         self._peers.answer(_METRICS, lambda _: self._answer())
-        self._peers.count()  # this start counts even if the process ends before anybody asks
+        self._peers.count()  # this start counts even if the process ends before the first scrape
 
     def add(self, source: Source) -> None:
-        """Adds a source."""
         self._sources.append(source)
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """Returns the metrics as text, and its content type.
 
         Args:
-            accept: What the client accepts.
+            accept: The client's ``Accept`` header.
         """
         return await self._off_loop.run(exposition, await self.readings(), accept)  # takes milliseconds
 
     async def readings(self) -> Readings:
-        """Returns all values."""
-        self._peers.count()  # what others see must not be lost
+        self._peers.count()  # counts that others see must not be lost
         readings = self._own()
         replies = await self._peers.ask(_METRICS)
         for values in replies.values.values():
@@ -76,8 +73,8 @@ class Metrics:
         return readings
 
 
-def read_start(readings: Readings) -> None:
-    """Adds that there is this process."""
+def read_process_facts(readings: Readings) -> None:
+    """Adds this process, its start and its version."""
     readings.add(catalogue.BUILD_INFO, 1, version(), platform.python_version())
     readings.add(catalogue.CELLS, 1)
     readings.add(catalogue.CELL_STARTS, 1)

@@ -47,7 +47,7 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 
 def _ensemble(model: Model) -> dict[str, Any]:
     # The workflow's code decides at run time which tensor goes where, so the maps are empty.
-    steps = [{"model_name": one.name, "model_version": -1, "input_map": {}, "output_map": {}} for one in model.programs]
+    steps = [{"model_name": program.name, "model_version": -1, "input_map": {}, "output_map": {}} for program in model.programs]
     return {
         "ensemble_scheduling": {"step": steps},
         "parameters": _parameters({spec.name: spec.type.__name__ for spec in model.signature.statics}),
@@ -77,26 +77,26 @@ def _parameters(values: dict[str, str]) -> dict[str, Any]:
 _NONE = Tally()
 
 
-def model_statistics(key: ModelKey, found: ModelStatistics) -> dict[str, Any]:
+def model_statistics(key: ModelKey, counts: ModelStatistics) -> dict[str, Any]:
     """Returns one model's entry of ``model_stats``. Times are in nanoseconds, `last_inference` in milliseconds of Unix time."""
     return {
         "name": key.name,
         "version": key.version,
-        "last_inference": found.last_inference_ms,
-        "inference_count": found.inference_count,
-        "execution_count": found.execution_count,
+        "last_inference": counts.last_inference_ms,
+        "inference_count": counts.inference_count,
+        "execution_count": counts.execution_count,
         "inference_stats": {
-            "success": _duration(found.success),
-            "fail": _duration(found.fail),
-            "queue": _duration(found.queue),
-            "compute_input": _duration(found.compute_input),
-            "compute_infer": _duration(found.compute_infer),
-            "compute_output": _duration(found.compute_output),
+            "success": _duration(counts.success),
+            "fail": _duration(counts.fail),
+            "queue": _duration(counts.queue),
+            "compute_input": _duration(counts.compute_input),
+            "compute_infer": _duration(counts.compute_infer),
+            "compute_output": _duration(counts.compute_output),
             "cache_hit": _duration(_NONE),
             "cache_miss": _duration(_NONE),
         },
         "response_stats": {},
-        "batch_stats": [_batch(size, tally) for size, tally in sorted(found.batches.items())],
+        "batch_stats": [_batch(size, tally) for size, tally in sorted(counts.batches.items())],
         "memory_usage": [],
     }
 
@@ -127,6 +127,6 @@ _EXTENSIONS = (
 
 
 def server_metadata(clients: ClientMemory) -> dict[str, Any]:
-    """Returns name, version, and the supported protocol extensions. Clients ask for statistics only if they are listed."""
+    """Returns name, version and the supported protocol extensions. Clients ask for statistics only if those are listed."""
     extensions = [*_EXTENSIONS, *(["system_shared_memory"] if clients.is_allowed else [])]
     return {"name": "dyorc", "version": version(), "extensions": extensions}

@@ -31,9 +31,7 @@ class Tracing(Protocol):
         """Sends a span that is not part of a request."""
         ...
 
-    def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
-        ...
+    def measure(self, readings: Readings) -> None: ...
 
 
 class Traced(NamedTuple):
@@ -51,21 +49,21 @@ class Traced(NamedTuple):
 UNTRACED = Traced(None, None)
 
 
-def begun(tracing: Tracing, caller: TraceContext | None) -> Traced:
+def place_in_trace(tracing: Tracing, caller: TraceContext | None) -> Traced:
     """Returns the place of a request that has come."""
     span = tracing.begin(caller)
     return UNTRACED if span is None and caller is None else Traced(caller, span)
 
 
 class Arrival(NamedTuple):
-    """What the shell that read a request knows of it.
+    """How a request arrived.
 
     Attributes:
         transport: ``http``, ``grpc`` or ``job``.
-        ids: By which the request is known; that in its body is not among them yet.
+        ids: By which the request is known; the id in its body may still be missing.
         arrived_ns: When its first byte came, on the monotonic clock; None: unknown.
-        num_bytes: Of its body.
-        read_ns: When its last byte came, as far as that is known; else when all of it had been read.
+        num_bytes: Size of its body.
+        read_ns: When its last byte came, if known; otherwise when all of it had been read.
         traced: Its place in a trace.
     """
 
@@ -78,24 +76,21 @@ class Arrival(NamedTuple):
 
     @classmethod
     def read_now(cls, transport: str, ids: Ids, arrived_ns: int | None, num_bytes: int) -> Self:
-        """Returns the arrival of a request of which the last byte has just been read."""
+        """Returns the arrival of a request whose last byte has just been read."""
         return cls(transport, ids, arrived_ns, num_bytes, time.monotonic_ns())
 
     def traced_as(self, traced: Traced) -> Self:
-        """Returns the same with a place in a trace."""
         return self._replace(traced=traced)
 
 
 class Origins:
-    """Decides which requests are recorded, and writes down where they come from.
+    """Decides which requests are recorded, and notes where they come from.
 
     Args:
-        recorder: Gets their records; None: only requests that ask for their story are recorded, and nobody gets the record.
+        recorder: Gets their records; None: only requests that ask for their trace are recorded, and only they get it.
         tracing: Decides which requests are traced; None: none.
 
     Attributes:
-        recorder: The same.
-        tracing: The same.
         num_refused: How many requests were refused, by the model that they asked for.
     """
 
@@ -105,7 +100,7 @@ class Origins:
         self.num_refused = Counter[str]()
 
     def wants(self, request: InferRequest, traced: Traced) -> bool:
-        """Returns whether a request is recorded: those that are traced always are. Ask once for each."""
+        """Returns whether to record a request: always if it is traced. Call it once for each."""
         return traced.span is not None or request.is_explained or (self.recorder is not None and self.recorder.wants())
 
     def of(self, request: InferRequest, arrival: Arrival, *, is_named: bool = False) -> Origin | None:
@@ -137,13 +132,13 @@ class Origins:
         )
         return origin
 
-    def refused(self, arrival: Arrival, error: Exception, workflow: Callable[[], str], tenant: str = "") -> None:
-        """Counts a request that failed before the orchestrator had it, and has it recorded. If it came further, nothing happens:
-        it was counted there, and has a record already, or is not to have one.
+    def record_refusal(self, arrival: Arrival, error: Exception, workflow: Callable[[], str], tenant: str = "") -> None:
+        """Counts and records a request that failed before the orchestrator had it. Does nothing if it came further: then the
+        orchestrator has counted it, and recorded it if need be.
 
         Args:
-            workflow: Returns the model that it asked for, which need not exist.
-            tenant: Whose it is, as far as that is known.
+            workflow: Returns the model that it asked for, which may not exist.
+            tenant: Its tenant, if known.
         """
         ids = arrival.ids
         if ids.was_submitted:
@@ -176,21 +171,23 @@ class Origins:
         caller, tracing = arrival.ids.caller, self.tracing
         if tracing is None or arrival.traced is not UNTRACED:
             return self.new(arrival)
-        return self.new(arrival.traced_as(begun(tracing, caller)))
+        return self.new(arrival.traced_as(place_in_trace(tracing, caller)))
 
-    # The trace that a request belongs to. While none is traced, nobody looks for it.
+    # The trace that a request belongs to. Without tracing, its headers are not searched for one.
 
     def traced(self, caller: TraceContext | None) -> Traced:
         """Returns the place of a request that has come by HTTP."""
-        return UNTRACED if self.tracing is None else begun(self.tracing, caller)
+        return UNTRACED if self.tracing is None else place_in_trace(self.tracing, caller)
 
     def traced_by_metadata(self, context: Any) -> Traced:
         """Returns the place of a request with the metadata of this gRPC call."""
-        return UNTRACED if self.tracing is None else begun(self.tracing, caller_in_metadata(context.invocation_metadata()))
+        return (
+            UNTRACED if self.tracing is None else place_in_trace(self.tracing, caller_in_metadata(context.invocation_metadata()))
+        )
 
     def traced_below(self, caller: TraceContext | None) -> Traced:
-        """Returns the place of a request below a span that is known. Without one, it was decided that it is not traced."""
-        return UNTRACED if self.tracing is None or caller is None else begun(self.tracing, caller)
+        """Returns the place of a request below a known span. Without one, the request is not traced."""
+        return UNTRACED if self.tracing is None or caller is None else place_in_trace(self.tracing, caller)
 
 
 def steps_of(request: InferRequest, origin: Origin | None) -> list[Step] | None:
@@ -200,15 +197,15 @@ def steps_of(request: InferRequest, origin: Origin | None) -> list[Step] | None:
     return origin.story.steps()
 
 
-class News:
-    """The steps of a request that answers in parts: each part comes with those since the one before."""
+class NewSteps:
+    """The steps of a request that answers in parts: each part comes with the steps since the last one."""
 
     def __init__(self, request: InferRequest, origin: Origin | None) -> None:
         self._origin = origin if request.is_explained else None
         self._reader: TraceReader | None = None
 
     def steps(self) -> list[Step] | None:
-        """Returns the steps since the last time; None if there are none, or the answer comes without them."""
+        """Returns the steps since the last call; None if there are no new ones, or the answer comes without them."""
         if self._reader is None:
             if self._origin is None or self._origin.story is None:
                 return None
@@ -216,7 +213,7 @@ class News:
         return self._reader.new_steps() or None
 
 
-def written(origin: Origin | None) -> None:
+def note_written(origin: Origin | None) -> None:
     """Notes that the last byte of the answer was handed to the system."""
     if origin is not None:
         origin.written_ns = time.monotonic_ns()

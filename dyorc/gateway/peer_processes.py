@@ -7,10 +7,10 @@ from dyorc.models.status import StatusBoard
 
 
 class CountsElsewhere(Protocol):
-    """One tenant's counts. This process says what it has, and asks what the others have."""
+    """One tenant's counts: this process publishes its own and reads those of the others."""
 
-    def tell(self, num_requests: int, num_bytes: int, full_s: float) -> None:
-        """Says what this process has now.
+    def publish(self, num_requests: int, num_bytes: int, full_s: float) -> None:
+        """Publishes what the tenant has in this process now.
 
         Args:
             full_s: When the tenant's bucket is full again, as far as this process knows.
@@ -22,7 +22,7 @@ class CountsElsewhere(Protocol):
         ...
 
     def num_bytes(self) -> int:
-        """Returns how many bytes they have."""
+        """Returns how many bytes of requests they have in flight."""
         ...
 
     def full_s(self) -> float:
@@ -34,18 +34,18 @@ class TenantCounts(Protocol):
     """The counts of all tenants."""
 
     def of(self, tenant: str) -> CountsElsewhere | None:
-        """Returns a tenant's; None if there is no room for one more, so that it counts in this process alone."""
+        """Returns a tenant's counts; None if there is no room for another tenant, so that it counts in this process alone."""
         ...
 
 
 class PeerReplies(NamedTuple):
-    """What peers said.
+    """Replies of peers.
 
     Attributes:
         values: By their numbers, as plain values.
-        missing: Numbers of those that did not answer in time: they are starting, or stuck.
+        missing: Numbers of peers that did not answer in time: they are starting, or stuck.
         errors: By number, the texts of errors.
-        counted: What those that are missing had counted, as far as is known (`PeerProcesses.count`).
+        counted: What the missing peers had counted, as far as is known (`PeerProcesses.count`).
     """
 
     values: Mapping[int, Any]
@@ -76,37 +76,37 @@ class PeerProcesses(Protocol):
         """Returns what all of them are doing together."""
         ...
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
-        """From now on, this process answers that question by a function of the value that comes with it."""
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
+        """Registers the function that answers questions on a topic, given the value that comes with them."""
         ...
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
-        """Asks all others, and waits for them for a limited time."""
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
+        """Asks all others, and waits for their replies for a limited time."""
         ...
 
-    def heed(self, handler: Callable[[Any], None]) -> None:
-        """Calls a function with each warning of what has ended another process, those included that came before."""
+    def on_warning(self, handler: Callable[[Any], None]) -> None:
+        """Calls a function with each warning about what has ended another process, including earlier ones."""
         ...
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
-        """From now on, asks again and again what this process has counted, so that it is not lost with it.
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
+        """Registers what this process has counted, to be read repeatedly, so that it is not lost with the process.
 
         Returns:
-            What the process before it had counted; None if there was none.
+            What its predecessor had counted; None if it has none.
         """
         ...
 
     def count(self) -> None:
-        """Asks now, because somebody is about to see it."""
+        """Reads the counts now, because a client is about to see them."""
         ...
 
-    def remember(self, what: str, value: Any) -> None:
-        """Keeps a value for processes that start later, in place of the last one of that name."""
+    def remember(self, topic: str, value: Any) -> None:
+        """Keeps a value for processes that start later, in place of the last one on that topic."""
         ...
 
 
 class NoPeers:
-    """There are no others."""
+    """A server of one process."""
 
     number = 0
     shares_backend = False
@@ -115,20 +115,20 @@ class NoPeers:
     def status(self, own: StatusBoard) -> StatusBoard:
         return own
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         pass
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         return PeerReplies({})
 
-    def heed(self, handler: Callable[[Any], None]) -> None:
+    def on_warning(self, handler: Callable[[Any], None]) -> None:
         pass
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
         return None
 
     def count(self) -> None:
         pass
 
-    def remember(self, what: str, value: Any) -> None:
+    def remember(self, topic: str, value: Any) -> None:
         pass

@@ -10,8 +10,7 @@ from dyorc.models.status import ProgramState, ProgramStatus, StatusBoard
 
 
 def require_ready(status: StatusBoard, model: Model | None = None) -> None:
-    """Checks that every program that a model may call can be reached and has a replica, or gets one when it is called; without a
-    model, that the server is ready.
+    """Checks that a model is ready (`is_ready`); without a model, that the server is.
 
     Raises:
         NotReadyError: If not; says what is missing, and what each program without a replica is doing.
@@ -20,14 +19,16 @@ def require_ready(status: StatusBoard, model: Model | None = None) -> None:
         return
     complaints = [] if model is not None else list(status.lacking.values())
     programs = _programs_of(status, model)
-    complaints += [_describe(one) for one in programs if not (one.is_as_wanted if model is None else one.can_serve)]
+    complaints += [
+        _describe(program) for program in programs if not (program.is_as_wanted if model is None else program.can_serve)
+    ]
     if complaints:
         raise NotReadyError("not ready: " + "; ".join(complaints))
 
 
 def is_ready(status: StatusBoard, model: Model) -> bool:
     """Returns whether every program that a model may call can be reached and has a replica, or gets one when it is called."""
-    return all(one.can_serve for one in _programs_of(status, model))
+    return all(program.can_serve for program in _programs_of(status, model))
 
 
 def repository_index(
@@ -36,32 +37,38 @@ def repository_index(
     """Returns the models that a tenant may use, as the protocol's repository index: name, version, state, reason.
 
     Args:
-        deployed: Which versions there are of each, loaded or not (`Deployments.report`).
+        deployed: All versions of each model, loaded or not (`Deployments.report`).
     """
     names = sorted(filter(tenant.may_use, catalog.models))
     entries = [_entry_of(status, model) for name in names for model in catalog.versions[name].values()]
     entries += [
         {"name": name, "version": version, "state": "UNAVAILABLE", "reason": "unloaded"}
-        for name, line in deployed.items()
+        for name, history in deployed.items()
         if tenant.may_use(name)
-        for version, one in line["versions"].items()
-        if not one["is_loaded"]
+        for version, deployment in history["versions"].items()
+        if not deployment["is_loaded"]
     ]
     return [entry for entry in entries if entry["state"] == "READY" or not only_ready]
 
 
 def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
-    waiting = [one for one in _programs_of(status, model) if not one.can_serve]
+    waiting = [program for program in _programs_of(status, model) if not program.can_serve]
     is_failing = any(
-        one.unreachable or one.state in (ProgramState.FAILING, ProgramState.OFF, ProgramState.STARVED) for one in waiting
+        program.unreachable or program.state in (ProgramState.FAILING, ProgramState.OFF, ProgramState.STARVED)
+        for program in waiting
     )
     state = "READY" if not waiting else "UNAVAILABLE" if is_failing else "LOADING"
-    return {"name": model.name, "version": model.version, "state": state, "reason": "; ".join(_describe(one) for one in waiting)}
+    return {
+        "name": model.name,
+        "version": model.version,
+        "state": state,
+        "reason": "; ".join(_describe(program) for program in waiting),
+    }
 
 
 def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus]:
     if model is None:
-        return [one for one in status.programs.values() if one.is_awaited]
+        return [program for program in status.programs.values() if program.is_awaited]
     known = status.board_of(model.key).programs
     return [known.get(program.name) or ProgramStatus(program.name, program.num_replicas) for program in model.programs]
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dyorc.core.trace_context import TraceContext, read_traceparent
-from dyorc.protocol.headers import REQUEST_ID, TRACEPARENT, TRACESTATE, Header
+from dyorc.protocol.header_names import REQUEST_ID, TRACEPARENT, TRACESTATE, Header
 from dyorc.telemetry.record import Origin
 
 _MAX_ID_CHARS = 128
@@ -17,15 +17,15 @@ _numbers = itertools.count(1)
 
 
 class Ids(msgspec.Struct, eq=False):
-    """Of one request.
+    """The ids of one request.
 
     Attributes:
-        request_id: Its client's, or one made up.
+        request_id: From its client, or generated.
         trace_id: Of its trace; empty if it has none.
-        caller: The caller's span, if it sent one.
-        is_given: Whether `request_id` is its client's.
+        is_given: Whether `request_id` is from its client.
         origin: Where it came from, if it is recorded.
-        is_left_out: Whether it was decided that it is not recorded, however it ends.
+        caller: The caller's span, if it sent one.
+        is_left_out: Whether it was decided not to record it, however it ends.
     """
 
     request_id: str
@@ -37,12 +37,12 @@ class Ids(msgspec.Struct, eq=False):
 
     @classmethod
     def made_up(cls) -> "Ids":
-        """Returns those of a request of which nothing is known."""
+        """Returns generated ids."""
         return cls(new_request_id())
 
     def name(self, request_id: str) -> None:
-        """Takes the id in the request's body, if it can be used. It goes before a header's, which a proxy may have added."""
-        if request_id := usable(request_id):
+        """Takes the id in the request's body, if it is usable. It has precedence over a header, which a proxy may have added."""
+        if request_id := usable_id(request_id):
             self.request_id, self.is_given = request_id, True
 
     @property
@@ -52,41 +52,43 @@ class Ids(msgspec.Struct, eq=False):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a line of a log says."""
+        """The fields of a log line."""
         return {"request_id": self.request_id} | ({"trace_id": self.trace_id} if self.trace_id else {})
 
 
 def new_request_id() -> str:
-    """Returns an id for a request whose client gave none. No other process of any server makes the same."""
+    """Returns an id that is unique among all processes of all servers."""
     return f"{_THIS_PROCESS}-{next(_numbers):x}"
 
 
-def usable(request_id: str) -> str:
-    """Returns a client's id; empty if it cannot stand in a header and in a line of a log."""
+def usable_id(request_id: str) -> str:
+    """Returns a client's id; empty if it does not fit into a header and a log line."""
     is_usable = len(request_id) <= _MAX_ID_CHARS and request_id.isascii() and request_id.isprintable()
     return request_id if is_usable else ""
 
 
 _REQUEST_ID = REQUEST_ID.encode()
 TRACEPARENT_NAME, TRACESTATE_NAME = TRACEPARENT.encode(), TRACESTATE.encode()
-"""Of headers, encoded."""
+"""Names of headers, encoded."""
 
 
 def ids_in_headers(headers: Iterable[Header]) -> Ids:
-    """Returns what the head of an HTTP request says, with names of headers in lower case; with an id of ours if it has none."""
-    given = next((usable(value.decode("latin-1")) for name, value in headers if name == _REQUEST_ID), "")
-    return _ids(given, caller_in_headers(headers))
+    """Returns the ids of an HTTP request, whose headers have names in lower case; with a generated id if it has none."""
+    request_id = next((usable_id(value.decode("latin-1")) for name, value in headers if name == _REQUEST_ID), "")
+    return _ids(request_id, caller_in_headers(headers))
 
 
 def ids_in_metadata(context: Any) -> Ids:
     """Returns the same for a gRPC call."""
     metadata = context.invocation_metadata() or ()
-    given = next((usable(value) for name, value in metadata if name == REQUEST_ID), "")
-    return _ids(given, caller_in_metadata(metadata))
+    request_id = next((usable_id(value) for name, value in metadata if name == REQUEST_ID), "")
+    return _ids(request_id, caller_in_metadata(metadata))
 
 
-def _ids(given: str, caller: TraceContext | None) -> Ids:
-    return Ids(given or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(given), caller=caller)
+def _ids(request_id: str, caller: TraceContext | None) -> Ids:
+    return Ids(
+        request_id or new_request_id(), "" if caller is None else caller.trace_id, is_given=bool(request_id), caller=caller
+    )
 
 
 def header_of(ids: Ids) -> Header:
@@ -95,7 +97,6 @@ def header_of(ids: Ids) -> Header:
 
 
 def id_line(ids: Ids) -> bytes:
-    """Returns the same, encoded."""
     return b"%b: %b\r\n" % header_of(ids)
 
 
@@ -111,11 +112,10 @@ def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:
 
 
 def caller_of(parent: bytes, state: bytes) -> TraceContext | None:
-    """Returns the caller's span, from the values of both headers."""
     return read_traceparent(parent.decode("latin-1"), state.decode("latin-1"))
 
 
 def caller_in_metadata(metadata: Any) -> TraceContext | None:
     """Returns the caller's span, from a gRPC call's metadata."""
-    found = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
-    return read_traceparent(found[TRACEPARENT], found.get(TRACESTATE, "")) if TRACEPARENT in found else None
+    values = {name: value for name, value in metadata or () if name in (TRACEPARENT, TRACESTATE) and isinstance(value, str)}
+    return read_traceparent(values[TRACEPARENT], values.get(TRACESTATE, "")) if TRACEPARENT in values else None

@@ -11,7 +11,7 @@ from dyorc.core.tensor import ITEM_BYTES, DType
 from dyorc.errors import InvalidInputError, TransportError
 from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
+from dyorc.protocol.parameter_names import SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET, SHARED_MEMORY_REGION
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
 
 _PLACE = frozenset({SHARED_MEMORY_REGION, SHARED_MEMORY_BYTE_SIZE, SHARED_MEMORY_OFFSET})
@@ -21,7 +21,7 @@ NO_JSON_FORM = frozenset({DType.FP16, DType.BF16})
 
 
 class Head(NamedTuple):
-    """What a request says of an input before its data."""
+    """Name, type and shape of an input."""
 
     name: str
     dtype: DType
@@ -36,7 +36,7 @@ class SharedInput(NamedTuple):
 
 
 def read_head(name: str, datatype: str, shape: Sequence[int]) -> Head:
-    """Checks what a request says of an input.
+    """Checks name, type and shape of an input.
 
     Raises:
         InvalidInputError: If the shape is invalid, or the type unknown.
@@ -63,12 +63,12 @@ def span_of(parameters: Mapping[str, Any], kind: str, name: str, memory: Request
     owner = f"{kind} {name!r}"
     memory.check_allowed()
     if SHARED_MEMORY_REGION not in parameters:
-        raise InvalidInputError(f"{owner} has {min(_PLACE & parameters.keys())}, and no shared_memory_region")
+        raise InvalidInputError(f"{owner} has {min(_PLACE & parameters.keys())}, but no shared_memory_region")
     region = parameters[SHARED_MEMORY_REGION]
     if not isinstance(region, str):
         raise InvalidInputError(f"Unable to parse 'shared_memory_region': {owner} has {region!r}, expected a string")
     if SHARED_MEMORY_BYTE_SIZE not in parameters:
-        raise InvalidInputError(f"{owner} has shared_memory_region, and no shared_memory_byte_size")
+        raise InvalidInputError(f"{owner} has shared_memory_region, but no shared_memory_byte_size")
     num_bytes = _count_of(parameters[SHARED_MEMORY_BYTE_SIZE], SHARED_MEMORY_BYTE_SIZE, owner)
     offset = _count_of(parameters.get(SHARED_MEMORY_OFFSET, 0), SHARED_MEMORY_OFFSET, owner)
     return memory.span(region, offset, num_bytes)
@@ -95,8 +95,11 @@ def from_bytes(head: Head, raw: bytes | memoryview) -> Array:
     return reshape(head, np.frombuffer(raw, numpy_dtype(head.dtype)))
 
 
-def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, Array]:
-    """Returns inputs from client memory, by name. BYTES are not read in place, so they need not be in the arena.
+def fetch_inputs(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, Array]:
+    """Reads inputs from client memory. BYTES are not read in place, so they need not be in the arena.
+
+    Returns:
+        Arrays by name.
 
     Raises:
         InvalidInputError: If a range and its input differ in length.
@@ -104,11 +107,11 @@ def fetched(shared: Sequence[SharedInput], memory: RequestMemory) -> dict[str, A
     """
     arrays: dict[str, Array] = {}
     for is_kept in (True, False):
-        found = [one for one in shared if (one.head.dtype is not DType.BYTES) == is_kept]
-        for head, span in found:
+        inputs = [shared_input for shared_input in shared if (shared_input.head.dtype is not DType.BYTES) == is_kept]
+        for head, span in inputs:
             _check_length(head, span.num_bytes)
-        parts = memory.fetch([span for _, span in found], is_kept=is_kept)
-        for (head, _), part in zip(found, parts, strict=True):
+        parts = memory.fetch([span for _, span in inputs], is_kept=is_kept)
+        for (head, _), part in zip(inputs, parts, strict=True):
             arrays[head.name] = from_bytes(head, part)
     return arrays
 

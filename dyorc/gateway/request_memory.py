@@ -1,8 +1,8 @@
-"""Where the bytes of one request's tensors are: how inputs get into the arena, and which regions of client memory are in use.
+"""The memory of one request: how its inputs get into the arena, and which regions of client memory it uses.
 
 Inputs come in three ways: as JSON, as raw bytes behind it, or from a region of client memory. Large raw bytes of either kind are
-written to the arena as they come, where programs read them; they are copied nowhere else here. (A large request that mixes both
-kinds has room only for those in its body; the others are then copied twice.)
+written to the arena as they come, where programs read them; they are not copied again here. (In a large request that
+mixes both kinds, only the bytes in its body get room there; the others are copied twice.)
 """
 
 from collections.abc import Sequence
@@ -49,13 +49,14 @@ class RequestMemory:
             span.region.release()
 
     def room(self, num_bytes: int, align_at: int = 0) -> memoryview | None:
-        """Returns room in the arena for `num_bytes` bytes, of which those from `align_at` on are tensors.
+        """Returns room in the arena for `num_bytes` bytes, which are tensors from `align_at` on.
 
-        Returns None if tensors of that size travel inline, or if the request has its one room already: then use ordinary memory.
+        Returns None if tensors of that size travel inline, or if the request has room in the arena already: then use ordinary
+        memory.
 
         Raises:
-            CapacityError: If there is none now.
-            PayloadTooLargeError: If there never will be.
+            CapacityError: If there is no room now.
+            PayloadTooLargeError: If there never will be enough.
         """
         if self.body is not None or num_bytes - align_at <= self._tensors.inline_limit_bytes:
             return None
@@ -82,7 +83,7 @@ class RequestMemory:
         self._clients.check_allowed()
 
     def fetch(self, spans: Sequence[RegionSpan], *, is_kept: bool) -> list[memoryview]:
-        """Returns what ranges of client memory hold now, each aligned.
+        """Returns the current bytes of ranges of client memory, each aligned.
 
         Args:
             is_kept: Whether programs can read the bytes as they are, so that large ones go to the arena.
@@ -90,7 +91,7 @@ class RequestMemory:
         Raises:
             PayloadTooLargeError: If together they are longer than a request may be, or than the arena.
             CapacityError: If there is no room in the arena.
-            DyOrcError: See `Region.read_into`.
+            DyOrcError: See `MemoryRegion.read_into`.
         """
         offsets, end = offsets_of([span.num_bytes for span in spans])
         num_bytes = sum(span.num_bytes for span in spans)
@@ -101,7 +102,7 @@ class RequestMemory:
         memory = self.room(end) if is_kept else None
         if memory is None:
             memory = np.empty(end, np.uint8).data
-        found = [memory[at : at + span.num_bytes] for span, at in zip(spans, offsets, strict=True)]
-        for span, part in zip(spans, found, strict=True):
+        parts = [memory[at : at + span.num_bytes] for span, at in zip(spans, offsets, strict=True)]
+        for span, part in zip(spans, parts, strict=True):
             span.region.read_into(part, span.offset)
-        return found
+        return parts

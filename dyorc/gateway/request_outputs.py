@@ -18,7 +18,7 @@ from dyorc.gateway.client_memory import RegionSpan
 from dyorc.gateway.request_inputs import span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_parameters import flag
-from dyorc.protocol.parameters import (
+from dyorc.protocol.parameter_names import (
     BINARY_DATA,
     CLASSIFICATION,
     SHARED_MEMORY_BYTE_SIZE,
@@ -34,7 +34,7 @@ class WantedOutput(NamedTuple):
     Attributes:
         at: Its position in the model's signature.
         is_binary: Whether to send raw bytes.
-        span: Where in client memory to put it instead of sending it; None if it is sent.
+        span: Where in client memory to write it instead of sending it; None to send it.
         num_classes: How many of its highest values to send instead; 0: the output itself.
     """
 
@@ -50,7 +50,7 @@ class WantedOutput(NamedTuple):
 
 
 def all_outputs(model: Model, *, is_binary: bool) -> list[WantedOutput]:
-    """Returns what to send to a client that asks for nothing in particular."""
+    """Returns all outputs, for a client that does not choose."""
     return [WantedOutput(at, is_binary) for at in range(len(model.signature.outputs.tensors))]
 
 
@@ -79,7 +79,7 @@ def wanted_output(
     return WantedOutput(at, flag(parameters, BINARY_DATA, by_default, f"output {name!r}"), span, num_classes)
 
 
-def put(array: Array, dtype: DType, span: RegionSpan, name: str) -> dict[str, Any]:
+def put_output(array: Array, dtype: DType, span: RegionSpan, name: str) -> dict[str, Any]:
     """Copies an output to client memory. Returns the parameters that say where it is and how long.
 
     Raises:
@@ -110,7 +110,7 @@ def num_classes_of(parameters: Mapping[str, Any], name: str, dtype: DType) -> in
     if not isinstance(num, int) or isinstance(num, bool) or num < 0:
         raise InvalidInputError(f"parameter {CLASSIFICATION!r} of output {name!r} is {num!r}, expected a number of classes")
     if num and dtype in _WITHOUT_ORDER:
-        raise InvalidInputError(f"output {name!r} is {dtype}, expected numbers: only those can be ranked as classes")
+        raise InvalidInputError(f"output {name!r} is {dtype}, expected numbers, as classes are ranked")
     return num
 
 
@@ -122,9 +122,9 @@ def top_classes(array: Array, num: int) -> Array:
     """
     flat = array.reshape(-1)
     texts = [f"{flat[at]!s}:{at}".encode() for at in _highest(_ranked(flat), num).tolist()]
-    found = np.empty(len(texts), dtype=object)
-    found[:] = texts
-    return found
+    classes = np.empty(len(texts), dtype=object)
+    classes[:] = texts
+    return classes
 
 
 def _ranked(flat: Array) -> Array:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dyorc.errors import InvalidInputError, UnsupportedError
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
+from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT, PRIORITY, SEQUENCES, TIMEOUT
 
 _MAX_SHOWN_BITS = 128
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -55,7 +55,7 @@ def flag(parameters: Mapping[str, Any], name: str, default: bool = False, owner:
 
 
 def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
-    """Returns the protocol's timeout, which is in microseconds; 0 stands for none.
+    """Returns the protocol's timeout, which is in microseconds; 0 means none.
 
     Raises:
         InvalidInputError: If it is not such a number.
@@ -67,7 +67,7 @@ def timeout_s_of(parameters: Mapping[str, Any]) -> float | None:
 
 
 def priority_of(parameters: Mapping[str, Any]) -> int:
-    """Returns a request's priority: 1 is the highest; 0, the default, stands for none.
+    """Returns a request's priority: 1 is the highest; 0, the default, means none.
 
     Raises:
         InvalidInputError: If it is not such a number.

@@ -1,4 +1,4 @@
-"""Records of requests, of all processes of the server together, for those who may see them. On the event loop's thread."""
+"""Records of requests from all processes of the server, for tenants that may see them. On the event loop's thread."""
 
 import time
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _BASE_NS = 3_600_000_000_000
 
 _ROUNDED_NS = 1_000
 _MOVED_NS = 1_000_000
-"""By how much the two clocks may have moved against each other meanwhile."""
+"""How far the two clocks may have drifted apart meanwhile."""
 
 
 class Records:
-    """Asks the peers, if there are any, and puts together what they have.
+    """Asks the peers, if there are any, and merges their records.
 
     A tenant sees its own requests. A key that may manage shows everything.
 
@@ -44,25 +44,25 @@ class Records:
         replies = await self._peers.ask(_LIST, {"query": msgspec.to_builtins(query), "owner": owner})
         each: Sequence[Json] = [self._own_list(query, owner), *replies.values.values()]
         key = "duration_ms" if query.order == "slowest" else "ended_s"
-        requests = sorted((one for own in each for one in own["requests"]), key=lambda one: -one[key])
+        requests = sorted((entry for own in each for entry in own["requests"]), key=lambda entry: -entry[key])
         page = {"requests": requests[: query.limit], "num_kept": sum(own["num_kept"] for own in each)}
         return page | {"kept_bytes": sum(own["kept_bytes"] for own in each), "missing_cells": list(replies.missing)}
 
-    async def one(self, request_id: str, tenant: Tenant) -> Json:
-        """Returns everything about a request. Of several with the same id, it is the latest.
+    async def get(self, request_id: str, tenant: Tenant) -> Json:
+        """Returns everything about a request; the latest of several with the same id.
 
         Raises:
-            UnknownRequestError: If there is no record of it, or none that the tenant may see.
+            UnknownRequestError: If it has no record that the tenant may see.
         """
         owner = _owner(tenant)
         replies = await self._peers.ask(_FIND, {"request_id": request_id, "owner": owner})
-        each = [one for one in (self._own_details(request_id, owner), *replies.values.values()) if one is not None]
+        each = [entry for entry in (self._own_details(request_id, owner), *replies.values.values()) if entry is not None]
         if not each:
             raise UnknownRequestError(self._unknown(request_id, replies.missing))
-        return max(each, key=lambda one: one["arrived_s"])
+        return max(each, key=lambda entry: entry["arrived_s"])
 
     async def trace(self, seconds: float, tenant: Tenant) -> Json:
-        """Returns the last seconds as a trace in Chrome's format."""
+        """Returns the requests of the last seconds as a trace in Chrome's format."""
         now_ns = time.monotonic_ns()  # the same clock in all processes of a machine
         from_ns = now_ns - round(seconds * 1e9)
         window = Window(from_ns=from_ns, base_ns=max(0, from_ns - _BASE_NS))
@@ -111,15 +111,15 @@ class Records:
 
 
 def beyond_ns_of(order: Order, beyond: float) -> int:
-    """Returns where a list goes on that ended with a request of this `duration_ms`, or else `ended_s`; a little before, since
-    both are rounded."""
+    """Returns where a list continues that ended with a request of this `duration_ms` (`slowest`) or `ended_s`; a little
+    before, as both are rounded."""
     if order == "slowest":
         return round(beyond * 1e6) + _ROUNDED_NS
     return time.monotonic_ns() - round((time.time() - beyond) * 1e9) + _MOVED_NS
 
 
 def _owner(tenant: Tenant) -> str | None:
-    """Returns whose requests a tenant may see; None: everybody's."""
+    """Returns whose requests a tenant may see; None: all tenants'."""
     return None if tenant.may_manage else tenant.name
 
 

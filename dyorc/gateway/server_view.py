@@ -30,7 +30,7 @@ class ServerView:
         backend: Runs this process's requests.
         clients: The memory that clients share with it.
         peers: The other processes.
-        models: The names under which requests are counted, which may change.
+        models: Names under which requests are counted; may change.
     """
 
     def __init__(self, backend: Backend, clients: ClientMemory, peers: PeerProcesses, models: Collection[str] = ()) -> None:
@@ -42,37 +42,36 @@ class ServerView:
         self._logs: LogControl | None = None
         self._scaling: set[asyncio.Task[None]] = set()
         self.status = peers.status(backend.status)
-        peers.answer(_REPORT, lambda _: self._told_report())
+        peers.answer(_REPORT, lambda _: self._report_for_peer())
         peers.answer(_STATISTICS, self._counts)
         self._counted: dict[str, Callable[[], Any]] = {_STATISTICS: self._all_counts}
-        self._inherited_of: dict[str, Any] = peers.counting(self._all_counted) or {}
+        self._inherited_of: dict[str, Any] = peers.keep_counts(self._all_counted) or {}
         self._inherited = _statistics_of(self._inherited_of.get(_STATISTICS, {}))
         peers.answer(_SCALING, lambda _: {} if peers.shares_backend else backend.scaling())
         peers.answer(_SCALE, self._scale_here)
         peers.answer(_REGISTER, self._register_here)
         peers.answer(_UNREGISTER, self._unregister_here)
 
-    # What it says
+    # Reports
 
-    def also_report(self, name: str, report: Callable[[], Any]) -> None:
-        """Adds a part to the report."""
+    def add_report_part(self, name: str, report: Callable[[], Any]) -> None:
         self._parts[name] = report
 
-    def also_count(self, name: str, counts: Callable[[], Any]) -> Any:
-        """Adds to what is not lost with this process (`PeerProcesses.counting`).
+    def add_counts(self, name: str, counts: Callable[[], Any]) -> Any:
+        """Adds counts that must not be lost with this process (`PeerProcesses.keep_counts`).
 
         Returns:
-            What the process before it had counted by that name; None if there was none.
+            What its predecessor had counted by that name; None if it has none.
         """
         self._counted[name] = counts
         return self._inherited_of.get(name)
 
     def _all_counted(self) -> dict[str, Any]:
         own = {name: counts() for name, counts in self._counted.items()}
-        return self._inherited_of | own  # who counts what may not have said so yet
+        return self._inherited_of | own  # some may be registered only later
 
     async def report(self) -> dict[str, Any]:
-        """Returns the current state of all processes together, as plain values, and which of them did not answer."""
+        """Returns the current state of all processes together, as plain values; says which did not answer."""
         await self._backend.refresh()
         own = self._own_report()
         replies = await self._peers.ask(_REPORT)
@@ -80,20 +79,20 @@ class ServerView:
             return own["report"] | {"pid": own["pid"]}
         each = {self._peers.number: own, **replies.values}
         cells = [
-            {"cell": number, "pid": one["pid"]}
-            | {name: one["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
-            for number, one in each.items()
+            {"cell": number, "pid": process["pid"]}
+            | {name: process["report"][name] for name in ("num_requests", "link") if not self._peers.shares_backend}
+            for number, process in each.items()
         ]
         cells += [{"cell": number, "pid": None} for number in replies.missing]
-        together = added_up([one["report"] for one in each.values()])
-        return together | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
+        report = add_up_reports([process["report"] for process in each.values()])
+        return report | {"cells": sorted(cells, key=lambda cell: cell["cell"])}
 
     def _own_report(self) -> dict[str, Any]:
         parts = {name: report() for name, report in self._parts.items()}
         return {"pid": os.getpid(), "report": self._backend.report() | parts}
 
-    def _told_report(self) -> dict[str, Any]:
-        """Returns what another process adds to its own."""
+    def _report_for_peer(self) -> dict[str, Any]:
+        """Returns what another process adds to its own report."""
         if not self._peers.shares_backend:
             return self._own_report()
         return {"pid": os.getpid(), "report": {name: report() for name, report in self._parts.items()}}
@@ -106,20 +105,20 @@ class ServerView:
         own = [self._own_statistics(name) for name in names]
         for values in (*replies.values.values(), *(counted[_STATISTICS] for counted in replies.counted.values())):
             others = _statistics_of(values)
-            for name, one in zip(names, own, strict=True):
+            for name, own_counts in zip(names, own, strict=True):
                 if name in others:
-                    one.add(others[name])
+                    own_counts.add(others[name])
         return own
 
     def _own_statistics(self, name: str) -> ModelStatistics:
-        """Returns what this process has counted, and those before it in its place."""
+        """Returns what this process and its predecessors have counted."""
         statistics = self._backend.statistics(name)
         if (before := self._inherited.get(name)) is not None:
             statistics.add(before)
         return statistics
 
     def _counts(self, names: Sequence[str]) -> dict[str, Any]:
-        self._peers.count()  # what others have seen must not be lost
+        self._peers.count()  # counts that others have seen must not be lost
         if self._peers.shares_backend:
             return {}
         return {name: msgspec.to_builtins(self._own_statistics(name)) for name in names}
@@ -136,16 +135,16 @@ class ServerView:
         await self._backend.refresh()
         own = self._backend.scaling()
         replies = await self._peers.ask(_SCALING)
-        return added_up([own, *replies.values.values()]) if replies.values else own
+        return add_up_reports([own, *replies.values.values()]) if replies.values else own
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Has a program keep so many replicas in each process; see `Backend.scale`."""
+        """Fixes how many replicas a program keeps in each process; see `Backend.scale`."""
         await self._backend.scale(program, num_warm, num_parked)
         if not self._peers.shares_backend:
             await self._peers.ask(_SCALE, [program, num_warm, num_parked])
 
     def _scale_here(self, wish: Sequence[Any]) -> None:
-        """Does it for another process, which was asked. What this one refuses that one refuses, too, and says so."""
+        """Applies a scale request from a peer. Errors are ignored here: the peer reports the same error."""
         scaling = asyncio.get_running_loop().create_task(self._scale_quietly(*wish))
         self._scaling.add(scaling)
         scaling.add_done_callback(self._scaling.discard)
@@ -157,7 +156,7 @@ class ServerView:
     # Clients' memory
 
     async def register(self, name: str, key: str, offset: int, num_bytes: int) -> None:
-        """Registers a part of a client's object, in all processes or none; `ClientMemory.register` says how.
+        """Registers a part of a client's object, in all processes or none; see `ClientMemory.register`.
 
         Raises:
             ClientMemoryError: If another process cannot.
@@ -179,9 +178,8 @@ class ServerView:
         self._peers.remember(_REGISTER, self._clients.status())
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
-        """Takes in what others have kept for a process that starts: what clients have registered (but for what its client has
-        removed since), and settings of the log.
-        """
+        """Restores, in a process that starts, what the others remember: clients' regions, unless their client has removed them
+        since, and settings of the log."""
         for region in remembered.get(_REGISTER, ()):
             try:
                 self._register_here(region)
@@ -197,20 +195,20 @@ class ServerView:
         """The settings of the log.
 
         Raises:
-            UnsupportedError: If whoever runs this process has set up logging.
+            UnsupportedError: If logging was set up elsewhere, by the program that runs this server.
         """
         if self._logs is None:
             raise UnsupportedError("logging cannot be controlled here")
         return self._logs
 
     def control_logs(self, control: LogControl) -> None:
-        """From now on, the log has settings."""
+        """Lets clients change the settings of the log."""
         self._logs = control
         self._peers.answer(_LOGS, control.apply)
 
-    async def set_logs(self, asked: Mapping[str, Any]) -> None:
+    async def set_logs(self, changes: Mapping[str, Any]) -> None:
         """Changes settings of the log in all processes. Raises what `LogControl.changed` raises."""
-        values = self.logs.changed(asked)
+        values = self.logs.changed(changes)
         self.logs.apply(values)
         self._peers.remember(_LOGS, values)
         await self._peers.ask(_LOGS, values)
@@ -219,11 +217,11 @@ class ServerView:
         if region not in self._clients.status():
             self._clients.register(region["name"], region["key"], region["offset"], region["byte_size"])
 
-    def _unregister_here(self, what: dict[str, Any]) -> None:
-        """Forgets a region of some name, all of them, or a region with just these properties."""
-        region = what.get("region")
+    def _unregister_here(self, order: dict[str, Any]) -> None:
+        """Unregisters a region by name, all regions, or a region with exactly these properties."""
+        region = order.get("region")
         if region is None:
-            self._clients.unregister(what["name"])
+            self._clients.unregister(order["name"])
         elif region in self._clients.status():
             self._clients.unregister(region["name"])
 
@@ -233,27 +231,27 @@ def _statistics_of(values: dict[str, Any]) -> dict[str, ModelStatistics]:
 
 
 _OF_ALL = frozenset({"num_bytes", "max_bytes", "max_bytes_per_tenant", "num_refused_inputs"})
-"""Figures of what all processes share: the store, and the inputs that they refuse."""
+"""Figures that all processes share: the store's, and the inputs that they refuse."""
 _RANKS = {state.value: rank for rank, state in enumerate(BEST_FIRST)}
 
 
-def added_up(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns one report for several of the same form: counts, sizes and times are summed, costs and ratios averaged.
+def add_up_reports(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the sum of the reports of several processes: counts, sizes and times are added, costs and ratios averaged.
 
-    A program is in the best of its states. Of texts, the first counts.
+    A program is in the best of its states. The first of several texts counts.
     """
     names = dict.fromkeys(name for report in reports for name in report)
-    return {name: _one(name, [report[name] for report in reports if name in report]) for name in names}
+    return {name: _add_up(name, [report[name] for report in reports if name in report]) for name in names}
 
 
-def _one(name: str, values: Sequence[Any]) -> Any:
+def _add_up(name: str, values: Sequence[Any]) -> Any:
     known = [value for value in values if value is not None]
     if not known:
         return None
     first = known[0]
     match first:
         case dict():
-            return added_up(known)
+            return add_up_reports(known)
         case bool():
             return any(known)
         case int() | float() if name in _OF_ALL:
@@ -269,5 +267,5 @@ def _one(name: str, values: Sequence[Any]) -> Any:
 
 
 def _rank(state: str) -> int:
-    """Returns how good a state is; a replica may be in one that programs do not know, and is in one process only."""
+    """Returns how good a state is. Replicas have states that programs do not have; each replica is in one process only."""
     return _RANKS.get(state, len(_RANKS))

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from dyorc.config import GatewayConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
-from dyorc.core.terms import Terms
+from dyorc.core.request import Receiver, Terms
 from dyorc.errors import AnswerTooLargeError, UnsupportedError
 from dyorc.gateway.access import Access
 from dyorc.gateway.admission import Admission, Ticket
@@ -50,7 +49,7 @@ class InferenceService:
         origins: Decides which requests are recorded.
         peers: The other processes of the server.
         server_view: What concerns all processes of the server.
-        deployments: Changes which versions are served; None if nobody can.
+        deployments: Changes which versions are served; None if that is impossible.
     """
 
     def __init__(
@@ -83,18 +82,18 @@ class InferenceService:
         """Returns a model, for a tenant that may use it.
 
         Raises:
-            UnknownModelError: If there is none, or not this version.
+            UnknownModelError: If the model or the version is unknown.
             PermissionDeniedError: If the tenant may not use it.
         """
         tenant.check_model(name)
         return self.catalog.model(name, version)
 
     def managed(self, tenant: Tenant) -> Deployments:
-        """Returns what changes the versions that are served, for a tenant that may.
+        """Returns what changes the served versions, for a tenant that may do that.
 
         Raises:
             PermissionDeniedError: If it may not.
-            UnsupportedError: If nobody can here.
+            UnsupportedError: If this server cannot change them.
         """
         tenant.check_managing("load and unload models")
         if self.deployments is None:
@@ -107,7 +106,7 @@ class InferenceService:
         return repository_index(self.catalog, self.server_view.status, deployed, tenant, only_ready=only_ready)
 
     def memory(self) -> RequestMemory:
-        """Returns where one request's tensors are; enter it until the answer is made."""
+        """Returns the memory of one request; enter it until the answer is made."""
         return RequestMemory(self.backend.tensors, self.clients, self.config.max_request_bytes)
 
     async def infer(
@@ -162,7 +161,7 @@ class InferenceService:
         origin: Origin | None,
         body: ArenaBody | None,
     ) -> int:
-        """Runs a request of a model that does not stream, for a receiver; `Backend.submit` says how.
+        """Runs a request of a model that does not stream, for a receiver; see `Backend.submit`.
 
         Args:
             arrays: Its inputs, instead of those in `request`.
@@ -186,7 +185,7 @@ class InferenceService:
         started: Started | None = None,
         take: Callable[[list[Array]], T],
     ) -> AsyncGenerator[list[T]]:
-        """Runs a request and yields its parts in order: those that are ready at the same time come together.
+        """Runs a request and yields its parts in order; parts that are ready at the same time come together.
 
         A model that does not stream has one part. Arguments and errors are those of `infer`. Close it if you stop early.
         """

@@ -63,16 +63,14 @@ class LoopLag:
         self._cost_s = _FIRST_COST_S  # the mean cost of an admitted request, from sums over turns in which recent ones count most
         self._sum_s, self._sum_let_in = _FIRST_COST_S, 1.0
 
-    def saw_request(self) -> None:
-        """Notes that a request came."""
+    def on_request(self) -> None:
         self._num_seen += 1
         if not self._is_watching:
             self._is_watching = True
             self._turned_s = self._clock_s()
             self._call_soon(self._turn)
 
-    def let_in(self) -> None:
-        """Notes that the request is admitted."""
+    def on_admitted(self) -> None:
         self._num_let_in += 1
 
     @property
@@ -122,24 +120,24 @@ class Shedding:
         self._logged_ns = clock_ns() - _LOG_INTERVAL_NS
 
     def refusal(self, arrived_ns: int, limit_s: Callable[[], float | None]) -> DyOrcError | None:
-        """Returns why a request whose first byte came at `arrived_ns` is refused; None if it is let in.
+        """Returns why a request whose first byte came at `arrived_ns` is refused; None if it is admitted.
 
         Args:
-            limit_s: Returns for how long after that its client waits, if known. Called only while the loop is behind.
+            limit_s: Returns how long its client waits, counted from then, if known. Called only while the loop is behind.
         """
         lag = self._lag
-        lag.saw_request()
+        lag.on_request()
         expected_s = lag.expected_s
         waited_s = (self._clock_ns() - arrived_ns) / 1e9
         if waited_s + expected_s > _NEGLIGIBLE_S and (limit := limit_s()) is not None:
             refusal = self._judge(limit, waited_s, expected_s)
             if refusal is not None:
                 return refusal
-        lag.let_in()
+        lag.on_admitted()
         return None
 
     def check_once_read(self, arrived_ns: int, limit_s: float) -> None:
-        """Checks a request that was let in, when its body is read and names a limit.
+        """Checks an admitted request, when its body is read and names a limit.
 
         Raises:
             DeadlineError: If its time is up.
@@ -156,7 +154,6 @@ class Shedding:
         return refusal
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         for reason, number in self._refusals.items():
             readings.add(catalogue.SHED, number, reason)
 

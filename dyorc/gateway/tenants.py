@@ -15,9 +15,8 @@ class Tenant:
         max_requests: Requests in flight; None: only the server's own limit counts. The same goes for the next two.
         max_bytes: Bytes of requests in flight.
         max_requests_per_s: Requests per second, over the last second.
-        models: The models that it may use; None stands for all.
-        highest_priority: The highest priority that the key in use may ask for, of which 1 is the highest of all; 0 stands for
-            none, None for any.
+        models: The models that it may use; None means all.
+        highest_priority: The highest priority that the key in use may ask for: 1 is the highest of all, 0 means none, None any.
         may_manage: Whether the key in use may change how the server runs, such as how many replicas a program has.
     """
 
@@ -32,11 +31,10 @@ class Tenant:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has limits of its own for what is in flight."""
+        """Whether its requests in flight are limited."""
         return self.max_requests is not None or self.max_bytes is not None or self.max_requests_per_s is not None
 
     def may_use(self, model: str) -> bool:
-        """Returns whether it may use a model."""
         return self.models is None or model in self.models
 
     def check_model(self, model: str) -> None:
@@ -61,29 +59,29 @@ class Tenant:
                 f"priority {priority} is too high for this key of tenant {self.name!r}: it may ask for {allowed}"
             )
 
-    def check_common(self, what: str) -> None:
-        """Checks that it may use what belongs to no model, and reveals all of them.
+    def check_common(self, route: str) -> None:
+        """Checks that it may use a route that belongs to no model, and reveals all of them.
 
         Raises:
             PermissionDeniedError: If it may use only some models.
         """
         if self.models is not None:
-            raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, and {what!r} tells of all")
+            raise PermissionDeniedError(f"tenant {self.name!r} may use some models only, {route!r} shows all")
 
-    def check_managing(self, what: str = "change how the server runs") -> None:
+    def check_managing(self, purpose: str = "change how the server runs") -> None:
         """Checks that its key may manage the server.
 
         Args:
-            what: What for, for the error.
+            purpose: For the error.
 
         Raises:
             PermissionDeniedError: If it may not.
         """
         if not self.may_manage:
             raise PermissionDeniedError(
-                f"this key of tenant {self.name!r} may not {what}; `dyorc keys add --may-manage` makes one that may"
+                f"this key of tenant {self.name!r} may not {purpose}; `dyorc keys add --may-manage` makes one that may"
             )
 
 
 ANONYMOUS = Tenant(name="", may_manage=True)
-"""Everybody, where no keys are asked for."""
+"""All clients of a server without keys."""

@@ -9,7 +9,7 @@ import structlog
 from dyorc.config import GatewayConfig
 from dyorc.errors import ConfigurationError
 from dyorc.system.log_throttle import LogThrottle
-from dyorc.system.loopback import is_loopback
+from dyorc.system.ports import is_loopback
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -29,7 +29,7 @@ class Tls:
         context: For the server's socket.
 
     Raises:
-        ConfigurationError: If a file is missing or invalid, or named without those it needs. Names it.
+        ConfigurationError: If a file is missing or invalid, or named without the others that it needs. Names it.
     """
 
     def __init__(self, config: GatewayConfig) -> None:
@@ -51,7 +51,7 @@ class Tls:
             state = self._look()
             if state == self._state:
                 return
-            self._load(_new_context())  # a trial, since a context that accepts one but not the other would be useless
+            self._load(_new_context())  # a trial: a context with a certificate and another key would be useless
             self._load(self.context)
         except ConfigurationError as error:
             self._broken.report(error=str(error))
@@ -68,10 +68,10 @@ class Tls:
 
     def _look(self) -> _State:
         try:
-            found = [os.stat(path) for path in (self._certificate_file, self._key_file)]
+            statuses = [os.stat(path) for path in (self._certificate_file, self._key_file)]
         except OSError as error:
             raise _unusable("tls_certificate_file, tls_key_file", error.filename, error) from error
-        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+        return tuple((status.st_mtime_ns, status.st_ino) for status in statuses)
 
 
 def tls_of(config: GatewayConfig) -> Tls | None:
@@ -97,7 +97,7 @@ def _new_context() -> ssl.SSLContext:
 
 def _no_password() -> str:
     """Refuses an encrypted key; otherwise OpenSSL would prompt on the terminal."""
-    raise OSError("the key is encrypted with a password, expected one that is not")
+    raise OSError("the key is encrypted with a password, expected an unencrypted key")
 
 
 def _unusable(setting: str, path: object, error: OSError) -> ConfigurationError:
@@ -108,7 +108,7 @@ def refuse_open_address(config: GatewayConfig) -> None:
     """Checks that the server may listen on `config.host`.
 
     Raises:
-        ConfigurationError: If other machines would reach it and nothing is asked of them. Names the ways out.
+        ConfigurationError: If other machines could use it without authentication. Names the ways out.
     """
     if config.keys_file or config.tls_client_roots_file or config.allow_open or is_loopback(config.host):
         return

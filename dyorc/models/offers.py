@@ -1,6 +1,6 @@
-"""What is on offer: models as plain values, which travel to gateways that have none of the user's code.
+"""Offers: models as plain values, which travel to gateways that do not have the user's code.
 
-The process that runs workflows offers them (`dyorc.models.registry`); the gateway's catalog shows them.
+The process that runs workflows makes them (`dyorc.models.registry`); the gateway's catalog shows them.
 """
 
 import inspect
@@ -22,7 +22,7 @@ _TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 class ModelKey(NamedTuple):
-    """Which model is meant."""
+    """A model, by name and version."""
 
     name: str
     version: str = FIRST_VERSION
@@ -51,7 +51,7 @@ class TensorOffer(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class StaticOffer(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A `StaticSpec`. A default of None says that there is none."""
+    """A `StaticSpec`. A default of None means no default."""
 
     name: str
     kind: Literal["bool", "int", "float", "str"]
@@ -60,8 +60,8 @@ class StaticOffer(msgspec.Struct, frozen=True, array_like=True, tag=1):
     @classmethod
     def of(cls, spec: StaticSpec) -> Self:
         """Returns a spec as plain values."""
-        found = spec.described()
-        return cls(found["name"], found["type"], found["default"])
+        values = spec.described()
+        return cls(values["name"], values["type"], values["default"])
 
     def spec(self) -> StaticSpec:
         """Returns the spec that this was made of."""
@@ -84,19 +84,19 @@ class SignatureOffer(msgspec.Struct, frozen=True, array_like=True):
     def of(cls, signature: Signature) -> Self:
         """Returns a signature as plain values."""
         parameters: list[ParameterOffer] = [
-            TensorOffer.of(one) if isinstance(one, TensorSpec) else StaticOffer.of(one) for one in signature.parameters
+            TensorOffer.of(spec) if isinstance(spec, TensorSpec) else StaticOffer.of(spec) for spec in signature.parameters
         ]
-        outputs = tuple(TensorOffer.of(one) for one in signature.outputs.tensors)
+        outputs = tuple(map(TensorOffer.of, signature.outputs.tensors))
         return cls(signature.owner, tuple(parameters), signature.outputs.kind, outputs)
 
     def signature(self) -> Signature:
         """Returns the signature that this was made of; named outputs are grouped as a dict."""
-        outputs = OutputSpec(self.grouping, tuple(one.spec() for one in self.outputs))
-        return Signature(self.owner, tuple(one.spec() for one in self.parameters), outputs)
+        outputs = OutputSpec(self.grouping, tuple(output.spec() for output in self.outputs))
+        return Signature(self.owner, tuple(parameter.spec() for parameter in self.parameters), outputs)
 
 
 class ProgramOffer(msgspec.Struct, frozen=True):
-    """What is said of a program that a model may call.
+    """A program that a model may call.
 
     Attributes:
         has_effect: Whether it must not be run twice for one call: it is neither pure nor idempotent.
@@ -115,7 +115,7 @@ class ProgramOffer(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, program: Program) -> Self:
-        """Returns what is said of a program."""
+        """Returns a program as it is offered."""
         options = program.options
         return cls(
             name=program.name,
@@ -140,8 +140,8 @@ class Offer(msgspec.Struct, frozen=True):
     Attributes:
         is_program: Whether it is a single program, the only one in `programs`.
         tally: The name under which its requests are counted.
-        share: The part of the requests which name no version that goes to it, if it is not the first offer of its name.
-        programs: Those that a request may call.
+        share: The fraction of the requests without a version that it gets, if it is not the first offer of its name.
+        programs: The programs that a request may call.
     """
 
     name: str
@@ -165,10 +165,10 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Offers:
-    """What is on offer now. For the event loop's thread.
+    """The current offers. For the event loop's thread.
 
     Attributes:
-        all: The offers. Of several versions of a model, the first is what those get who name none.
+        all: The offers. Of several versions of a model, the first is the default.
         unheard: Groups that have not been reached yet; they may have models that this process does not know.
     """
 
@@ -178,12 +178,12 @@ class Offers:
         self._watchers: list[Callable[[], None]] = []
 
     def change(self, offers: Sequence[Offer], unheard: Sequence[str] = ()) -> None:
-        """From now on, this is on offer instead."""
+        """Replaces the offers."""
         self.all = tuple(offers)
         self.unheard = tuple(unheard)
         for changed in self._watchers:
             changed()
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Has a function called after each change."""
+        """Calls a function after each change."""
         self._watchers.append(changed)

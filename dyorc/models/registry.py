@@ -1,4 +1,4 @@
-"""What an orchestrator runs: the user's workflows by model, and the programs that they need."""
+"""The models of an orchestrator: the user's workflows, and the programs that they need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class ModelRegistry:
     """Workflows and their programs; each is a model. For the event loop's thread.
 
     Attributes:
-        workflows: What a request for a model runs.
-        programs: What has to be deployed at the start.
-        twins: Programs for which others of the same name stand at the start.
-        offers: What gateways know of it.
+        workflows: The workflow of each model.
+        programs: The programs to deploy at the start.
+        twins: Programs that are replaced by others of the same name at the start.
+        offers: The models as gateways see them.
     """
 
     def __init__(self, workflows: Mapping[str, Workflow], programs: Mapping[str, Program]) -> None:
@@ -50,21 +50,21 @@ class ModelRegistry:
         Args:
             lingering: See `change`.
         """
-        found = cls({}, {})
+        registry = cls({}, {})
         programs = list(dict.fromkeys(program for part in (*parts, *lingering) for program in part.workflow.programs))
         owners: dict[str, Program] = {}
         for program in programs:
             owners.setdefault(program.name, program)
-        found.programs = tuple(owners.values())
-        found.twins = tuple(program for program in programs if owners[program.name] is not program)
-        found.change(parts, lingering)
-        return found
+        registry.programs = tuple(owners.values())
+        registry.twins = tuple(program for program in programs if owners[program.name] is not program)
+        registry.change(parts, lingering)
+        return registry
 
     def change(self, parts: Sequence[ServedModel], lingering: Sequence[ServedModel] = ()) -> None:
-        """From now on, these are on offer. Of several versions of a model, the first is the default.
+        """Replaces the models on offer. Of several versions of a model, the first is the default.
 
         Args:
-            lingering: No longer on offer, but still run for earlier requests.
+            lingering: Versions that are no longer on offer, but still run for earlier requests.
         """
         self.workflows.clear()
         self.workflows.update((part.key, part.workflow) for part in (*lingering, *parts))

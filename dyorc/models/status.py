@@ -1,4 +1,4 @@
-"""What each program and each of its replicas is doing: for people, the health routes and the scaler."""
+"""The status of each program and each of its replicas: for people, the health routes and the scaler."""
 
 import asyncio
 import time
@@ -50,11 +50,11 @@ class ReplicaState(Enum):
     PARKED = "parked"
     """Its process is up and has imported everything; it holds no weights."""
     LOADING = "loading"
-    """It has been told to load its program."""
+    """It loads its program, by order."""
     READY = "ready"
     """It takes batches."""
     PARKING = "parking"
-    """It has been told to drop its program."""
+    """It drops its program, by order."""
 
 
 HOLDING = frozenset({ReplicaState.LOADING, ReplicaState.READY, ReplicaState.PARKING})
@@ -124,17 +124,17 @@ class ProgramStatus:
     Attributes:
         num_wanted: Replicas that should take batches.
         num_processes: Processes that should be there, parked ones included.
-        max_replicas: How many there can be, whatever the program declares; None if any number can.
+        max_replicas: The most that the server can run, even if the program declares more; None if unlimited.
         waiting_bytes: Bytes of tensors that calls waiting for it will read, by the node that holds them, as last looked at.
         since_s: When the state began (monotonic).
         replicas: Those whose process has announced itself, by id; the order is that in which they entered their state.
         num_gpus: What a replica takes of a device while it holds the program.
         lead: How long it takes until a replica is ready, as last measured; None before the first.
         most_on: How many replicas may hold it on the devices where others need room.
-        is_off: Whether it has none by order of a person.
+        is_off: Whether a person has taken its replicas away (`dyorc scale`).
         is_starved: Whether the last calls all failed for want of memory.
-        is_awaited: Whether the server is not ready without it. Nobody waits for a program of a version that is not served yet.
-        unreachable: Why its replicas cannot be reached now, whatever they are doing; empty: they can be.
+        is_awaited: Whether the server is ready only with it. False for programs of a version that is not served yet.
+        unreachable: Why its replicas cannot be reached now; empty: they can be.
     """
 
     name: str
@@ -156,13 +156,13 @@ class ProgramStatus:
 
     @property
     def replica_pids(self) -> dict[str, int]:
-        """Returns the process ids of the replicas that take batches."""
-        return {one.replica_id: one.pid for one in self.replicas.values() if one.state is ReplicaState.READY}
+        """The process ids of the replicas that take batches."""
+        return {replica.replica_id: replica.pid for replica in self.replicas.values() if replica.state is ReplicaState.READY}
 
     @property
     def is_as_wanted(self) -> bool:
-        """Whether a replica can be reached that takes batches, or none should. A server is ready by this: large tensors of one
-        client take none from others."""
+        """Whether a reachable replica takes batches, or none should. Readiness depends on this, not on `can_serve`, so that large
+        tensors of one client do not make the server unready for others."""
         return not self.unreachable and self.state in _AS_WANTED
 
     @property
@@ -171,13 +171,13 @@ class ProgramStatus:
         return self.is_as_wanted and self.state not in (ProgramState.OFF, ProgramState.STARVED)
 
     def of_state(self, state: ReplicaState) -> list[ReplicaStatus]:
-        """Returns the replicas in a state that stay, those first that have been in it for longest."""
-        found = (one for one in self.replicas.values() if one.state is state and not one.is_leaving)
-        return sorted(found, key=lambda one: one.since_s)
+        """Returns the replicas in a state that are not leaving, the longest in it first."""
+        staying = (replica for replica in self.replicas.values() if replica.state is state and not replica.is_leaving)
+        return sorted(staying, key=lambda replica: replica.since_s)
 
     def counts(self) -> ReplicaCounts:
-        """Returns the replicas that stay, by state."""
-        states = [one.state for one in self.replicas.values() if not one.is_leaving]
+        """Returns how many replicas that are not leaving are in each state."""
+        states = [replica.state for replica in self.replicas.values() if not replica.is_leaving]
         return ReplicaCounts(
             warm=states.count(ReplicaState.READY),
             warming=states.count(ReplicaState.LOADING),
@@ -186,24 +186,24 @@ class ProgramStatus:
         )
 
     def on_devices(self, *, are_warm: bool) -> Counter[str]:
-        """Returns how many replicas are on each device that others may be on too: those that hold the program, or those that
-        do not.
-        """
+        """Returns how many replicas are on each shared device: replicas that hold the program, or that do not."""
         return Counter(
-            one.place for one in self.replicas.values() if one.place and (one.state is not ReplicaState.PARKED) is are_warm
+            replica.place
+            for replica in self.replicas.values()
+            if replica.place and (replica.state is not ReplicaState.PARKED) is are_warm
         )
 
     def may_hold(self, place: str) -> bool:
-        """Returns whether one more replica may hold it on a device, as far as it has to leave that to others."""
+        """Returns whether one more replica may hold it on a device that other programs need."""
         return place not in self.most_on or self.on_devices(are_warm=True)[place] < self.most_on[place]
 
     def misplaced(self) -> Sequence[str]:
-        """Returns the replicas, those that leave aside, that hold it, or are about to, where others need room."""
+        """Returns the replicas that hold it, or are about to, where others need room. Leaving replicas do not count."""
         holding = self.of_state(ReplicaState.READY) + self.of_state(ReplicaState.LOADING)
         return [
             replica.replica_id
             for place, most in self.most_on.items()
-            for replica in [one for one in holding if one.place == place][most:]
+            for replica in [holder for holder in holding if holder.place == place][most:]
         ]
 
     def as_report(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class ProgramStatus:
             "state": self.state.value,
             "num_replicas": len(self.replica_pids),
             "num_wanted": self.num_wanted,
-            "replicas": {name: one.as_report() for name, one in self.replicas.items()},
+            "replicas": {name: replica.as_report() for name, replica in self.replicas.items()},
             "error": self.unreachable or self.error or None,
         }
 
@@ -221,12 +221,12 @@ class StatusBoard:
     """Every program's status; signals changes.
 
     Args:
-        stays_ready: Whether the server, once it was ready, stays so as long as some program is: a gateway, behind which groups of
-            orchestrators come and go.
+        stays_ready: Whether the server, once ready, stays ready as long as some program is: for a gateway, behind which groups
+            of orchestrators come and go.
 
     Attributes:
-        lacking: What is missing besides programs, as sentences by name.
-        board_of: Returns the board that has the programs of a model: another one if it belongs to one of several groups.
+        lacking: Missing things other than programs, as sentences by name.
+        board_of: Returns the board with the programs of a model: another board if the model belongs to one of several groups.
     """
 
     def __init__(self, programs: Iterable[Program], *, stays_ready: bool = False) -> None:
@@ -241,7 +241,7 @@ class StatusBoard:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every program has a replica, except those that should have none, and nothing else is missing."""
+        """Whether every program that should have a replica has one, and nothing else is missing."""
         if self._stays_ready and self._was_complete:
             return not self.programs or any(status.is_as_wanted for status in self.programs.values())
         return self._is_complete()
@@ -255,11 +255,11 @@ class StatusBoard:
 
     @property
     def is_failing(self) -> bool:
-        """Whether some program could not be loaded the last time."""
+        """Whether the last attempt to load some program failed."""
         return any(status.state is ProgramState.FAILING for status in self.programs.values() if status.is_awaited)
 
     def add(self, program: Program, *, is_awaited: bool = True) -> None:
-        """Notes a program that has no replica yet."""
+        """Adds a program that has no replica yet."""
         name, number = program.name, program.options.bounds.num_at_start
         self.programs[name] = ProgramStatus(name, number, number, num_gpus=program.options.num_gpus, is_awaited=is_awaited)
         self._signal()
@@ -270,9 +270,9 @@ class StatusBoard:
         self._signal()
 
     def twin(self) -> "StatusBoard":
-        """Returns a board of the same programs that knows nothing of them yet."""
+        """Returns a board of the same programs in their first state."""
         board = StatusBoard(())
-        board.programs = {name: ProgramStatus(name, one.num_wanted) for name, one in self.programs.items()}
+        board.programs = {name: ProgramStatus(name, status.num_wanted) for name, status in self.programs.items()}
         return board
 
     async def wait_for_change(self, timeout_s: float) -> None:
@@ -284,7 +284,7 @@ class StatusBoard:
             return
 
     def lacks(self, name: str, sentence: str) -> None:
-        """Notes that something is missing; an empty sentence: no longer."""
+        """Records that something is missing; an empty sentence: no longer."""
         if sentence:
             self.lacking[name] = sentence
         else:
@@ -298,13 +298,13 @@ class StatusBoard:
         self._settle(status)
 
     def loading(self, program: str) -> None:
-        """Notes that a replica's process is up."""
+        """Records that a replica's process is up."""
         status = self.programs[program]
         if status.state in (ProgramState.STARTING, ProgramState.FAILING):
             self._set(status, ProgramState.LOADING)
 
     def enter(self, program: str, replica: ReplicaStatus) -> bool:
-        """Notes the state of a replica, which may be new. Returns whether that is a change."""
+        """Records the state of a replica, which may be new. Returns whether that is a change."""
         status = self.programs[program]
         known = status.replicas.get(replica.replica_id)
         if known is not None and known.state is replica.state:
@@ -318,7 +318,7 @@ class StatusBoard:
     def joined(
         self, program: str, replica_id: str, pid: int, node: str = "", load_s: float = 0.0, members: tuple[int, ...] = ()
     ) -> None:
-        """Notes that a replica is ready. What else is known of it stays."""
+        """Records that a replica is ready. Its other values stay."""
         known = self.programs[program].replicas.get(replica_id)
         if known is None:
             known = ReplicaStatus(replica_id, pid, node, ReplicaState.READY)
@@ -339,20 +339,20 @@ class StatusBoard:
         self._settle(status)
 
     def left(self, replica_id: str) -> None:
-        """Notes that a replica is gone."""
+        """Removes a replica that is gone."""
         for status in self.programs.values():
             if status.replicas.pop(replica_id, None) is not None:
                 self._settle(status)
 
     def load_failed(self, program: str, error: str) -> None:
-        """Notes that a replica could not load its program."""
+        """Records that a replica could not load its program."""
         status = self.programs[program]
         status.error = error
         if not status.replica_pids:
             self._set(status, ProgramState.FAILING)
 
     def starve(self, program: str, error: str) -> None:
-        """Notes that the last calls of a program all failed for want of memory; without an error, that one has run again."""
+        """Records that the last calls of a program all failed for want of memory; without an error, that a call has run again."""
         status = self.programs.get(program)
         if status is not None and (error or status.is_starved):
             status.error, status.is_starved = error, bool(error)
@@ -361,47 +361,51 @@ class StatusBoard:
     def as_values(self) -> dict[str, Any]:
         """As plain values, by program, for `show`."""
         return {
-            one.name: [
-                one.state.value, one.num_wanted, {name: replica.as_report() for name, replica in one.replicas.items()}, one.error,
+            status.name: [
+                status.state.value,
+                status.num_wanted,
+                {name: replica.as_report() for name, replica in status.replicas.items()},
+                status.error,
             ]
-            for one in self.programs.values()
-        }  # fmt: skip
+            for status in self.programs.values()
+        }
 
     def follow(self, other: "StatusBoard") -> None:
-        """Has the same programs as another board from now on."""
+        """Takes over the programs of another board."""
         for name in self.programs.keys() - other.programs.keys():
             self.remove(name)
-        for name, one in other.programs.items():
-            self.programs.setdefault(name, ProgramStatus(name, one.num_wanted)).is_awaited = one.is_awaited
+        for name, status in other.programs.items():
+            self.programs.setdefault(name, ProgramStatus(name, status.num_wanted)).is_awaited = status.is_awaited
 
     def show(self, boards: Mapping[int, Mapping[str, Any]], pick: Callable[..., ProgramState]) -> None:
-        """Becomes what several processes report together.
+        """Shows the combined reports of several processes.
 
         Args:
             boards: `as_values` of each, by its number.
-            pick: `min` or `max` of their states, of which the best is the smallest.
+            pick: `min` for the best of their states, `max` for the worst.
         """
         for name, status in self.programs.items():
-            ones = {number: board[name] for number, board in boards.items() if name in board}
-            if not ones:
+            reports = {number: board[name] for number, board in boards.items() if name in board}
+            if not reports:
                 continue
-            status.num_wanted = sum(one[1] for one in ones.values())
+            states, nums_wanted, _, errors = zip(*reports.values(), strict=True)
+            status.num_wanted = sum(nums_wanted)
             status.replicas = {
                 f"{number}/{key}": ReplicaStatus.of_report(f"{number}/{key}", values)
-                for number, one in ones.items()
-                for key, values in one[2].items()
+                for number, (_, _, replicas, _) in reports.items()
+                for key, values in replicas.items()
             }
-            status.error = next((one[3] for one in ones.values() if one[3]), "")
-            self._set(status, pick((ProgramState(one[0]) for one in ones.values()), key=BEST_FIRST.index))
+            status.error = next(filter(None, errors), "")
+            self._set(status, pick(map(ProgramState, states), key=BEST_FIRST.index))
 
     def lose(self, reason: str) -> None:
-        """Notes that no program can be reached, until `mirror` is called."""
+        """Records that no program can be reached, until `mirror` is called."""
         for status in self.programs.values():
             status.unreachable = reason
         self._signal()
 
     def unite(self, boards: Sequence["StatusBoard"]) -> None:
-        """Becomes what several boards say together; of programs with one name, the first counts."""
+        """Shows the programs of several boards; of programs with the same name, the first counts."""
         values: dict[str, Any] = {}
         unreachable: dict[str, str] = {}
         for board in reversed(boards):
@@ -415,10 +419,10 @@ class StatusBoard:
         return {name: status.unreachable for name, status in self.programs.items()}
 
     def mirror(self, values: Mapping[str, Any], unreachable: Mapping[str, str] = _NONE) -> None:
-        """Becomes what another board said of its programs (`as_values`), whichever these are.
+        """Shows the programs of another board, as its `as_values` returned them.
 
         Args:
-            unreachable: See `unreachable`; other replicas can be reached.
+            unreachable: See `unreachable`; programs not in it can be reached.
         """
         for name in self.programs.keys() - values.keys():
             self.remove(name)
@@ -427,12 +431,12 @@ class StatusBoard:
         for name, status in self.programs.items():
             state, status.num_wanted, replicas, status.error = values[name]
             status.unreachable = unreachable.get(name, "")
-            status.replicas = {key: ReplicaStatus.of_report(key, one) for key, one in replicas.items()}
+            status.replicas = {key: ReplicaStatus.of_report(key, report) for key, report in replicas.items()}
             self._set(status, ProgramState(state))
 
     def _settle(self, status: ProgramStatus) -> None:
-        """Finds out the state of a program from those of its replicas."""
-        states = {one.state for one in status.replicas.values()}
+        """Derives the state of a program from the states of its replicas."""
+        states = {replica.state for replica in status.replicas.values()}
         if ReplicaState.READY in states:
             state = ProgramState.STARVED if status.is_starved else ProgramState.READY
         elif not status.num_wanted and status.is_off:

@@ -1,4 +1,4 @@
-"""What is asked of whatever runs workflows. The gateway makes it, the orchestrator takes it."""
+"""A submission: the gateway makes it, a backend runs it."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -7,7 +7,7 @@ import msgspec
 
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.arrays import Array
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.models.offers import ModelKey
 from dyorc.telemetry.record import Origin, RequestRecorder
 from dyorc.transport.arena import ArenaBody
@@ -20,9 +20,9 @@ class Submission(msgspec.Struct, frozen=True):
     """A model to run on inputs that have been checked.
 
     Attributes:
-        origin: Where it comes from; None: nothing is written down about it. Its story can be read there.
-        recorder: Gets its record when it has ended, if its origin is known.
-        body: Memory in which inputs lie already, if any do. The submitter drops it.
+        origin: Where it comes from, with the story of its execution; None: it is not recorded.
+        recorder: Gets its record when it has ended, if it has an origin.
+        body: The memory that already holds inputs, if any. The submitter drops it.
     """
 
     model: ModelKey

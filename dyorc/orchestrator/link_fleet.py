@@ -90,11 +90,10 @@ class Site:
 
 
 class LinkFleet:
-    """Replicas in processes of their own, which dial in. Turns messages into events and actions into messages.
+    """Replicas in separate processes, which dial in. Turns messages into events and actions into messages.
 
     Args:
-        tensors: References to tensors.
-        status: Told what each program's replicas do.
+        status: Records what each program's replicas do.
     """
 
     _link: OrchestratorEnd
@@ -150,7 +149,7 @@ class LinkFleet:
     # To replicas
 
     def add(self, program: Program) -> bool:
-        """Replicas may dial in from now on, once somebody has started them."""
+        """Accepts replicas of a program from now on; the caller has to start them."""
         return False
 
     def remove(self, program: str) -> None:
@@ -176,7 +175,7 @@ class LinkFleet:
             self._note_kept(action)
 
     def _note_kept(self, action: DispatchBatch) -> None:
-        """Notes that a replica keeps tensors of other nodes that were sent to it in parts (`Inbox`)."""
+        """Records that a replica keeps tensors of other nodes that were sent to it in parts (`Inbox`)."""
         node = self._hellos[self._peers[action.replica_id]].holder.node
         for operands in action.operands:
             for tensor in operands:
@@ -199,21 +198,21 @@ class LinkFleet:
             for block in blocks:
                 for replica_id in self._staged.pop(block, ()):
                     fetched.setdefault(replica_id, []).append(block)
-            for replica_id, theirs in fetched.items():
-                self._send_aside(replica_id, UnstageTensors(tuple(theirs)))
+            for replica_id, unneeded in fetched.items():
+                self._send_to_stager(replica_id, UnstageTensors(tuple(unneeded)))
 
     def stage(self, replica_id: str, tensors: Sequence[TensorRef]) -> None:
         """Tells a replica that it will need tensors of another node."""
         spans: dict[str, list[ByteSpan]] = {}
         for tensor in tensors:
             spans.setdefault(tensor.holder, []).append(ByteSpan(tensor.block, tensor.offset, tensor.num_bytes))
-        for holder_id, theirs in spans.items():
+        for holder_id, held in spans.items():
             holder = self._tensors.holder(holder_id)
-            if holder is not None and self._send_aside(replica_id, StageSpans(holder, tuple(theirs))):
-                for span in theirs:
+            if holder is not None and self._send_to_stager(replica_id, StageSpans(holder, tuple(held))):
+                for span in held:
                     self._staged.setdefault((holder_id, span.block), set()).add(replica_id)
 
-    def _send_aside(self, replica_id: str, message: Message) -> bool:
+    def _send_to_stager(self, replica_id: str, message: Message) -> bool:
         """Sends a message to a replica's second thread, if it has one."""
         peer = self._stagers.get(replica_id)
         return peer is not None and self._link.send(peer, [encode(message)])
@@ -329,7 +328,7 @@ class LinkFleet:
     # Replicas that go
 
     def _connection_lost(self, peer: bytes, ending: PeerEnding) -> None:
-        """Handles that a replica is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
+        """Handles a replica that is dead, stopped or cut off. If it does not come back soon, its process is ended, to make room
         for another.
         """
         hello = self._hellos.get(peer)
@@ -364,6 +363,6 @@ class LinkFleet:
         for block in [block for block in self._staged if block[0] == replica_id]:
             del self._staged[block]
         for other in self._stagers:
-            self._send_aside(other, Forget(replica_id))
+            self._send_to_stager(other, Forget(replica_id))
         self._loop.call_later(_SWEEP_AFTER_S, sweep, self._site.transport.arena_folder)
         self._post(ReplicaLeft(replica_id, reason, is_crash))

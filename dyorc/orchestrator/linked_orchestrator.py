@@ -17,7 +17,7 @@ MakeFleet: TypeAlias = Callable[[Tensors, StatusBoard], Fleet]
 
 
 class LinkedOrchestrator(NamedTuple):
-    """A running orchestrator, and where its replicas dial in."""
+    """A running orchestrator, and the address where its replicas dial in."""
 
     orchestrator: Orchestrator
     address: str
@@ -25,19 +25,19 @@ class LinkedOrchestrator(NamedTuple):
 
 @asynccontextmanager
 async def linked_orchestrator(
-    repertoire: ModelRegistry, config: OrchestratorConfig, site: Site, beside: MakeFleet | None = None
+    registry: ModelRegistry, config: OrchestratorConfig, site: Site, make_fleet: MakeFleet | None = None
 ) -> AsyncGenerator[LinkedOrchestrator]:
     """Runs an orchestrator while entered.
 
     Args:
-        beside: Makes a fleet for those programs that have no replicas that dial in.
+        make_fleet: Makes a second fleet, for programs whose replicas do not dial in.
 
     Raises:
         TransportError: If no arena can be made, or the address cannot be listened on.
     """
     tensors = Tensors(TensorExchange(OWN, site.node, site.transport, site.network))
-    status = StatusBoard(repertoire.programs)
+    status = StatusBoard(registry.programs)
     link = LinkFleet(site, tensors, status)
-    fleet = link if beside is None else Fleets([beside(tensors, status), link])  # replicas of all other programs dial in
-    async with Orchestrator(repertoire, config, tensors, status, fleet) as orchestrator:
+    fleet = link if make_fleet is None else Fleets([make_fleet(tensors, status), link])  # replicas of all other programs dial in
+    async with Orchestrator(registry, config, tensors, status, fleet) as orchestrator:
         yield LinkedOrchestrator(orchestrator, link.address)

@@ -11,7 +11,7 @@ from dyorc.models.status import ProgramState, ProgramStatus, ReplicaState, Statu
 from dyorc.orchestrator.scaler import Scaler
 from dyorc.telemetry.levels import GuessLevels, Levels, ProgramLevels, WorkflowLevels
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.process_source import ReplicaProcesses
+from dyorc.telemetry.metrics.metric_sources import ReplicaProcesses
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.transport.arena_file import ArenaUsage
 

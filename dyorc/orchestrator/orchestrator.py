@@ -1,7 +1,7 @@
 """The orchestrator: the asyncio shell that feeds the engine and carries out what it decides.
 
-It owns the clock; a `Fleet` has the replicas, `Tensors` knows where bytes are, `Answers` who waits for what. Everything happens
-on one event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
+It owns the clock; a `Fleet` has the replicas, `Tensors` the references to bytes, `LocalAnswers` the receivers of answers.
+Everything happens on one event loop. Events of one turn of the loop reach the engine together, so that they can share batches.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ import structlog
 from dyorc.answering.input_identity import InputsIdentity, read_warning
 from dyorc.answering.local_answers import SCHEDULER_FAILED, LocalAnswers, own_arrays
 from dyorc.answering.part_stream import PartStream
-from dyorc.answering.requests_in_flight import Recorded, RequestInFlight
+from dyorc.answering.requests_in_flight import RecordedRequest, RequestInFlight
 from dyorc.answering.tensor_exchange import Tensors
-from dyorc.answering.waiting import Started, answer_of, parts_of
+from dyorc.answering.waiting import OnStart, answer_of, parts_of
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import LogsConfig, OrchestratorConfig
 from dyorc.core.arrays import Array
-from dyorc.core.receiver import Receiver
+from dyorc.core.request import Receiver
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -66,8 +66,8 @@ from dyorc.orchestrator.side_effects import EffectLog, SideEffectBarrier
 from dyorc.orchestrator.step_watch import StepWatch
 from dyorc.telemetry.levels import Levels
 from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.metric_sources import read_statistics
 from dyorc.telemetry.metrics.readings import Readings
-from dyorc.telemetry.metrics.statistics_source import read_statistics
 
 _log = structlog.get_logger("dyorc.orchestrator")
 
@@ -85,7 +85,7 @@ class Orchestrator:
     """Runs workflows on replicas.
 
     Args:
-        repertoire: The workflows, and the programs that are deployed.
+        registry: The workflows, and the programs that are deployed.
         tensors: References to all tensors; open as long as the orchestrator runs.
         status: What each program is doing, as `fleet` reports it.
         fleet: The replicas.
@@ -94,20 +94,20 @@ class Orchestrator:
         tensors: The same.
         status: The same.
         scaler: Decides how many replicas there are.
-        programs: Those that are served, which may come and go.
+        programs: The served programs, which may change.
         askers: Requests of other processes.
     """
 
     def __init__(
-        self, repertoire: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
+        self, registry: ModelRegistry, config: OrchestratorConfig, tensors: Tensors, status: StatusBoard, fleet: Fleet
     ) -> None:
-        self._registry = repertoire
+        self._registry = registry
         self._config = config
         self._watch = StepWatch(config.engine.step_warning_s, config.engine.step_limit_s)
         # A replica may still answer an earlier engine, of this process or of one before it.
         self._host = Host(batch_ids=count(secrets.randbits(48)), step_monitor=self._watch)
         self.scaler = Scaler(config.scaling)
-        self.programs = ServedPrograms(repertoire, status, fleet, self.scaler, self)
+        self.programs = ServedPrograms(registry, status, fleet, self.scaler, self)
         self._num_engines = 0
         self._engine = self._new_engine()
         self._turns_ns = Histogram()
@@ -166,7 +166,7 @@ class Orchestrator:
         return self._registry.offers
 
     async def refresh(self) -> None:
-        """Does nothing: what is said here is always up to date."""
+        """Does nothing: everything here is always up to date."""
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values: each program's replicas, queue and cost, and how guessing goes."""
@@ -280,7 +280,7 @@ class Orchestrator:
         tensors = self.tensors.keep_all(submission.inputs, submission.body)
         request_id = next(self._numbers)
         identity = InputsIdentity(workflow.name, submission.inputs, submission.statics)
-        recorded = Recorded.begin(request_id, submission)
+        recorded = RecordedRequest.begin(request_id, submission)
         story = None if recorded is None else recorded.story
         is_alone = self._answers.open(request_id, RequestInFlight(receiver, identity, recorded, stream))
         arrived = RequestArrived(request_id, workflow, tensors, submission.statics, submission.terms, identity, story)
@@ -307,7 +307,7 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> T:
         """Runs a workflow and returns its answer; see `Backend.infer`. By default, the outputs themselves are returned."""
         return await answer_of(self, submission, take, started)
@@ -317,7 +317,7 @@ class Orchestrator:
         submission: Submission,
         *,
         take: Callable[[list[Array]], T] = cast(Any, own_arrays),  # noqa: B008
-        started: Started | None = None,
+        started: OnStart | None = None,
     ) -> AsyncGenerator[list[T]]:
         """Runs a workflow and yields its parts in order; see `Backend.stream`. A slow caller holds the workflow up, after
         `EngineConfig.max_untaken_parts`."""
@@ -351,14 +351,14 @@ class Orchestrator:
     def _flush(self) -> None:
         """Ends the turn of the loop."""
         self._is_flush_due = False
-        # Programs in this process may answer a request before the next arrives, so how many are in flight does not tell.
+        # Programs in this process may answer a request before the next arrives, so the number in flight says nothing.
         if self._num_arrived:
             self._is_crowded = self._num_arrived > 1
             self._num_arrived = 0
         self._flush_now()
 
     def _flush_now(self) -> None:
-        """Hands the engine all events, and does what it says; also those that come of that, unless it takes too long."""
+        """Hands the engine all events and carries out its actions; also for events that follow, unless that takes too long."""
         if not self._events or self._is_flushing:
             return
         self._is_flushing, was_due, self._is_flush_due = True, self._is_flush_due, True  # what is posted meanwhile is seen here
@@ -374,7 +374,7 @@ class Orchestrator:
             self._loop.call_soon(self._flush)
 
     def _take_turn(self) -> None:
-        """Hands the engine the events that there are, and does what it says."""
+        """Hands the engine the posted events, and carries out its actions."""
         events, self._events = self._events, []
         now_ns = time.monotonic_ns()
         try:
@@ -401,7 +401,7 @@ class Orchestrator:
         return Engine(self._config.engine, self.programs.by_name.values(), self._host)
 
     def _start_over(self) -> None:
-        """Handles a bug of the engine: fails what is in flight, and starts a new engine. Idle replicas announce themselves
+        """Handles a bug of the engine: fails everything in flight, and starts a new engine. Idle replicas announce themselves
         again."""
         self._give_up_engine()
         self._engine = self._new_engine()
@@ -416,14 +416,14 @@ class Orchestrator:
             self._fail(request_id, InternalError(SCHEDULER_FAILED))
 
     def _give_up_engine(self) -> None:
-        """Counts what is lost with the engine, and says which effects are."""
+        """Counts and logs what is lost with the engine."""
         self._effect_log.log_lost(self._engine.pending_effects())
         self._engine.count_lost()
 
     # Actions out
 
     def _fail(self, request_id: int, error: Exception) -> None:
-        self._owners.pop(request_id, self._answers).failed(request_id, error)
+        self._owners.pop(request_id, self._answers).fail(request_id, error)
 
     def _carry_out(self, action: Action) -> None:
         match action:

@@ -24,8 +24,8 @@ Scale: TypeAlias = Callable[[str, int], None]
 class ReplicaRegistry:
     """Tells parked replicas to load their program when too few hold it. Lives on the event loop.
 
-    As long as nothing is wanted of a program, all its replicas load it. Those that hold it are let go by the engine alone, which
-    knows what they run.
+    Until a number is wanted, all replicas of a program load it. Only the engine parks replicas that hold it, because it knows
+    what they run.
 
     Args:
         status: Holds the state of each replica.
@@ -46,7 +46,7 @@ class ReplicaRegistry:
         self._scale = scale
         self._dismiss = dismiss
         self._num_warm: dict[str, int] = {}
-        self._asked_s: dict[str, deque[float]] = {}
+        self._requested_s: dict[str, deque[float]] = {}
         self._num_failures: dict[str, int] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
 
@@ -54,10 +54,10 @@ class ReplicaRegistry:
         """Sets how many replicas hold their program, and how many more processes there are."""
         status, number = self._status.programs[program], num_warm + num_parked
         if number != status.num_processes or program not in self._num_warm:  # Serve may have started with another number
-            asked = self._asked_s.setdefault(program, deque())
-            asked.extend([asyncio.get_running_loop().time()] * (number - status.num_processes))
-            while len(asked) > number:
-                asked.popleft()
+            requested_s = self._requested_s.setdefault(program, deque())
+            requested_s.extend([asyncio.get_running_loop().time()] * (number - status.num_processes))
+            while len(requested_s) > number:
+                requested_s.popleft()
             self._scale(program, number)
         self._num_warm[program] = num_warm
         self._status.want(program, num_warm, num_parked)
@@ -65,39 +65,42 @@ class ReplicaRegistry:
 
     def park(self, replica_id: str) -> None:
         """Makes a replica drop its program."""
-        found = self._status.find(replica_id)
-        if found is not None and found[1].state is ReplicaState.READY:
-            self._move(*found, ReplicaState.PARKING)
+        known = self._status.find(replica_id)
+        if known is not None and known[1].state is ReplicaState.READY:
+            self._move(*known, ReplicaState.PARKING)
             self._send(replica_id, Park())
 
-    def replica_parked(self, told: Parked) -> None:
-        """Notes that a replica holds no program, and makes it load the program if it should have it."""
-        status, found = self._status.programs[told.program], self._status.find(told.replica_id)
-        if found is None:
-            asked = self._asked_s.get(told.program)
-            start_s = asyncio.get_running_loop().time() - asked.popleft() if asked else told.start_s
+    def replica_parked(self, message: Parked) -> None:
+        """Records that a replica holds no program, and makes it load the program if it should."""
+        status, known = self._status.programs[message.program], self._status.find(message.replica_id)
+        if known is None:
+            requested_s = self._requested_s.get(message.program)
+            now_s = asyncio.get_running_loop().time()
+            start_s = now_s - requested_s.popleft() if requested_s else message.start_s
             self._learn(status, status.lead.from_parked_s if status.lead else 0.0, start_s)
-            replica = ReplicaStatus(told.replica_id, told.pid, told.holder.node, ReplicaState.PARKED, device=told.device)
-            self._status.enter(told.program, replica)
-            _tell(status, replica)
-        elif (before := found[1].state) is not ReplicaState.PARKED:
-            self._move(*found, ReplicaState.PARKED)
-            if found[1].is_leaving and before is ReplicaState.LOADING:
-                self._send(told.replica_id, Park())
-            self._fill_others(found[1])
+            replica = ReplicaStatus(
+                message.replica_id, message.pid, message.holder.node, ReplicaState.PARKED, device=message.device
+            )
+            self._status.enter(message.program, replica)
+            _log_state(status, replica)
+        elif (before := known[1].state) is not ReplicaState.PARKED:
+            self._move(*known, ReplicaState.PARKED)
+            if known[1].is_leaving and before is ReplicaState.LOADING:
+                self._send(message.replica_id, Park())
+            self._fill_others(known[1])
         self._fill(status)
 
     def replica_ready(self, hello: ReplicaHello) -> bool:
-        """Notes that a replica holds its program. Returns False if it is not to take batches: it was ordered to drop the
-        program since it said so, or is about to end.
+        """Records that a replica holds its program. Returns False if it must not take batches: it was ordered to drop the
+        program meanwhile, or is about to end.
         """
-        status, found = self._status.programs[hello.program], self._status.find(hello.replica_id)
-        if found is not None and found[1].is_leaving and found[1].state is ReplicaState.LOADING:
-            self._move(*found, ReplicaState.PARKING)
+        status, known = self._status.programs[hello.program], self._status.find(hello.replica_id)
+        if known is not None and known[1].is_leaving and known[1].state is ReplicaState.LOADING:
+            self._move(*known, ReplicaState.PARKING)
             self._send(hello.replica_id, Park())
-        if found is not None and found[1].state is ReplicaState.PARKING:
+        if known is not None and known[1].state is ReplicaState.PARKING:
             return False
-        if found is None or found[1].state is not ReplicaState.READY:
+        if known is None or known[1].state is not ReplicaState.READY:
             self._num_failures.pop(hello.program, None)
             start_s = status.lead.from_cold_s - status.lead.from_parked_s if status.lead else 0.0
             self._learn(status, hello.load_s, start_s)
@@ -108,7 +111,7 @@ class ReplicaRegistry:
         return True
 
     def load_failed(self, program: str, reason: str) -> None:
-        """Notes that a replica could not load its program. The next attempt comes later, and later each time."""
+        """Records that a replica could not load its program. The next attempt comes later, and later each time."""
         _log.warning("program_load_failed", program=program, error=reason)
         self._status.load_failed(program, reason)
         number = self._num_failures[program] = self._num_failures.get(program, 0) + 1
@@ -118,34 +121,34 @@ class ReplicaRegistry:
         self._retries[program] = asyncio.get_running_loop().call_later(delay_s, self._retry, program)
 
     def replica_leaving(self, replica_id: str, grace_s: float) -> None:
-        """Notes that a replica is about to end. If it takes batches, it does so until another has taken its place, for half of
-        its time at most.
+        """Records that a replica is about to end. If it takes batches, it goes on until another has taken its place, for half of
+        its remaining time at most.
         """
-        found = self._status.find(replica_id)
-        if found is None or found[1].is_leaving:
+        known = self._status.find(replica_id)
+        if known is None or known[1].is_leaving:
             return
-        status, replica = found
+        status, replica = known
         replica.is_leaving = True
         if replica.state is ReplicaState.READY:
             asyncio.get_running_loop().call_later(grace_s / 2, self._dismiss, replica_id)
-        elif replica.state is not ReplicaState.LOADING:  # while it loads it hears nobody; it is let go afterwards
+        elif replica.state is not ReplicaState.LOADING:  # while it loads it receives no messages; it is parked afterwards
             self._send(replica_id, Park())
         self._fill(status)
 
     def replica_left(self, replica_id: str) -> None:
-        """Notes that a replica is gone. Another may have to take its place."""
-        found = self._status.find(replica_id)
+        """Removes a replica that is gone. Another may have to take its place."""
+        known = self._status.find(replica_id)
         self._status.left(replica_id)
-        if found is not None:
-            self._fill(found[0])
-            self._fill_others(found[1])
+        if known is not None:
+            self._fill(known[0])
+            self._fill_others(known[1])
 
     def remove(self, program: str) -> None:
         """Forgets a program."""
         if (timer := self._retries.pop(program, None)) is not None:
             timer.cancel()
-        for known in (self._num_warm, self._asked_s, self._num_failures):
-            known.pop(program, None)
+        for by_program in (self._num_warm, self._requested_s, self._num_failures):
+            by_program.pop(program, None)
 
     def close(self) -> None:
         """Sends replicas nothing from now on."""
@@ -158,8 +161,8 @@ class ReplicaRegistry:
         self._fill(self._status.programs[program])
 
     def _fill(self, status: ProgramStatus) -> None:
-        """Tells parked replicas to load their program, as many as are missing, and lets superfluous ones go."""
-        self._tell_to_load(status)
+        """Makes as many parked replicas load their program as are missing, and dismisses surplus ones that are leaving."""
+        self._load_missing(status)
         counts = status.counts()
         num_missing = (self._num_warm.get(status.name) or 0) - counts.warm
         if num_missing <= 0 or not (counts.warming + counts.parked + counts.starting):
@@ -167,17 +170,17 @@ class ReplicaRegistry:
                 if replica.is_leaving and replica.state is ReplicaState.READY:
                     self._dismiss(replica.replica_id)
 
-    def _tell_to_load(self, status: ProgramStatus) -> None:
-        parked = [one for one in status.of_state(ReplicaState.PARKED) if self._has_room(status, one)]
+    def _load_missing(self, status: ProgramStatus) -> None:
+        parked = [replica for replica in status.of_state(ReplicaState.PARKED) if self._has_room(status, replica)]
         num_missing = len(parked)
         if (num_warm := self._num_warm.get(status.name)) is not None:
             counts = status.counts()
-            num_staying = counts.warm + counts.warming - len(status.misplaced())  # who has to leave a device is replaced first
+            num_staying = counts.warm + counts.warming - len(status.misplaced())  # misplaced ones are replaced first
             num_missing = min(num_missing, num_warm - num_staying)
         if status.name in self._retries:
             return
         for _ in range(num_missing):
-            parked = [one for one in parked if one.state is ReplicaState.PARKED and self._has_room(status, one)]
+            parked = [r for r in parked if r.state is ReplicaState.PARKED and self._has_room(status, r)]
             if not parked:
                 return
             replica = _soonest(status, parked)
@@ -185,30 +188,30 @@ class ReplicaRegistry:
             self._send(replica.replica_id, Warm())
 
     def _has_room(self, status: ProgramStatus, replica: ReplicaStatus) -> bool:
-        """Returns whether a replica's device has room for its program beside what others hold there, and is left to it."""
+        """Returns whether a replica's device has room for its program besides what others hold there, and may be used by it."""
         if not replica.place:
             return True
         if not status.may_hold(replica.place):
             return False
         others = self._status.programs.values()
-        return has_room(sum(one.num_gpus * one.on_devices(are_warm=True)[replica.place] for one in others), status.num_gpus)
+        return has_room(sum(other.num_gpus * other.on_devices(are_warm=True)[replica.place] for other in others), status.num_gpus)
 
     def _fill_others(self, replica: ReplicaStatus) -> None:
-        """Lets other programs load on the device that a replica has freed."""
+        """Loads other programs on the device that a replica has freed."""
         if replica.place:
             for status in self._status.programs.values():
                 self._fill(status)
 
     def _move(self, status: ProgramStatus, replica: ReplicaStatus, state: ReplicaState) -> None:
         self._status.move(status, replica, state)
-        _tell(status, replica)
+        _log_state(status, replica)
 
     @staticmethod
     def _learn(status: ProgramStatus, load_s: float, start_s: float) -> None:
         status.lead = LeadTimes(load_s, start_s + load_s)
 
 
-def _tell(status: ProgramStatus, replica: ReplicaStatus) -> None:
+def _log_state(status: ProgramStatus, replica: ReplicaStatus) -> None:
     _log.info(f"replica_{replica.state.value}", program=status.name, replica=replica.replica_id, pid=replica.pid)
 
 

@@ -10,7 +10,7 @@ from dyorc.transport.tiers import TensorHolder
 
 
 class RequestOwner(Protocol):
-    """Gets what becomes of its requests. On the event loop; must not wait.
+    """Gets the results of its requests. On the event loop; must not wait.
 
     Stored tensors are kept until the engine learns that their bytes were read (`AnswerTaken`, `PartTaken`).
     """
@@ -24,28 +24,28 @@ class RequestOwner(Protocol):
         ...
 
     def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
-        """Learns that these requests, some of which are its own, are about to have a side effect that must not be repeated.
+        """Learns that these requests, its own among them, are about to have a side effect that must not be repeated.
 
         Args:
-            go: Called with True once it has taken that in, perhaps before this returns; with False if it never will.
+            go: Called with True once it knows, perhaps before this returns; with False if it never will.
         """
         ...
 
-    def failed(self, request_id: int, error: Exception) -> None:
+    def fail(self, request_id: int, error: Exception) -> None:
         """Takes the error of a request. Nothing follows it."""
         ...
 
 
 class RequestOwners:
-    """Those who have asked for something.
+    """The owners of requests that come from other processes.
 
     Args:
         numbers: Of requests, in this whole process.
         post: Takes an event for the engine.
-        arrive: Takes a request for it.
+        arrive: Takes a request for the engine.
 
     Attributes:
-        of_requests: Who asked for each request in flight.
+        of_requests: The owner of each request in flight.
     """
 
     def __init__(
@@ -90,20 +90,20 @@ class RequestOwners:
         """Returns a number for a request (`ask`)."""
         return next(self._numbers)
 
-    def ask(self, arrived: RequestArrived, asker: RequestOwner) -> None:
-        """Runs a request for somebody in another process. What becomes of it may be known before this returns."""
-        self.of_requests[arrived.request_id] = asker
+    def ask(self, arrived: RequestArrived, owner: RequestOwner) -> None:
+        """Runs a request of another process. Its result may be known before this returns."""
+        self.of_requests[arrived.request_id] = owner
         self._arrive(arrived)
 
     def tell(self, event: AnswerTaken | PartTaken) -> None:
-        """Takes what an asker says about tensors that it has read. Call `end` for a request whose answer was taken."""
+        """Passes on what an owner reports about tensors that it has read. Call `end` for a request whose answer was taken."""
         self._post(event)
 
     def end(self, request_id: int) -> None:
-        """Forgets a request whose asker has its answer."""
+        """Forgets a request whose owner has its answer."""
         self.of_requests.pop(request_id, None)
 
     def give_up(self, request_id: int) -> None:
-        """Cancels a request that its asker no longer wants."""
+        """Cancels a request that its owner no longer wants."""
         if self.of_requests.pop(request_id, None) is not None:
             self._post(RequestCancelled(request_id))

@@ -38,8 +38,8 @@ class ScaledPrograms(Protocol):
         """Returns every program as it is now."""
         ...
 
-    def want(self, wish: DesiredReplicas, *, is_order: bool) -> None:
-        """Carries a wish out, in its own time.
+    def want(self, desired: DesiredReplicas, *, is_order: bool) -> None:
+        """Starts to change a program's replicas to the desired numbers.
 
         Args:
             is_order: Whether a person has set the number of replicas that take batches.
@@ -49,20 +49,20 @@ class ScaledPrograms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecision:
-    """A wish that was carried out. `at_s` is Unix time in seconds."""
+    """Desired replicas that were applied. `at_s` is Unix time in seconds."""
 
     at_s: float
-    wish: DesiredReplicas
+    desired: DesiredReplicas
 
     def as_report(self) -> dict[str, Any]:
         """Returns it as plain values."""
-        wish = self.wish
+        desired = self.desired
         return {
             "at_s": self.at_s,
-            "program": wish.program,
-            "num_warm": wish.num_warm,
-            "num_parked": wish.num_parked,
-            "reason": wish.reason,
+            "program": desired.program,
+            "num_warm": desired.num_warm,
+            "num_parked": desired.num_parked,
+            "reason": desired.reason,
         }
 
 
@@ -70,7 +70,7 @@ class Scaler:
     """Lets the policy decide every interval, and at once when traffic makes a program urgent that is not ready.
 
     It begins when the first program to scale is served; without any, requests are not observed either. Programs with a
-    fixed number of replicas are left alone until somebody sets another by hand: all that Ray Serve keeps take batches.
+    fixed number of replicas are left alone until a person sets another: all that Ray Serve keeps take batches.
 
     Attributes:
         traffic: What the engine is observed by.
@@ -85,19 +85,19 @@ class Scaler:
         self._last: dict[str, DesiredReplicas] = {}
         self._is_running = False
         self._failing = LogThrottle(_log, "scaling_failed", is_error=True)
-        self._plant: ScaledPrograms
+        self._target: ScaledPrograms
 
     @contextlib.asynccontextmanager
-    async def running(self, plant: ScaledPrograms) -> AsyncGenerator[None]:
+    async def running(self, target: ScaledPrograms) -> AsyncGenerator[None]:
         """Scales while entered, from the moment at which it has begun."""
-        self._plant, self._is_running = plant, True
+        self._target, self._is_running = target, True
         if self._has_begun.is_set():
             self.decide()
         async with background_task(self._decide_regularly()):
             yield
 
     def begin(self) -> None:
-        """From now on there is a program to scale. Saying so again changes nothing."""
+        """Begins to scale, because there is a program to scale. Repeating it changes nothing."""
         if self._has_begun.is_set():
             return
         self._has_begun.set()
@@ -118,60 +118,60 @@ class Scaler:
             self.decide()
 
     def decide(self) -> None:
-        """Asks the policy now. Call it, too, when traffic says that it is urgent."""
+        """Asks the policy now. Also called when traffic becomes urgent."""
         self.traffic.is_urgent = False
         try:
-            loads = self._plant.loads()
-            wishes = self._policy.decide([self._as_ordered(load) for load in loads], time.monotonic_ns())
+            loads = self._target.loads()
+            all_desired = self._policy.decide([self._as_ordered(load) for load in loads], time.monotonic_ns())
         except Exception as error:
             self._failing.report(exc_info=error)  # the replicas stay as they are
             return
         fixed = {load.program for load in loads if load.bounds.is_fixed}
         alone = fixed - self._policy.overrides.keys() - self._last.keys()
-        for wish in wishes:
-            if wish.program not in alone:
-                self._carry_out(wish)
+        for desired in all_desired:
+            if desired.program not in alone:
+                self._carry_out(desired)
 
-    def _carry_out(self, wish: DesiredReplicas) -> None:
-        self._last[wish.program] = wish
-        self._decisions.append(ScaleDecision(time.time(), wish))
-        _log.info("scaled", program=wish.program, warm=wish.num_warm, parked=wish.num_parked, reason=wish.reason)
-        self._plant.want(wish, is_order=self._is_order(wish.program))
+    def _carry_out(self, desired: DesiredReplicas) -> None:
+        self._last[desired.program] = desired
+        self._decisions.append(ScaleDecision(time.time(), desired))
+        _log.info("scaled", program=desired.program, warm=desired.num_warm, parked=desired.num_parked, reason=desired.reason)
+        self._target.want(desired, is_order=self._is_order(desired.program))
 
     def _is_order(self, program: str) -> bool:
         order = self._policy.overrides.get(program)
         return order is not None and order.num_warm is not None
 
-    # What people see and say
+    # For people
 
     def report(self) -> dict[str, Any]:
-        """Returns each program's replicas, what is wished for it and why, and the last decisions, the newest last."""
+        """Returns each program's replicas, its desired replicas and why, and the last decisions, the newest last."""
         return {
-            "programs": {load.program: self._report(self._as_ordered(load)) for load in self._plant.loads()},
+            "programs": {load.program: self._report(self._as_ordered(load)) for load in self._target.loads()},
             "decisions": [decision.as_report() for decision in self._decisions],
         }
 
     def _report(self, load: ProgramLoad) -> dict[str, Any]:
-        counts, wish = load.counts, self._last.get(load.program)
+        counts, desired = load.counts, self._last.get(load.program)
         return {
             "num_warm": counts.warm,
             "num_warming": counts.warming,
             "num_parked": counts.parked,
             "num_starting": counts.starting,
-            "num_warm_wanted": counts.warm if wish is None else wish.num_warm,
-            "num_parked_wanted": counts.parked if wish is None else wish.num_parked,
+            "num_warm_wanted": counts.warm if desired is None else desired.num_warm,
+            "num_parked_wanted": counts.parked if desired is None else desired.num_parked,
             "min_warm": load.bounds.min_warm,
             "max_replicas": load.bounds.max_replicas,
-            "reason": "" if wish is None else wish.reason,
+            "reason": "" if desired is None else desired.reason,
             "is_by_hand": load.program in self._policy.overrides,
             "from_parked_s": load.lead.from_parked_s,
             "from_cold_s": load.lead.from_cold_s,
         }
 
     def reason(self, program: str) -> str:
-        """Returns why a program is to have as many replicas as it is to have; empty if nothing was decided."""
-        wish = self._last.get(program)
-        return "" if wish is None else wish.reason
+        """Returns the reason for the desired replicas of a program; empty before the first decision."""
+        desired = self._last.get(program)
+        return "" if desired is None else desired.reason
 
     def forecast_per_s(self, program: str) -> float | None:
         """Returns how many calls of a program per second are foreseen for the next seconds, as of the last decision; None if
@@ -187,7 +187,7 @@ class Scaler:
             UnknownModelError: If there is no such program.
             InvalidInputError: If the program's bounds do not allow it.
         """
-        loads = {load.program: load for load in self._plant.loads()}
+        loads = {load.program: load for load in self._target.loads()}
         if program not in loads:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(loads)}")
         bounds = loads[program].bounds
@@ -197,7 +197,7 @@ class Scaler:
         before = self._last.get(program)
         self.decide()
         if before is not None and self._last.get(program) is before:  # the number stays, and is an order now, or no longer one
-            self._plant.want(before, is_order=self._is_order(program))
+            self._target.want(before, is_order=self._is_order(program))
 
     def forget(self, program: str) -> None:
         """Forgets a program that is no longer served."""
@@ -205,7 +205,7 @@ class Scaler:
         self._policy.forget(program)
 
     def _as_ordered(self, load: ProgramLoad) -> ProgramLoad:
-        """Returns a program with the bounds that it has now: a number that is fixed is fixed anew by an order."""
+        """Returns a program with its current bounds: an order replaces a fixed number by another."""
         order = self._policy.overrides.get(load.program)
         if order is None or not load.bounds.is_fixed:
             return load
@@ -227,7 +227,7 @@ def _check(program: str, bounds: Bounds, num_warm: int | None, num_parked: int |
 
 
 class ApplyScale(Protocol):
-    """Carries a wish out: `Orchestrator.want`."""
+    """Applies desired replicas: `Orchestrator.want`."""
 
     def __call__(
         self, program: str, num_warm: int, num_parked: int, lead_s: float, misplaced: Sequence[str], *, is_order: bool
@@ -235,12 +235,12 @@ class ApplyScale(Protocol):
 
 
 class ScalingTarget:
-    """A `dyorc.orchestrator.scaler.Plant`.
+    """An orchestrator's programs as the scaler sees them (`ScaledPrograms`): their state in the engine and in the fleet.
 
     Args:
-        programs: Those that are deployed, by name, as they are at any time.
+        programs: The deployed programs by name, always up to date.
         status: How many replicas there are.
-        load: Returns what a program has to do, as the engine knows it.
+        load: Returns a program's load, as the engine knows it.
     """
 
     def __init__(
@@ -255,13 +255,13 @@ class ScalingTarget:
         """Returns all programs as they are now."""
         return [self._program_load(program) for program in self._programs.values()]
 
-    def want(self, wish: DesiredReplicas, *, is_order: bool = False) -> None:
+    def want(self, desired: DesiredReplicas, *, is_order: bool = False) -> None:
         """Makes the engine use as many replicas as the policy decided, and the fleet keep as many."""
-        status = self._status.programs[wish.program]
-        status.is_off = is_order and not wish.num_warm
-        status.most_on = wish.most_on
+        status = self._status.programs[desired.program]
+        status.is_off = is_order and not desired.num_warm
+        status.most_on = desired.most_on
         lead_s = 0.0 if status.lead is None else status.lead.next_s(status.counts())
-        self._want(wish.program, wish.num_warm, wish.num_parked, lead_s, status.misplaced(), is_order=is_order)
+        self._want(desired.program, desired.num_warm, desired.num_parked, lead_s, status.misplaced(), is_order=is_order)
 
     def _program_load(self, program: Program) -> ProgramLoad:
         name = program.name
@@ -282,7 +282,7 @@ class ScalingTarget:
 
 
 def _within(bounds: Bounds, most: int | None) -> Bounds:
-    """Returns bounds that also hold where only so many replicas are possible."""
+    """Returns bounds limited to the possible number of replicas."""
     if most is None or bounds.max_replicas <= most:
         return bounds
     first = None if bounds.initial_warm is None else min(bounds.initial_warm, most)

@@ -14,7 +14,7 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Serving(Protocol):
-    """What runs them: the orchestrator."""
+    """What runs the programs: the orchestrator."""
 
     def tell_now(self, event: Event) -> None:
         """Makes the engine handle an event before this returns."""
@@ -30,26 +30,26 @@ class Serving(Protocol):
 
 
 class ServedPrograms:
-    """Which there are.
+    """The served programs.
 
     Args:
-        repertoire: Those of the start.
+        registry: The programs at the start.
         scaler: Forgets programs that leave.
 
     Attributes:
         by_name: All of them.
-        scaled: Those whose replicas the scaler counts: all but the ones that are about to go.
+        scaled: Programs whose replicas the scaler counts: all except those about to be removed.
     """
 
-    def __init__(self, repertoire: ModelRegistry, status: StatusBoard, fleet: Fleet, scaler: Scaler, serving: Serving) -> None:
-        self.by_name = {program.name: program for program in repertoire.programs}
+    def __init__(self, registry: ModelRegistry, status: StatusBoard, fleet: Fleet, scaler: Scaler, serving: Serving) -> None:
+        self.by_name = {program.name: program for program in registry.programs}
         self.scaled = dict(self.by_name)
-        self._twins = set(repertoire.twins)
+        self._twins = set(registry.twins)
         self._status = status
         self._fleet = fleet
         self._scaler = scaler
         self._serving = serving
-        if any(map(_is_scaled, repertoire.programs)):
+        if any(map(_is_scaled, registry.programs)):
             serving.begin_scaling()
 
     def twins_added(self) -> list[Event]:
@@ -63,7 +63,7 @@ class ServedPrograms:
             is_awaited: See `ProgramStatus`.
 
         Returns:
-            Whether its replicas come by themselves; otherwise somebody has to start them.
+            Whether its replicas come by themselves; otherwise the caller has to start them.
         """
         if program.name in self.by_name:
             self._twins.add(program)
@@ -79,14 +79,14 @@ class ServedPrograms:
         return is_started
 
     async def unload(self, program: Program) -> None:
-        """Has a program's replicas let go of it, each once it has returned what it runs. Returns when all have. Whatever still
-        calls the program would wait for ever."""
+        """Makes a program's replicas drop it, each once it has returned its batches. Returns when all have. Any call of the
+        program would wait for ever."""
         if self.by_name.get(program.name) is not program:
             return
         self.scaled.pop(program.name, None)
         self._serving.want(program.name, 0, 0)
         status = self._status.programs[program.name]
-        while any(one.state in HOLDING for one in status.replicas.values()):
+        while any(replica.state in HOLDING for replica in status.replicas.values()):
             await self._status.wait_for_change(_LOOK_AGAIN_S)
 
     def remove(self, program: Program) -> None:

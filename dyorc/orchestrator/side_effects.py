@@ -34,12 +34,12 @@ class SideEffectBarrier:
         self._post = post
         self.held: dict[int, DispatchBatch] = {}
 
-    def announce(self, batch: DispatchBatch, askers: Mapping[int, RequestOwner]) -> None:
+    def announce(self, batch: DispatchBatch, owners: Mapping[int, RequestOwner]) -> None:
         """Notifies the owners of a batch's requests, and dispatches it when all have confirmed.
 
         If one of them is gone, the engine gets the batch back as one that did not run.
         """
-        concerned = {id(askers[number]): askers[number] for number in batch.requests if number in askers}
+        concerned = {id(owners[number]): owners[number] for number in batch.requests if number in owners}
         num_left = len(concerned)
         self.held[batch.batch_id] = batch
 
@@ -55,8 +55,8 @@ class SideEffectBarrier:
             else:
                 self._post(BatchUnsent(batch.replica_id, batch.batch_id))
 
-        for asker in concerned.values():
-            asker.confirm_effect(batch.requests, go)
+        for owner in concerned.values():
+            owner.confirm_effect(batch.requests, go)
         if not concerned:
             go(True)
 

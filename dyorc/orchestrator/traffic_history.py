@@ -1,4 +1,4 @@
-"""What was learned of the traffic outlives the server, as a note in its store."""
+"""Keeps what was learned of the traffic in the store, so that it outlives the server."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from dyorc.scaling.traffic import Traffic
 _log = structlog.get_logger("dyorc.scaling")
 
 _KEEP_S = 60.0
-"""How often it is written down."""
+"""How often it is saved."""
 
 
 class TrafficStore(Protocol):
@@ -35,11 +35,11 @@ class _Learned(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def persist_traffic(traffic: Traffic, notes: TrafficStore, name: str, has_begun: asyncio.Event) -> AsyncGenerator[None]:
-    """Takes in what an earlier server learned, and writes down what this one does while entered, and at the end.
+    """Restores what an earlier server learned, and saves what this one learns while entered, and at the end.
 
     Args:
         name: Of the note.
-        has_begun: Is set when something is learned. Until then, nothing is taken in or written down.
+        has_begun: Set when learning begins. Until then, nothing is restored or saved.
     """
     known = asyncio.Event()
     if has_begun.is_set():
@@ -55,7 +55,7 @@ async def persist_traffic(traffic: Traffic, notes: TrafficStore, name: str, has_
 
 @contextlib.asynccontextmanager
 async def background_task(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Does something while entered, until it is cancelled at the end."""
+    """Runs a task while entered, and cancels it at the end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -67,9 +67,9 @@ async def background_task(work: Coroutine[Any, Any, None]) -> AsyncGenerator[Non
 
 async def _recall(traffic: Traffic, notes: TrafficStore, name: str) -> None:
     try:
-        found = await notes.noted(name)
-        if found is not None:
-            learned = msgspec.json.decode(found, type=_Learned)
+        note = await notes.noted(name)
+        if note is not None:
+            learned = msgspec.json.decode(note, type=_Learned)
             traffic.restore(learned.state, time.monotonic_ns(), max(0.0, time.time() - learned.at_s))
     except (DyOrcError, msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         _log.warning("history_unreadable", error=str(error))  # it is learned again

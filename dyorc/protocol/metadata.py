@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dyorc.core.tensor import DType, Shape
-from dyorc.protocol.parameters import REPEATABLE
+from dyorc.protocol.parameter_names import REPEATABLE
 
 
 class TensorMetadata(msgspec.Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""Where replicas come from: a Ray of our own, or an existing cluster."""
+"""Replicas as Ray Serve deployments: on our own Ray, or on an existing cluster."""

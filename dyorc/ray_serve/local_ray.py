@@ -1,12 +1,11 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Starts a Ray of our own on this machine and keeps replicas on it."""
+"""Starts our own Ray on this machine and keeps replicas on it."""
 
 import asyncio
 import math
 import os
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -24,21 +23,19 @@ from dyorc.replica.assignment import ProgramSource, Uplink
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
+from dyorc.transport.cluster_network import LOCAL_NODE
 
 _log = structlog.get_logger("dyorc.launcher")
 
 _VERSIONS_AT_ONCE = 3
-"""So many versions of each program find room: Ray's processors are a way of counting here, and reserve nothing."""
-
-NODE = "local"
-"""This machine's name for its replicas: there is no other."""
+"""There is room for this many versions of each program: Ray's processors only count here, and reserve nothing."""
 
 
 class LocalRay:
-    """A Ray of our own on this machine, for as long as this is entered. Leaves no process, file or shared memory behind.
+    """Our own Ray on this machine, while entered. Leaves no process, file or shared memory behind.
 
     Args:
-        start: Entered before anything imported Ray, and left after this.
+        start: Entered before Ray was imported, and left after this.
         imports: What the user's modules import.
         programs: Each program with the place where its replicas find it.
         spans: Where spans of the programs' code go; None if nothing is traced.
@@ -58,7 +55,7 @@ class LocalRay:
         self._deployment = deployment
         self._arena_folder = settings.transport.arena_folder
         self.network = None
-        self._plans = ReplicaSpecs(programs, deployment, start.place, NODE, settings.link.kill_after_s)
+        self._plans = ReplicaSpecs(programs, deployment, start.place, LOCAL_NODE, settings.link.kill_after_s)
         self._forked = ForkedReplicas(start.forks, self._plans, deployment.graceful_shutdown_timeout_s)
         uplink = Uplink(
             address=self.link_address, link=settings.link, transport=settings.transport, logs=settings.telemetry.logs, spans=spans
@@ -68,7 +65,7 @@ class LocalRay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.replicas.stop_asking()
         try:
             await asyncio.to_thread(self._shut_down)
@@ -83,7 +80,7 @@ class LocalRay:
             LaunchError: If Ray cannot be started, or Serve refuses the replicas.
         """
         await self.replicas.prepare_all(address)
-        # Two steps: if the server is stopped meanwhile, it waits for one of them only.
+        # Two steps: if the server stops meanwhile, it waits for one of them only.
         await start_with_retry("Ray", self._start, self._take_back)
         await start_with_retry("Ray Serve", self._start_serve, lambda: None)
         await self.replicas.deploy()
@@ -96,8 +93,8 @@ class LocalRay:
 
     @property
     def node(self) -> str:
-        """Name of this machine, as its replicas know it."""
-        return NODE
+        """The name of this machine, as its replicas know it."""
+        return LOCAL_NODE
 
     def _start(self) -> None:
         import ray
@@ -110,7 +107,7 @@ class LocalRay:
             log_to_driver=False,
             configure_logging=False,
             object_store_memory=self._deployment.object_store_bytes,
-            _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the one around it stays ours
+            _temp_dir=f"{self._home.folder}/ray",  # any user may write to Ray's folder; the folder around it stays ours
         )
 
     def _start_serve(self) -> None:
@@ -120,7 +117,7 @@ class LocalRay:
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def _take_back(self) -> None:
-        """Removes what a failed attempt to start Ray has left: if Ray itself gave up, it ended nothing it had started."""
+        """Removes what a failed attempt to start Ray has left: Ray itself then ends nothing that it has started."""
         self._shut_down()
         end_children_with(self._home.folder)
 
@@ -132,5 +129,5 @@ class LocalRay:
             ray.shutdown()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process, if it still runs; its Serve replica has another forked."""
+        """Kills a replica's process, if it still runs; its Serve replica forks another."""
         end_replica_process(pid)

@@ -1,6 +1,6 @@
 # pyright: basic
 # Ray ships no complete types.
-"""Keeps replicas on a Ray cluster that somebody else runs, on any of its nodes.
+"""Keeps replicas on an existing Ray cluster, on any of its nodes.
 
 An orchestrator that leads a group leaves them loaded when it ends; the next leader takes them over.
 """
@@ -8,7 +8,6 @@ An orchestrator that leads a group leaves them loaded when it ends; the next lea
 import asyncio
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from dyorc.authoring.program import Program
@@ -68,14 +67,14 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            what = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
-            await start_with_retry(what, lambda: connect(self._settings), disconnect, max_attempts=1)
+            name = f"replicas on the Ray cluster {self._settings.deployment.ray_address}"
+            await start_with_retry(name, lambda: connect(self._settings), disconnect, max_attempts=1)
         except BaseException:
             await asyncio.to_thread(disconnect)
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.replicas.stop_asking()
         try:
             if not self._is_lasting:
@@ -85,7 +84,7 @@ class RayCluster:
             sweep(self._settings.transport.arena_folder)
 
     async def deploy(self, address: str) -> None:
-        """Asks Serve for all replicas. They dial in to `address` as they come up.
+        """Deploys all replicas. They dial in to `address` as they come up.
 
         Raises:
             LaunchError: If Serve refuses them.
@@ -102,27 +101,28 @@ class RayCluster:
 
     @property
     def node(self) -> str:
-        """Name of this machine, as the replicas on it know it."""
+        """The name of this machine, as the replicas on it know it."""
         import ray
 
         return ray.get_runtime_context().get_node_id()
 
     def end_replica(self, pid: int) -> None:
-        """Kills a replica's process on this machine, if it still runs; its Serve replica has another forked.
+        """Kills a replica's process on this machine, if it still runs; its Serve replica forks another.
 
-        One that may only have left for another leader is left alone: its Serve replica looks after it.
+        In a group, a replica may just have left for another leader: then its Serve replica watches it, and nothing is killed
+        here.
         """
         if not self._is_lasting:
             end_replica_process(pid)
 
 
 def _keys(settings: Settings, *, is_needed: bool) -> ClusterSecrets:
-    """Returns the cluster's keys: replicas that were there before know only those."""
+    """Returns the cluster's keys: replicas of an earlier leader know only those."""
     if settings.cluster.keys_file:
         return read_keys(settings.cluster.keys_file)
     if is_needed:
         raise ConfigurationError(
-            "replicas on a Ray cluster outlive their orchestrator, and need the same keys as the next one: make a file by "
+            "replicas on a Ray cluster outlive their orchestrator, and need the same keys as the next one: make a file with "
             "`dyorc cluster-keys FILE`, and set cluster.keys_file to it"
         )
     return ClusterSecrets.generate()

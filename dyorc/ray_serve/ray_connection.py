@@ -1,6 +1,6 @@
-"""A connection to a Ray cluster that somebody else runs, and to Serve on it.
+"""Connects to an existing Ray cluster and to Serve on it, and runs the steps that Ray needs with retries.
 
-It takes seconds, most of them imports, and needs no lead: an orchestrator that stands by connects ahead.
+Connecting takes seconds, most of them for imports, and needs no lead: a standby orchestrator connects ahead.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _RETRY_S = 0.25
 
 
 def connect(settings: Settings) -> None:
-    """Connects, unless this process is connected already. Blocking."""
+    """Connects, unless this process is connected. Blocking."""
     import ray
     from ray import serve
     from ray.exceptions import ActorAlreadyExistsError
@@ -56,11 +56,11 @@ _log = structlog.get_logger("dyorc.launcher")
 _MAX_CHARACTERS = 300
 
 
-async def start_with_retry(what: str, step: Callable[[], None], undo: Callable[[], None], max_attempts: int = 2) -> None:
-    """Runs `step` on a thread, and again if it raises: Ray's processes give each other fixed times to answer.
+async def start_with_retry(what: str, step: Callable[[], object], undo: Callable[[], object], max_attempts: int = 2) -> None:
+    """Runs `step` on a thread, and again if it raises: Ray's processes have fixed timeouts, which a busy machine may exceed.
 
     Args:
-        what: Name of the thing, for people.
+        what: The name of what is started, for people.
         undo: Reverts what a failed attempt may have done.
 
     Raises:
@@ -79,9 +79,9 @@ async def start_with_retry(what: str, step: Callable[[], None], undo: Callable[[
             _log.warning("start_failed", what=what, error=reason, attempt=number)
 
 
-async def on_thread(step: Callable[[], None]) -> None:
-    """Runs a step on a thread. If this is cancelled, it still waits for the step, since threads cannot be ended: one that asks
-    Serve for something when Ray has ended would have Serve start another Ray.
+async def on_thread(step: Callable[[], object]) -> None:
+    """Runs a step on a thread. If this is cancelled, it still waits for the step, since threads cannot be ended: a step that
+    calls Serve after Ray has ended would start another Ray.
     """
     running = asyncio.ensure_future(asyncio.to_thread(step))
     try:
@@ -92,6 +92,6 @@ async def on_thread(step: Callable[[], None]) -> None:
 
 
 def _in_one_line(error: Exception) -> str:
-    """Returns an error's text in one line; Ray's run to pages and quote log files."""
+    """Returns an error's text in one line; Ray's texts fill pages and quote log files."""
     text = " ".join(text_of(error).split())
     return bounded(f"{type(error).__name__}: {text}", _MAX_CHARACTERS)

@@ -1,4 +1,7 @@
-"""The folder of a Ray of our own, and what Ray finds in the environment. No import of Ray here: entering comes before that."""
+"""Prepares our own Ray, before it is imported: its folder, its environment, and this machine's fork server.
+
+The fork server imports torch while this process does, on another core.
+"""
 
 import os
 import secrets
@@ -49,7 +52,7 @@ class RayHome:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()
@@ -92,18 +95,18 @@ def _check_length(folder: str) -> None:
 
 
 def _remove_orphans() -> None:
-    """Removes what is left of servers that were killed before they could do so."""
+    """Removes the folders of servers that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         clear_up(str(folder))
 
 
 class HeadStart:
-    """Entered before any module of the user's is imported; left after everything else has ended.
+    """Entered before any of the user's modules is imported; left after everything else has ended.
 
     Attributes:
         home: Where Ray keeps its files.
-        forks: This machine's fork server. Whoever has its replicas forked closes it.
-        place: The same for others.
+        forks: A client of this machine's fork server. The code that forks replicas with it closes it.
+        place: The fork server, for other clients.
     """
 
     def __init__(self) -> None:
@@ -121,7 +124,7 @@ class HeadStart:
         return self
 
     def preload(self, libraries: tuple[str, ...]) -> None:
-        """Has the fork server import what the user's modules have imported here."""
+        """Makes the fork server import what the user's modules have imported here."""
         self.place = replace(self.place, modules=libraries)
         self.forks.preload(list(libraries))
 

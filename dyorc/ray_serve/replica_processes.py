@@ -9,12 +9,12 @@ _FORK_SERVER = b"dyorc.replica.fork_server"
 
 
 def end_replica_process(pid: int) -> None:
-    """Kills a replica's process, if it still runs; its Serve replica has another forked.
+    """Kills a replica's process, if it still runs; its Serve replica forks another.
 
-    It would also notice a stopped process itself, but later.
+    The Serve replica would also notice a stopped process itself, but later.
     """
     with contextlib.suppress(OSError):
-        if _FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes():  # not another process that was given the number
+        if _FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes():  # not another process with the same number
             os.kill(pid, signal.SIGKILL)
 
 

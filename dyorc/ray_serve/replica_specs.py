@@ -1,4 +1,4 @@
-"""What the replicas of each program are told: by Serve, or by this process, if it has them forked before Serve is up."""
+"""What the replicas of each program get to know, from Serve, or from this process if it forks them before Serve is up."""
 
 import math
 import os
@@ -12,18 +12,17 @@ from dyorc.config import DeploymentConfig
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 
 _MAX_UNANSWERED = 3
-"""So many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
-
+"""How many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
 
 _GRAINS = 10_000
-"""Ray counts in parts this small."""
+"""The smallest part of a resource that Ray counts is 1 / `_GRAINS`."""
 _FOR_GROUPS = ("dyorc.replica.member_group", "dyorc.planner.runtime.rank")
 _OF_EACH = ("num_cpus", "num_gpus", "memory")
-"""Options of Ray of which a group takes as much for each of its processes."""
+"""Options of Ray that a group needs once for each of its processes."""
 
 
 class ReplicaSpecs:
-    """Plans for the replicas of all programs.
+    """Specifies the replicas of all programs.
 
     Args:
         programs: Each program with the place where its replicas find it.
@@ -33,7 +32,7 @@ class ReplicaSpecs:
 
     Raises:
         DefinitionError: If a program cannot be served by its plan.
-        PlanError: If the file of one cannot be used.
+        PlanError: If a plan's file cannot be used.
     """
 
     def __init__(
@@ -70,11 +69,11 @@ class ReplicaSpecs:
         )
 
     def is_known(self, program: Program) -> bool:
-        """Returns whether a replica is the same wherever Ray puts it on this machine, so that it can be forked before that."""
+        """Returns whether Ray's placement on this machine does not matter to replicas, so that they can be forked before it."""
         return self._node is not None and set(program.options.ray_actor_options) <= {"num_cpus"}
 
     def assignment(self, program: Program, uplink: Uplink) -> ReplicaAssignment:
-        """Returns what a replica on this machine is told. Only for programs that are known."""
+        """Returns the assignment of a new replica on this machine. Only for programs that are known."""
         identity = Identity(
             replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=os.cpu_count() or 0
         )
@@ -84,24 +83,22 @@ class ReplicaSpecs:
         )  # fmt: skip
 
     def actor_options(self, program: Program, num_devices: float) -> Mapping[str, Any]:
-        """Returns what Ray is told of a program's replicas.
+        """Returns the Ray options of a program's replicas.
 
-        A parked replica needs no device, but Ray reserves what it declares for as long as its process lives. So of programs that
-        can be parked altogether, Ray is told a part by which all their replicas spread over all devices; how many of them are
-        warm at a time is then decided here (`dyorc.scaling.devices`).
+        A parked replica needs no device, but Ray reserves what it declares for as long as its process lives. So programs whose
+        replicas can all be parked declare only a part of a device, by which Ray spreads them over all devices; how many are warm
+        at a time is then decided here (`dyorc.scaling.devices`).
 
         Args:
-            num_devices: Of the whole cluster.
+            num_devices: How many devices the cluster has.
         """
         options = _reserved_options(program)
         if not _shares_device(program):
             return options
-        free = num_devices - sum(
-            one.options.num_gpus * one.options.num_processes * max(one.options.bounds.max_replicas, 1)
-            for one in self.programs
-            if not _shares_device(one)
-        )
-        num_sharing = sum(one.options.bounds.max_replicas for one in self.programs if _shares_device(one))
+        owners = [other.options for other in self.programs if not _shares_device(other)]
+        num_owned = sum(each.num_gpus * each.num_processes * max(each.bounds.max_replicas, 1) for each in owners)
+        free = num_devices - num_owned
+        num_sharing = sum(other.options.bounds.max_replicas for other in self.programs if _shares_device(other))
         if free <= 0:
             return options
         part = 1 / math.ceil(num_sharing / int(free)) if free >= 1 else free / num_sharing
@@ -109,16 +106,16 @@ class ReplicaSpecs:
 
     @property
     def num_cpus_wanted(self) -> float:
-        """CPUs that all replicas reserve together."""
+        """CPUs that all replicas together reserve."""
         return sum(_num_cpus(program) * num_at_start(program) for program in self.programs)
 
     @property
     def num_cpus_at_most(self) -> float:
-        """CPUs that all replicas reserve together when all programs are scaled up."""
+        """CPUs that all replicas together reserve when all programs are scaled up."""
         return sum(_num_cpus(program) * max(program.options.bounds.max_replicas, 1) for program in self.programs)
 
     def _environment(self, program: Program) -> dict[str, str]:
-        """Returns what libraries with threads of their own read when they are loaded."""
+        """Returns the variables that libraries with their own threads read when they are loaded."""
         return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(self._num_threads(program))}
 
     def _num_threads(self, program: Program) -> int:
@@ -130,7 +127,7 @@ class ReplicaSpecs:
         return max(1, int(program.options.num_cpus * share))
 
     def _place_of(self, program: Program) -> ForkServerSpec:
-        """Returns the fork server for a program; programs with an environment of their own need their own."""
+        """Returns the fork server for a program; programs with their own environment need their own fork server."""
         environment = program.options.ray_actor_options.get("runtime_env")
         if not environment:
             return self._place
@@ -148,12 +145,12 @@ def check_plan(program: Program) -> None:
 
 
 def _shares_device(program: Program) -> bool:
-    """Returns whether a program can share a device with others by turns."""
+    """Returns whether a program can time-share a device with others."""
     return program.options.bounds.min_warm == 0 and 0 < program.options.num_gpus <= 1 and program.options.plan is None
 
 
 def _num_cpus(program: Program) -> float:
-    """Returns what Ray reserves of the processors for a replica."""
+    """Returns how many processors Ray reserves for a replica."""
     return program.options.num_cpus * program.options.num_processes
 
 
@@ -162,13 +159,13 @@ def _reserved_options(program: Program) -> Mapping[str, Any]:
     options, num = program.options.ray_actor_options, program.options.num_processes
     if num == 1:
         return options
-    found = {**options, "num_cpus": program.options.num_cpus}
-    found |= {name: found[name] * num for name in _OF_EACH if name in found}
+    reserved = {**options, "num_cpus": program.options.num_cpus}
+    reserved |= {name: reserved[name] * num for name in _OF_EACH if name in reserved}
     if "resources" in options:
-        found["resources"] = {name: amount * num for name, amount in options["resources"].items()}
-    return found
+        reserved["resources"] = {name: amount * num for name, amount in options["resources"].items()}
+    return reserved
 
 
 def num_at_start(program: Program) -> int:
-    """Returns how many replicas Serve is asked for at first: it takes no 0."""
+    """Returns how many replicas Serve gets at first: at least 1, since it does not accept 0."""
     return max(program.options.bounds.num_at_start, 1)

@@ -2,7 +2,7 @@
 # Ray ships no complete types.
 """Runs each program as a Ray Serve deployment, on the Ray that this process is connected to.
 
-Ray Serve is the control plane: it places, starts, checks, restarts and counts replicas. No request goes through it.
+Ray Serve is the control plane: it places, starts, checks, restarts and counts replicas. Requests do not pass through it.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ _log = structlog.get_logger("dyorc.launcher")
 
 Answer = TypeVar("Answer")
 _RELEASE_S = 20.0
-"""How often to look for processes that no replica of Serve wants."""
+"""How often to look for processes that no Serve replica adopts."""
 
 
 class ServeReplicas:
-    """Asks Serve for replicas.
+    """The replicas that Serve runs for this process.
 
     Args:
         uplink: How replicas reach this process; its address is known when they are deployed.
-        ahead: Has processes forked before Serve asks for them; None if only Serve knows where they will be.
-        lasting: For replicas that outlive this process, and may be there before it; None: they are its own.
+        ahead: Forks processes before Serve needs them; None if only Serve knows where they will be.
+        lasting: For replicas that outlive this process, and may be there before it; None: they end with it.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class ServeReplicas:
         self._ahead = ahead
         self._lasting = lasting
         self._is_deployed = False
-        self._asking = set[asyncio.Future[Any]]()  # what threads ask Serve for
+        self._asking = set[asyncio.Future[Any]]()  # threads that wait for Serve
         self._releasing: asyncio.Task[None] | None = None
         self._scaling = ServeScaling({program.name: num_at_start(program) for program in plans.programs}, self._application)
         for program in plans.programs:
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def prepare(self, program: Program, num: int) -> None:
-        """Starts loading so many more replicas of a program, before Serve is asked for them, where that is possible."""
+        """Starts loading this many more replicas of a program before Serve knows of them, where that is possible."""
         if self._ahead is not None:
             await self._ahead.prepare(program, num, self._uplink)
 
@@ -80,10 +80,8 @@ class ServeReplicas:
         self._scaling.add(program.name, num_at_start(program))
         await self.prepare(program, program.options.bounds.num_at_start)
         if self._is_deployed:  # otherwise it is about to be, with all others
-            found: dict[str, int] = {}
-            await start_with_retry(
-                f"program {program.name!r} on Ray Serve", lambda: found.update(self._deploy([program])), lambda: None
-            )
+            name = f"program {program.name!r} on Ray Serve"
+            await start_with_retry(name, lambda: self._deploy([program]), lambda: None)
             self._scaling.scale(program.name, program.options.bounds.num_at_start)
 
     async def remove(self, program: Program) -> None:
@@ -100,33 +98,32 @@ class ServeReplicas:
             del self._plans.programs[program]
 
     async def deploy(self) -> None:
-        """Asks Serve for all replicas. They dial in as they come up; this does not wait for them.
+        """Deploys all replicas. They dial in as they come up; this does not wait for them.
 
         Raises:
-            LaunchError: If Serve refuses them twice. Asking again for what it has accepted changes nothing.
+            LaunchError: If Serve refuses them twice. Deploying again what it has accepted changes nothing.
         """
-        found: dict[str, int] = {}
+        nums_before: dict[str, int] = {}
         done: set[Program] = set()
         while programs := [program for program in self._plans.programs if program not in done]:  # others may come meanwhile
-            await start_with_retry("the programs on Ray Serve", lambda: found.update(self._deploy(programs)), lambda: None)
+            await start_with_retry("the programs on Ray Serve", lambda: nums_before.update(self._deploy(programs)), lambda: None)
             done.update(programs)
         self._is_deployed = True
-        self._scaling.begin(found)
+        self._scaling.begin(nums_before)
         if self._ahead is not None:
             self._releasing = asyncio.create_task(self._release_forever(self._ahead))
-        if (
-            lasting := self._lasting
-        ) is not None:  # only now: others that come later are not strangers, and are ended by `remove`
-            await start_with_retry("the end of programs of before", lambda: lasting.delete_others(self._names), lambda: None)
+        lasting = self._lasting
+        if lasting is not None:  # only now: programs that come later are known, and `remove` ends them
+            await start_with_retry("the end of earlier programs", lambda: lasting.delete_others(self._names), lambda: None)
 
     async def _release_forever(self, ahead: ForkedReplicas) -> None:
-        """Lets go of processes that were forked ahead, and that no replica of Serve wants."""
+        """Releases processes that were forked ahead, and that no Serve replica adopts."""
         while True:
             await asyncio.sleep(_RELEASE_S)
             if ahead.is_waiting:
                 try:
                     nums = await self._ask(self._nums_running)
-                except Exception as error:  # whatever Ray raises; asked again later
+                except Exception as error:  # Ray may raise anything; the next round tries again
                     _log.debug("serve_not_asked", error=text_of(error))
                 else:
                     ahead.release_surplus({name for name, num in nums.items() if num >= self._scaling.num_wanted(name)})
@@ -147,15 +144,15 @@ class ServeReplicas:
         return [program.name for program in list(self._plans.programs)]
 
     def scale(self, program: str, num_processes: int) -> None:
-        """Has a program keep so many replicas, from now on. More of them start at once where that is possible."""
+        """Keeps this many replicas of a program, from now on. Additional ones start at once where that is possible."""
         num_more = self._scaling.scale(program, num_processes)
         if self._ahead is not None and num_more:
             self._ahead.scale(program, num_more, self._uplink)
 
     async def stop_asking(self) -> None:
-        """Asks Serve for nothing any more, and waits for the answers to what was asked.
+        """Sends no more requests to Serve, and waits for the pending ones.
 
-        Nobody may ask when Ray has ended: Serve would start another Ray, which nobody ends.
+        Serve must not get requests after Ray has ended: it would start another Ray, which nothing would end.
         """
         if self._releasing is not None:
             self._releasing.cancel()
@@ -165,7 +162,7 @@ class ServeReplicas:
             await asyncio.wait(self._asking)
 
     async def _ask(self, step: Callable[[], Answer]) -> Answer:
-        """Runs a step that asks Serve on a thread, which goes on if this is cancelled."""
+        """Runs a request to Serve on a thread, which continues if this is cancelled."""
         asking = asyncio.ensure_future(asyncio.to_thread(step))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
@@ -173,7 +170,7 @@ class ServeReplicas:
 
     @property
     def plans(self) -> dict[str, str]:
-        """What stands for the code and options of each program; empty if nobody else can have asked for replicas."""
+        """The plan of each program (`PersistentApplications`); empty if no other orchestrator can have deployed them."""
         if self._lasting is None:
             return {}
         return {program.name: self._lasting.plan(program, source) for program, source in list(self._plans.programs.items())}
@@ -182,7 +179,7 @@ class ServeReplicas:
         return program if self._lasting is None else self._lasting.application(program)
 
     def _deploy(self, programs: Sequence[Program]) -> dict[str, int]:
-        """Returns how many replicas were there before, by program."""
+        """Deploys programs. Returns how many replicas there were before, by program."""
         import ray
         from ray import serve
 
@@ -190,16 +187,16 @@ class ServeReplicas:
 
         num_devices = ray.cluster_resources().get("GPU", 0.0)
         plans = self.plans
-        found = {} if self._lasting is None else self._lasting.nums_running()
-        found = {name: number for name, number in found.items() if name in plans}
+        nums = {} if self._lasting is None else self._lasting.nums_running()
+        nums = {name: number for name, number in nums.items() if name in plans}
         targets = []
         for program in programs:
             plan = plans.get(program.name, "")
             deployment = serve.deployment(ReplicaDeployment).options(
                 name=program.name,
                 version=plan or None,
-                _internal=True,  # Serve would replace replicas whose version it makes up
-                num_replicas=max(num_at_start(program), found.get(program.name, 0)),
+                _internal=True,  # otherwise Serve makes up a version, and replaces the replicas
+                num_replicas=max(num_at_start(program), nums.get(program.name, 0)),
                 ray_actor_options=self._plans.actor_options(program, num_devices),
                 health_check_period_s=self._config.health_check_period_s,
                 health_check_timeout_s=self._config.health_check_timeout_s,
@@ -212,7 +209,7 @@ class ServeReplicas:
             application = self._application(program.name)
             targets.append(serve.RunTarget(bound, name=application, route_prefix=None, external_scaler_enabled=True))
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
-        return {name: max(number, 1) for name, number in found.items()}
+        return {name: max(number, 1) for name, number in nums.items()}
 
     async def delete(self) -> None:
         """Ends all replicas, and waits until they have ended."""
@@ -225,16 +222,16 @@ class ServeReplicas:
             serve.delete(self._application(program.name), _blocking=True)
 
     async def complaints(self) -> dict[str, str]:
-        """Returns Serve's complaints about programs that it cannot run, by program."""
+        """Returns Serve's messages about programs that it cannot run, by program."""
         return await self._ask(self._complaints) if self._is_deployed else {}
 
     def _complaints(self) -> dict[str, str]:
         from ray import serve
 
-        found: dict[str, str] = {}
+        complaints: dict[str, str] = {}
         programs = {self._application(program.name): program.name for program in self._plans.programs}
         for name, application in serve.status().applications.items():
             for deployment in application.deployments.values() if name in programs else ():
                 if deployment.message and deployment.status.value in ("UNHEALTHY", "UPDATING", "DEPLOY_FAILED"):
-                    found[programs[name]] = deployment.message.strip().splitlines()[0]
-        return found
+                    complaints[programs[name]] = deployment.message.strip().splitlines()[0]
+        return complaints

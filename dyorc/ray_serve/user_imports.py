@@ -1,4 +1,4 @@
-"""What the user's modules import, so that fork servers can import it ahead. The user's own modules they must not."""
+"""Finds the libraries that the user's modules import, so that fork servers can import them ahead, but not the user's modules."""
 
 import hashlib
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/")
 _APART = ("dyorc", "numpy", "ray", "torch")
-"""Imported ahead anyway, or, like Ray, not made to be forked."""
+"""Packages that are imported ahead anyway, or, like Ray, do not survive a fork."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class UserImports:
     """What the user's modules have imported.
 
     Attributes:
-        libraries: Modules of libraries, in the order in which they were imported.
-        has_ray: Whether Ray is among them: replicas that use it have to wait for it.
-        code: Stands for the code of the user's own modules, as it lies on the disk.
+        libraries: Modules of libraries, in the order of their imports.
+        has_ray: Whether Ray is among them: replicas that use it must wait for it.
+        code: A digest of the user's own modules on disk.
     """
 
     libraries: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class UserImports:
 
     @classmethod
     def since(cls, before: Collection[str], targets: Sequence[str]) -> "UserImports":
-        """Returns what has been imported.
+        """Returns what was imported since then.
 
         Args:
             before: Names of modules that were imported before.
-            targets: What the user serves; what is served is not a library, even if it is installed like one.
+            targets: What the user serves; its modules are not libraries, even if they are installed like one.
         """
         apart = {*_APART, *(target.partition(":")[0].partition(".")[0] for target in targets)}
         new = [name for name in sys.modules if name not in before]
@@ -46,7 +46,7 @@ def _is_library(name: str) -> bool:
 
 
 def _is_users(name: str) -> bool:
-    """Returns whether a module is neither ours, nor a library's, nor Python's."""
+    """Returns whether a module is the user's own: neither ours, nor a library's, nor Python's."""
     file = getattr(sys.modules.get(name), "__file__", None)
     is_python = isinstance(file, str) and file.startswith(sysconfig.get_path("stdlib"))
     return isinstance(file, str) and not is_python and not _is_library(name) and name.partition(".")[0] != "dyorc"

@@ -1,1 +1,1 @@
-"""Runs where the weights are: one program, batch after batch."""
+"""Replicas: processes that each run the batches of one program, and what starts and keeps them."""

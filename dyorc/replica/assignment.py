@@ -1,4 +1,4 @@
-"""What a replica is told before it starts: whose copy it is, where its program is found, and how it reaches the others."""
+"""What a replica gets before it starts: which program it copies, where to find it, and how to reach other processes."""
 
 import secrets
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ class ProgramSource:
     """Where a replica finds its program.
 
     Attributes:
-        folder: Working directory of the server, in which modules are found.
+        folder: The server's working directory, in which modules are found.
         target: What is imported there, e.g. ``/app/flow.py:classify``.
         program: The name of one of the target's programs.
-        served_as: What it is called among all versions; empty: by that name.
-        overrides: Its options that are not those in its code.
-        bundle: The code; None: it lies on this machine's disk.
-        code: Stands for its code; empty: what the server has found on the disk when it started.
-        plan: Stands for its code and options, where replicas outlive the orchestrator that asked for them.
+        served_as: Its unique name among all versions; empty: the same name.
+        overrides: Its options that differ from those in its code.
+        bundle: The code; None: it is on this machine's disk.
+        code: A digest of its code; empty: the code that was on disk when the server started.
+        plan: A digest of its code and options, where replicas outlive the orchestrator that requested them.
     """
 
     folder: str
@@ -47,9 +47,9 @@ class ProgramSource:
     def load(self) -> Program:
         """Imports it, for a process that runs nothing else. Raises what `dyorc.authoring.loading.load` raises."""
         bundle = self.bundle
-        found = import_on_own_thread(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
-        program = program_in(found, self.target, self.program)
-        object.__setattr__(program, "name", self.served_as or self.program)  # frozen for everybody else
+        definition = import_on_own_thread(partial(load, self.target) if bundle is None else BundleImporter(bundle).load)
+        program = program_in(definition, self.target, self.program)
+        object.__setattr__(program, "name", self.served_as or self.program)  # frozen everywhere else
         return program
 
 
@@ -59,10 +59,10 @@ class Identity:
 
     Attributes:
         replica_id: Unique name of this copy.
-        program: The program's name, known before the program is found.
+        program: The program's name, known before the program is imported.
         node: Name of the machine.
-        host: The machine's address, as other nodes reach it; not used on one node.
-        num_cores: The machine's cores, if the program runs on them; 0 for a device of its own.
+        host: The machine's address for other nodes; not used on one node.
+        num_cores: The machine's cores, if the program runs on them; 0 if it has its own device.
         device: Ray's name for its device, if it has one.
     """
 
@@ -76,7 +76,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorGroup:
-    """A group of orchestrators that take turns.
+    """A group of orchestrators, one of which leads.
 
     Attributes:
         name: Its name.
@@ -89,10 +89,10 @@ class OrchestratorGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uplink:
-    """How replicas reach the orchestrator, and tensors that others hold. The same for all of a server's replicas.
+    """How replicas reach the orchestrator, and tensors of other holders. The same for all of a server's replicas.
 
     Attributes:
-        address: Where the orchestrator listens, or the one that led when the replica was asked for.
+        address: Where the orchestrator listens, or the one that led when the replica was requested.
         link: Settings of the link to it.
         transport: Settings of the tensor path.
         logs: How they log.
@@ -110,11 +110,11 @@ class Uplink:
     group: OrchestratorGroup | None = None
 
     def network(self, host: str) -> NodeNetwork | None:
-        """Returns the place of a process on `host` among other nodes; None without other nodes."""
+        """Returns how a process on `host` reaches other nodes; None without any."""
         return None if self.secrets is None else NodeNetwork(host=host, secrets=self.secrets)
 
     def dial(self, receive_timeout_s: float, address: str) -> ReplicaEnd:
-        """Connects to the orchestrator there. Receiving gives up after this time."""
+        """Connects to the orchestrator at this address. Receiving gives up after this time."""
         return dial(address, self.link, receive_timeout_s, keys=None if self.secrets is None else self.secrets.keys)
 
 
@@ -128,11 +128,11 @@ def _section_of(kind: type[BaseModel], values: Any) -> BaseModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:
-    """All that a forked process needs to know to be a replica.
+    """All that a forked process needs to become a replica.
 
     Attributes:
         num_threads: Threads that its program should use.
-        graceful_s: How long its running batch may take once nobody holds it any more.
+        graceful_s: How long its running batch may take once it has no owner.
         environment: Variables that differ from the fork server's.
     """
 
@@ -145,13 +145,13 @@ class ReplicaAssignment:
 
     @property
     def key(self) -> str:
-        """Stands for its program: replicas with the same key can take each other's place."""
+        """Identifies its program: replicas with the same key can replace each other."""
         source, bundle = self.source, self.source.bundle
         code = source.plan if bundle is None else bundle.digest
         return f"{source.target}|{source.program}|{self.identity.program}|{code}"
 
-    def of_another(self) -> "ReplicaAssignment":
-        """Returns the same for another copy."""
+    def for_another(self) -> "ReplicaAssignment":
+        """Returns the assignment of another copy."""
         return replace(self, identity=replace(self.identity, replica_id=new_replica_id(self.source.program)))
 
     def to_json(self) -> str:
@@ -160,7 +160,7 @@ class ReplicaAssignment:
 
     @classmethod
     def from_json(cls, text: str) -> "ReplicaAssignment":
-        """Returns what `to_json` was called on."""
+        """Returns the assignment that `to_json` has encoded."""
         return msgspec.json.decode(text, type=cls, dec_hook=_section_of)
 
 
@@ -171,7 +171,7 @@ class ForkServerSpec:
     Attributes:
         folder: Its folder, below the node's folder for temporary files if it is relative.
         modules: What it imports beyond what every replica needs.
-        home: The folder of the server with a Ray of its own that it belongs to; empty if there is none.
+        home: The folder of its server, if that has its own Ray; otherwise empty.
     """
 
     folder: str
@@ -188,8 +188,8 @@ class Hosting:
         num_threads: Threads that the program should use.
         environment: Variables that differ from the fork server's.
         graceful_s: How long its running batch may take when it should end.
-        ping_s: How often the process is asked how it is.
-        answer_timeout_s: How long it may leave that unanswered.
+        ping_s: How often the process is pinged.
+        answer_timeout_s: How long it may take to answer.
         stopped_timeout_s: How long it may be stopped.
         node: Name of the machine; None: Ray's name for it.
     """

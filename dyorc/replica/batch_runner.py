@@ -19,8 +19,8 @@ class RoomWait:
 
     Attributes:
         once: Waits briefly.
-        limit_s: How long the results of a batch may wait at most.
-        memory: Name of the shared memory in which the arena is (`TensorHolder`).
+        limit_s: The longest wait for the results of a batch.
+        memory: The name of the arena's shared memory (`TensorHolder`).
     """
 
     once: Callable[[], None]
@@ -46,7 +46,7 @@ class BatchRunner:
         finally:
             self._outbox.drop_reserved()
             self._inbox.done()  # not earlier: outputs may be views of inputs
-            self._inbox.moves.take()  # of a batch that has failed
+            self._inbox.moves.take()  # those of a failed batch
 
     def _answer(self, request: BatchRequest, frames: list[Frame]) -> list[Frame]:
         try:
@@ -89,10 +89,10 @@ class BatchRunner:
                 self._room_wait.once()
 
     def _check(self, columns: Sequence[ColumnHeader]) -> None:
-        """Checks the inputs again after the outputs were copied, which may be views of them.
+        """Checks the inputs again after the outputs, which may be views of them, were copied.
 
         Raises:
-            InputsLostError: If an input was taken away. Then the outputs are lost, too.
+            InputsLostError: If an input was freed. Then the outputs are lost, too.
         """
         try:
             self._inbox.check()
@@ -102,7 +102,7 @@ class BatchRunner:
 
 
 def _stored_bytes(request: BatchRequest, memory: str) -> int:
-    """Returns how many bytes of a batch's inputs lie in a shared memory."""
+    """Returns how many bytes of a batch's inputs are in a shared memory."""
     parts = [part for column in request.columns if isinstance(column, StoredColumn) for part in column.parts]
     stored = [part for part in parts if isinstance(part, StoredRows)]
     return sum(part.num_bytes * part.num_rows for part in stored if request.holders[part.holder].memory == memory)

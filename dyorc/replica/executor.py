@@ -54,7 +54,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """What a program raised, `Exception` or not: nothing that it raises ends the replica."""
+    """What a program raised. Not only an `Exception`: nothing that it raises ends the replica."""
 
     error_type: str
     message: str
@@ -104,12 +104,12 @@ class ProgramExecutor:
         return inspect.isfunction(self._function)
 
     def settle_thread(self) -> None:
-        """Sets torch's number of threads, which each thread has for itself: call it on every thread that runs batches."""
+        """Sets torch's number of threads, a setting of each thread: call it on every thread that runs batches."""
         if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, the user decides about threads
             importlib.import_module("torch").set_num_threads(num_threads())
 
     def reuse_memory(self) -> None:
-        """Makes all following batches share memory: what `run` returns may be part of it, and is valid until the next `run`."""
+        """Makes all later batches share memory: results of `run` may be part of it, and are valid until the next `run`."""
         self._buffers = self._find_buffers()
 
     def trace_by(self, spans: ProgramSpans | None) -> None:
@@ -128,8 +128,8 @@ class ProgramExecutor:
         Args:
             columns: For each input of the program, the arrays of the batch's calls in order.
             statics: Values of the static parameters, the same for all calls.
-            reserve: Where the program gets memory for its results, if it asks for any (`dyorc.empty`).
-            span: The batch's own, if it is traced.
+            reserve: Provides memory for results, if the program requests it (`dyorc.empty`).
+            span: The batch's span, if it is traced.
         """
         if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
             return self._run_each(columns, statics, span)
@@ -162,7 +162,7 @@ class ProgramExecutor:
             if isinstance(result, BatchError):
                 return result
             for column, rows in zip(outputs, result.outputs, strict=True):
-                column.append(np.array(rows[0]))  # a copy: it may lie in memory that the next call is read into
+                column.append(np.array(rows[0]))  # a copy: the next call may be read into its memory
             execute_s += result.execute_s
             stack_s += result.stack_s
             split_s += result.split_s
@@ -173,7 +173,7 @@ class ProgramExecutor:
         return self._function(**arguments) if self._spans is None else self._spans.run(span, self._function, arguments)
 
     def _without_gradients(self) -> AbstractContextManager[Any]:
-        """Not torch's inference mode: what is made in that never has gradients, and a program may need those of its inputs."""
+        """Not torch's inference mode: its tensors never have gradients, and a program may need those of its inputs."""
         return importlib.import_module("torch").no_grad() if self._uses_torch else nullcontext()
 
     def _arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class ProgramExecutor:
         if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape:
             array = self._bring_together(at, rows, shape)
         elif rows.flags.writeable and rows.flags.aligned:
-            array = rows  # it belongs to this process, which may write to it
+            array = rows  # this process owns it and may write to it
         elif rows.nbytes <= _SMALL_BYTES:
             array = rows.copy()
             self.num_copied_bytes += rows.nbytes
@@ -271,7 +271,7 @@ class ProgramExecutor:
         rows: Rows = array if array.dtype != object else each_row(array)
         for axis, source, source_axis in self._cuts.get(spec.name, ()):
             before = (slice(None),) * axis
-            rows = [rows[at][(*before, slice(0, given.shape[source_axis]))] for at, given in enumerate(columns[source])]
+            rows = [rows[at][(*before, slice(0, row.shape[source_axis]))] for at, row in enumerate(columns[source])]
         return rows
 
     def _find_cuts(self) -> dict[str, list[tuple[int, int, int]]]:

@@ -1,4 +1,4 @@
-"""Asks a node's fork server for replicas, and starts one if there is none. Callers are the server, and the Serve replicas."""
+"""Requests replicas from a node's fork server, and starts the fork server if need be. For the server and the Serve replicas."""
 
 import contextlib
 import os
@@ -22,11 +22,11 @@ from dyorc.system.json_lines import JsonLineSocket, Message
 from dyorc.transport.peer_process import PeerProcess
 
 _GONE_S = 5.0
-"""How long a process may take to be gone once it has hung up, or was killed."""
+"""How long a process may take to end once it has hung up, or was killed."""
 
 
 class ReplicaHandle:
-    """Holds a process until it is closed. One thread.
+    """An owner's connection to a replica's process, which keeps the process alive until it is closed. One thread.
 
     Raises:
         OSError: If the process is gone.
@@ -37,7 +37,7 @@ class ReplicaHandle:
         self.process = PeerProcess(self.line.connection)
 
     def adopt(self, key: str, timeout_s: float) -> bool:
-        """Returns whether the process is of the program that `key` stands for, and now this holder's."""
+        """Adopts the process. Returns False if it runs another program than `key` identifies, or has been adopted."""
         self.line.send("adopt", key=key)
         with contextlib.suppress(TimeoutError):
             while (message := self.line.receive(timeout_s)) is not None:
@@ -52,7 +52,7 @@ class ReplicaHandle:
                 signal.pidfd_send_signal(self.process.end_descriptor, signal.SIGKILL)
 
     def end(self, timeout_s: float) -> None:
-        """Has the process end after its running batch; kills it if it does not end in time. Closes the connection."""
+        """Ends the process after its running batch; kills it if it does not end in time. Closes the connection."""
         self.line.send("stop")
         give_up_s = time.monotonic() + timeout_s
         try:
@@ -60,14 +60,14 @@ class ReplicaHandle:
                 pass
         except TimeoutError:
             self.kill()
-        self.process.wait(_GONE_S)  # it hangs up before it lets go of its arena
+        self.process.wait(_GONE_S)  # it hangs up before it releases its arena
         self.close()
 
     def _receive(self, give_up_s: float) -> Message | None:
         return self.line.receive(max(0.001, give_up_s - time.monotonic()))
 
     def close(self) -> None:
-        """Lets go."""
+        """Disconnects."""
         self.line.close()
         self.process.close()
 
@@ -80,11 +80,7 @@ _ADOPT_TIMEOUT_S = 5.0
 
 
 class ForkClient:
-    """A connection to the fork server, which lives at least as long. Any thread; one request at a time.
-
-    Args:
-        place: The fork server.
-    """
+    """A connection to a fork server, which lives at least as long. Any thread; one request at a time."""
 
     def __init__(self, place: ForkServerSpec) -> None:
         self.folder = os.path.join(tempfile.gettempdir(), place.folder)
@@ -105,10 +101,10 @@ class ForkClient:
             self._connect()
 
     def preload(self, modules: list[str]) -> None:
-        """Has more modules imported, in this fork server and in those that replace it. Does not wait for that.
+        """Imports more modules in this fork server, and in those that replace it. Does not wait for that.
 
-        If the environment has changed since the fork server was started, as by a module of the user's, another is started: some
-        libraries read it when they are imported.
+        If the environment has changed since the fork server was started, for example by a user's module, another is started: some
+        libraries read the environment when they are imported.
 
         Raises:
             TransportError: If no fork server can be started.
@@ -123,10 +119,10 @@ class ForkClient:
                 self._preload(self._line)
 
     def fork(self, assignment: ReplicaAssignment, *, is_adopted: bool) -> ReplicaHandle:
-        """Returns a new process, held.
+        """Returns a handle to a new process.
 
         Args:
-            is_adopted: Whether it is the caller's for good; otherwise somebody may adopt it.
+            is_adopted: Whether the caller adopts it at once; otherwise another owner may.
 
         Raises:
             TransportError: If none can be forked.
@@ -135,20 +131,20 @@ class ForkClient:
         if "error" in reply:
             raise TransportError(f"no replica of program {assignment.source.program!r}: {reply['error']}")
         try:
-            holder = ReplicaHandle(reply["path"])
+            handle = ReplicaHandle(reply["path"])
         except OSError as error:
             reason = f"its process ended at once: {last_line(self.folder)}"
             raise TransportError(f"no replica of program {assignment.source.program!r}: {reason}") from error
         if is_adopted:
-            holder.adopt(assignment.key, _ADOPT_TIMEOUT_S)
-        return holder
+            handle.adopt(assignment.key, _ADOPT_TIMEOUT_S)
+        return handle
 
     def fork_member(self, leader: ReplicaAssignment, pid: int) -> socket.socket:
         """Returns the connection to a new member of a group. It ends when that is closed.
 
         Args:
             leader: The replica that leads the group.
-            pid: Its process: when that ends, the member is killed, too.
+            pid: Its process: when it ends, the member is killed, too.
 
         Raises:
             TransportError: If none can be forked.
@@ -170,31 +166,31 @@ class ForkClient:
         return member
 
     def adopt(self, key: str) -> ReplicaHandle | None:
-        """Returns a process of the program that `key` stands for which was forked ahead and that nobody has adopted, if any."""
+        """Adopts a process that was forked ahead for the program that `key` identifies. Returns None if there is none."""
         for path in replica_paths(self.folder, key):
             try:
-                holder = ReplicaHandle(path)
+                handle = ReplicaHandle(path)
             except OSError:  # it has ended
                 continue
-            if holder.adopt(key, _ADOPT_TIMEOUT_S):
-                return holder
-            holder.close()
+            if handle.adopt(key, _ADOPT_TIMEOUT_S):
+                return handle
+            handle.close()
         return None
 
     def end_replicas(self, timeout_s: float) -> None:
-        """Has all replicas of this node end after their running batches; kills those that take longer."""
-        holders: list[ReplicaHandle] = []
+        """Ends all replicas of this node after their running batches; kills those that take longer than this."""
+        handles: list[ReplicaHandle] = []
         for path in replica_paths(self.folder):
             with contextlib.suppress(OSError):
-                holders.append(ReplicaHandle(path))
+                handles.append(ReplicaHandle(path))
         give_up_s = time.monotonic() + timeout_s
-        for holder in holders:
-            holder.line.send("stop")
-        for holder in holders:
-            holder.end(give_up_s - time.monotonic())
+        for handle in handles:
+            handle.line.send("stop")
+        for handle in handles:
+            handle.end(give_up_s - time.monotonic())
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Hangs up, and waits so long for the fork server to end, which it does if nobody else needs it."""
+        """Hangs up, and waits at most this long for the fork server to end, which it does if it has no other clients."""
         with self._lock:
             if self._line is None:
                 return
@@ -219,7 +215,7 @@ class ForkClient:
         raise TransportError(f"the fork server in {self.folder} ends again and again: {last_line(self.folder)}")
 
     def _has_preloaded(self, line: JsonLineSocket) -> bool:
-        """Waits until the fork server has imported what it should; returns False if another is needed."""
+        """Waits until the fork server has imported its modules; returns False if another fork server is needed."""
         while self._num_preloading:
             reply = line.receive()
             if reply is None:
@@ -247,7 +243,7 @@ class ForkClient:
         line.send("preload", modules=self._modules)
 
     def _abandon(self) -> None:
-        """Has the next connection lead to another fork server. Whoever is connected to this one keeps it."""
+        """Makes the next connection start another fork server. Other clients keep this one."""
         self._hang_up()
         with locked(self.folder), contextlib.suppress(FileNotFoundError):
             os.unlink(server_path(self.folder))
@@ -267,7 +263,7 @@ class ForkClient:
                 os.unlink(path)
             listener.bind(path)
             listener.listen(_BACKLOG)
-            descriptor, inode = listener.fileno(), os.stat(path).st_ino  # once it runs, another may have taken its place
+            descriptor, inode = listener.fileno(), os.stat(path).st_ino  # now: once it runs, another may have replaced it
             starter = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dyorc.replica.fork_server", str(descriptor), self.folder, str(inode), self._home],
                 pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
@@ -282,9 +278,9 @@ class GroupSite:
     """Where members come from, and what happens when one is lost.
 
     Attributes:
-        client: Of the fork server that forked this process.
+        client: For the fork server that forked this process.
         assignment: This process's own.
-        lost: Ends this process, for a reason. May be called on any thread.
+        lost: Ends this process, with a reason. Any thread.
     """
 
     client: ForkClient

@@ -1,11 +1,11 @@
 """The folder of a node's fork server: its socket, those of its replicas, and their log. Only this user can enter it.
 
 server      the fork server listens here
-KEY-ID      a replica listens here to its holders; KEY says of which program it is
-member.ID   a member of a group listens here to the replica that leads it, once
+KEY-ID      a replica listens here for its owners; KEY identifies its program
+member.ID   a member of a group listens here for the replica that leads it, once
 ranks.ID    where the members of a group meet
 log         what the fork server and its replicas print
-starting    locked by whoever starts a fork server, or removes the folder
+starting    locked while a fork server is started, or the folder removed
 """
 
 import contextlib
@@ -28,12 +28,12 @@ def server_path(folder: str) -> str:
 
 
 def new_replica_path(folder: str, key: str) -> str:
-    """Returns where a new replica should listen. `key` stands for its program."""
+    """Returns where a new replica should listen. `key` identifies its program."""
     return os.path.join(folder, f"{_short(key)}-{secrets.token_hex(4)}")
 
 
 def new_member_path(folder: str) -> str:
-    """Returns where a new member of a group should listen. Nobody but its leader finds it."""
+    """Returns where a new member of a group should listen. Only its leader looks there."""
     return os.path.join(folder, f"member.{secrets.token_hex(4)}")
 
 
@@ -48,7 +48,7 @@ def log_path(folder: str) -> str:
 
 
 def last_line(folder: str) -> str:
-    """Returns what was printed last."""
+    """Returns the last line that was printed."""
     try:
         lines = Path(log_path(folder)).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").splitlines()
     except OSError:
@@ -58,10 +58,10 @@ def last_line(folder: str) -> str:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Generator[None]:
-    """Makes the folder if need be; while entered, nobody else starts a fork server there or removes it.
+    """Makes the folder if need be; while entered, no other process starts a fork server there or removes it.
 
     Raises:
-        TransportError: If others can enter the folder.
+        TransportError: If other users can enter the folder.
     """
     path = os.path.join(folder, "starting")
     while True:
@@ -69,7 +69,7 @@ def locked(folder: str) -> Generator[None]:
             os.mkdir(folder, 0o700)
         status = os.stat(folder)
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise TransportError(f"the folder {folder!r} can be entered by others; replicas are not started in it")
+            raise TransportError(f"other users can enter the folder {folder!r}; no replicas are started in it")
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -83,10 +83,10 @@ def locked(folder: str) -> Generator[None]:
 
 
 def remove(folder: str, inode: int) -> None:
-    """Removes the folder, unless somebody is about to use it, or has started another fork server.
+    """Removes the folder, unless another process is about to use it, or has started another fork server.
 
     Args:
-        inode: Of the socket of the fork server that ends. It must still be open, or another may have the same.
+        inode: The socket's, of the fork server that ends. The socket must still be open, or its number may be in use again.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(os.path.join(folder, "starting"), os.O_WRONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
 """Which orchestrator a replica works for: the leader of a group, which may change while the replica stays loaded.
 
-A new leader at the same address is found by dialling again, as the links do by themselves. One at another address is found in the
-store, where the replica looks when it has heard nothing for a while: its leader may be gone, or stopped, or just have nothing
-to do. Of two that say they lead, the one with the higher fence is believed; what the other says is not even read.
+The links find a new leader at the same address by dialling again. A leader at another address is found in the store, where the
+replica looks when it has received nothing for a while: its leader may be gone or stopped, or may just have no work. If two claim
+    to lead, the replica trusts the one with the higher fence, and does not read the other's messages.
 """
 
 import threading
@@ -20,15 +20,15 @@ from dyorc.transport.link import ReplicaEnd
 _log = structlog.get_logger("dyorc.replica")
 
 _LOOK_S = 0.05
-"""How long a replica that might have a batch to run waits for the store."""
+"""How long a replica waits for the store, since a batch may come."""
 
 
 class LeaderTracker:
-    """The best orchestrator that a replica knows. Its worker's thread changes it, others read.
+    """The leader, as far as a replica knows. The worker's thread updates it, others read.
 
     Attributes:
         address: Where it listens.
-        fence: The highest of which the replica has heard.
+        fence: The highest that the replica knows.
     """
 
     def __init__(self, uplink: Uplink) -> None:
@@ -36,20 +36,20 @@ class LeaderTracker:
         self.fence = 0
         self._group = uplink.group
         self._looking: threading.Thread | None = None
-        self._found: Leader | None = None
+        self._leader: Leader | None = None
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is only one orchestrator, for ever."""
+        """Whether there is only one orchestrator, without a group."""
         return self._group is None
 
     @property
     def is_looking(self) -> bool:
-        """Whether the store has been asked, and has not answered yet."""
+        """Whether the store has yet to answer."""
         return self._looking is not None and self._looking.is_alive()
 
     def look(self, wait_s: float = _LOOK_S) -> None:
-        """Asks the store who leads. If it does not answer in time, what it says counts at the next look."""
+        """Asks the store which orchestrator leads. An answer that comes too late counts at the next look."""
         if self._group is None:
             return
         if not self.is_looking:
@@ -57,19 +57,19 @@ class LeaderTracker:
             self._looking.start()
         if self._looking is not None:
             self._looking.join(wait_s)
-        leader = self._found
+        leader = self._leader
         if leader is not None and leader.replicas_address and leader.fence >= self.fence:
             self.fence, self.address = leader.fence, leader.replicas_address
 
     def _ask(self, group: OrchestratorGroup) -> None:
-        self._found = find_leader(group.store, group.name)
+        self._leader = find_leader(group.store, group.name)
 
 
 class LeaderLink:
-    """A replica's end of the link to whoever leads. Like every `ReplicaEnd` blocking, for one thread.
+    """A replica's end of the link to the leader. Blocking, for one thread, like every `ReplicaEnd`.
 
     Attributes:
-        is_trusted: Whether who is at the other end has shown that it leads. If not, nothing that it says may be used.
+        is_trusted: Whether the orchestrator at the other end has shown that it leads. If not, its messages must not be used.
     """
 
     def __init__(self, uplink: Uplink, following: LeaderTracker, receive_timeout_s: float) -> None:
@@ -81,7 +81,7 @@ class LeaderLink:
 
     @property
     def fence(self) -> int:
-        """The highest fence of an orchestrator that was heard of."""
+        """The highest fence that the replica knows."""
         return self._following.fence
 
     def _dial(self) -> None:
@@ -94,7 +94,7 @@ class LeaderLink:
         self._link.send(frames)
 
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
-        """See `ReplicaEnd.receive`. If nothing came in time, looks for another leader."""
+        """See `ReplicaEnd.receive`. If nothing comes in time, looks for another leader."""
         frames = self._link.receive(is_waiting=is_waiting)
         if frames is None and is_waiting:
             self._following.look()
@@ -102,7 +102,7 @@ class LeaderLink:
         return frames
 
     def check_fence(self, fence: int) -> bool:
-        """Takes note of the fence of who is at the other end. Returns whether it may be trusted; if not, looks for the leader."""
+        """Checks the fence of the other end. Returns whether to trust it; if not, looks for the leader."""
         self.is_trusted = fence >= self._following.fence
         if self.is_trusted:
             self._following.fence = fence
@@ -113,7 +113,7 @@ class LeaderLink:
         return self.is_trusted
 
     def redial_leader(self) -> bool:
-        """Dials the leader, if that is another one now. Returns whether it is."""
+        """Dials the leader, if it has another address now. Returns whether it has."""
         if self._following.address == self._address:
             return False
         _log.info("orchestrator_changed", address=self._following.address, fence=self._following.fence)

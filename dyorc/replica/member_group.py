@@ -35,7 +35,7 @@ from dyorc.transport.peer_process import PeerProcess
 
 
 class ForkedRank:
-    """A member's process, forked by the fork server. See `RankProcess`."""
+    """A member's process, forked by the fork server; a `RankProcess`."""
 
     def __init__(self, site: GroupSite, send_timeout_s: float) -> None:
         connection = site.client.fork_member(site.assignment, os.getpid())
@@ -56,14 +56,14 @@ class ForkedRank:
                 signal.pidfd_send_signal(self.process.end_descriptor, signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until it has ended. Nobody tells how: it is not this process's child."""
+        """Waits until it has ended. How it ended is unknown: it is not this process's child."""
         self.process.wait(timeout_s)
         if not self.has_ended:
             raise TimeoutError
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether it has ended."""
         descriptor = self.process.end_descriptor
         return descriptor is None or bool(select.select([descriptor], [], [], 0)[0])
 
@@ -91,43 +91,43 @@ class MemberGroup:
         return self._ranks.pids
 
     def start(self) -> None:
-        """Forks the members and waits until they have met. From now on, their ends are noticed.
+        """Forks the members and waits until they have met. From now on, the end of a member is noticed.
 
         Raises:
-            PlanError: There are not enough devices.
-            PlanRunError: One has not started.
-            TransportError: None can be forked.
+            PlanError: If there are not enough devices.
+            PlanRunError: If a member has not started.
+            TransportError: If none can be forked.
         """
         try:
             self._ranks.start()
         finally:
-            self._site.client.close()  # while that is open, the fork server waits for more orders
+            self._site.client.close()  # while it is open, the fork server waits for more requests
         self._watching.start()
 
     def load(self, weights: Path, computed: Mapping[str, Any]) -> None:
-        """Has each member read its part of the weights.
+        """Makes each member read its part of the weights.
 
         Args:
             weights: The module's file.
-            computed: Those that are not in it, whole.
+            computed: The weights that are not in it, whole.
         """
         self._ranks.load(self._plan, computed, weights=weights)
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Answers a batch, given and returned as torch's tensors. What an operation raises is raised here, as the module would.
+        """Runs a batch of torch tensors, and returns its results. Raises what an operation raises, as the module would.
 
         Raises:
-            InvalidInputError: There are more inputs, or samples, than the plan is for.
+            InvalidInputError: If there are more inputs, or samples, than the plan allows.
         """
         names, num_samples = self._inference.inputs, self._num_samples(inputs)
         try:
             self._ranks.begin_step(dict(zip(names, inputs, strict=True)), num_samples=num_samples, is_guarded=True)
-            ran = self._ranks.end_step()
+            step = self._ranks.end_step()
         except PlanRunError as error:
             self._end(str(error))
-        if ran.error is not None:
-            raise _error_of(*ran.error)
-        return tuple(ran.results[name] for name in self._inference.outputs)
+        if step.error is not None:
+            raise _error_of(*step.error)
+        return tuple(step.results[name] for name in self._inference.outputs)
 
     def close(self) -> None:
         """Ends the members."""
@@ -139,13 +139,13 @@ class MemberGroup:
             member.process.close()
 
     def _num_samples(self, inputs: Sequence[Any]) -> int:
-        found = {int(tensor.shape[0]) for tensor in inputs}
-        if len(inputs) != len(self._inference.inputs) or len(found) != 1:
+        nums = {int(tensor.shape[0]) for tensor in inputs}
+        if len(inputs) != len(self._inference.inputs) or len(nums) != 1:
             raise InvalidInputError(
                 f"the module was called with inputs of shapes {[list(tensor.shape) for tensor in inputs]}, and its plan takes "
                 f"{len(self._inference.inputs)}, each with the samples along its first dimension"
             )
-        return found.pop()
+        return nums.pop()
 
     def _watch(self) -> None:
         """Notices when a member ends, whether or not a batch is running."""
@@ -158,17 +158,17 @@ class MemberGroup:
             self._site.lost(f"rank {rank} of its group is gone: {self._members[rank].process.ending().reason}")
 
     def _end(self, reason: str) -> NoReturn:
-        """Ends this process. Nobody is told what became of the batch: its calls are queued again."""
+        """Ends this process without answering the batch: its calls are queued again."""
         self._site.lost(reason)
         while True:
             threading.Event().wait()
 
 
 def _error_of(kind: str, text: str) -> Exception:
-    found = getattr(builtins, kind, None)
-    if isinstance(found, type) and issubclass(found, Exception):
+    error_class = getattr(builtins, kind, None)
+    if isinstance(error_class, type) and issubclass(error_class, Exception):
         with contextlib.suppress(TypeError):  # some take more than a text
-            return found(text)
+            return error_class(text)
     return RuntimeError(f"{kind}: {text}")
 
 
@@ -176,10 +176,10 @@ _log = structlog.get_logger("dyorc.replica")
 
 
 def load_planned(program: Program, site: GroupSite) -> tuple[ProgramExecutor, MemberGroup]:
-    """Loads a program whose module runs by a plan.
+    """Loads a program that has a plan: its module is split among the members of a group, everything else stays in the replica.
 
     Raises:
-        ProgramLoadError: If it cannot be loaded, or its plan is not of its module.
+        ProgramLoadError: If it cannot be loaded, or its plan is for another module.
     """
     try:
         loading = _Loading(program, site)
@@ -205,8 +205,8 @@ class _Loading:
         head = read_plan_head(path)
         self._plan = read_plan(path)
         self._inference = inference_of(self._plan)
-        what = f"{site.assignment.key}|{head.digest}"
-        self._note = Path(site.client.folder) / f"checked.{hashlib.sha256(what.encode()).hexdigest()[:32]}"
+        checked = f"{site.assignment.key}|{head.digest}"
+        self._note = Path(site.client.folder) / f"checked.{hashlib.sha256(checked.encode()).hexdigest()[:32]}"
         self._site = site
         self._options = RankOptions(
             num_ranks=self._plan.num_ranks,
@@ -218,7 +218,7 @@ class _Loading:
         self._group: MemberGroup | None = None
 
     def load_module(self, make: Callable[[], Any], path: Path, device: str) -> Any | None:
-        """Has the group load the module, if it is the first: the program's other modules are loaded as usual."""
+        """Loads a module in the group, if it is the first; None for the program's other modules, which load as usual."""
         if self._group is not None:
             return None
         self._group = MemberGroup(self._plan, self._inference, self._site, self._options)
@@ -233,7 +233,7 @@ class _Loading:
         return PlannedModule(self._inference, self._group.run)
 
     def _check(self, make: Callable[[], Any]) -> None:
-        """Captures the module to compare it with the planned one, which takes seconds: once for each server and plan."""
+        """Captures the module and compares it with the planned one, once per server and plan, since that takes seconds."""
         if not self._note.exists():
             check_module(self._plan, make)
             self._note.touch()
@@ -243,11 +243,11 @@ class _Loading:
         """The group.
 
         Raises:
-            PlanError: The program did not load a module that can be split.
+            PlanError: If the program did not load a module that can be split.
         """
         if self._group is None:
             raise PlanError(
-                f"it has the plan {self._path}, but loads no module by dyorc.load_module, which is what a plan splits"
+                f"it has the plan {self._path}, but loads no module with dyorc.load_module, and a plan splits such a module"
             )
         return self._group
 

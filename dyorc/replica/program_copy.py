@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProgramCopy:
-    """The program, and what the replica says of itself.
+    """The program, and what the replica reports of itself.
 
     Attributes:
-        plan: Stands for its code and options.
-        start_s: How long it took from the start of the process until the program was found.
+        plan: A digest of its code and options.
+        start_s: How long it took from the start of the process until the program was imported.
         executor: The loaded program; None while it is parked.
-        load_s: How long loading it last took.
+        load_s: How long the last loading took.
         spans: Where spans of the program's code go; None if nothing is traced.
-        site: Where members are found, if the program has a plan.
-        group: Those that run it; None while it is parked, and without a plan.
+        site: Where members come from, if the program has a plan.
+        group: The members that run it; None while it is parked, and without a plan.
     """
 
     program: Program
@@ -45,10 +45,10 @@ class ProgramCopy:
     group: "MemberGroup | None" = None
 
     def introduction(self, fence: int = 0) -> ReplicaHello | Parked:
-        """Returns the message by which the replica announces itself as it is now.
+        """Returns the message that announces the replica in its present state.
 
         Args:
-            fence: The highest of an orchestrator that it has heard of.
+            fence: The highest that it knows.
         """
         identity, pid = self.identity, os.getpid()
         name, program, num_cores = identity.replica_id, identity.program, identity.num_cores
@@ -63,7 +63,7 @@ class ProgramCopy:
         )
 
     def warm(self) -> LoadFailure | None:
-        """Loads the program, unless it is loaded. Returns why that was not possible; the copy is parked then."""
+        """Loads the program, unless it is loaded. If that fails, returns the reason, and the copy stays parked."""
         if self.executor is not None:
             return None
         started_s = time.monotonic()
@@ -96,5 +96,5 @@ class ProgramCopy:
 
 
 def failure_of(error: ProgramLoadError) -> LoadFailure:
-    """Returns the message that tells of a program that cannot be loaded."""
+    """Returns the message that reports a program that cannot be loaded."""
     return LoadFailure(error.program, error.error_type, error.message, error.remote_traceback)

@@ -1,4 +1,7 @@
-"""The first batch of a program, before any request: libraries choose algorithms, compile kernels and take memory with it."""
+"""Loads a program and runs its first batch, and frees memory once a program was dropped.
+
+In the first batch, libraries choose algorithms, compile kernels and take memory; it runs before any request.
+"""
 
 import contextlib
 import gc
@@ -21,7 +24,7 @@ _log = structlog.get_logger("dyorc.replica")
 
 
 def load_and_warm_up(program: Program) -> ProgramExecutor:
-    """Loads a program, and runs a batch of zeros if it is a class without effects. What comes of that batch does not matter.
+    """Loads a program, and runs a batch of zeros if it is a class without effects. The result of that batch does not matter.
 
     Raises:
         ProgramLoadError: If it cannot be loaded.
@@ -44,7 +47,7 @@ def _statics(program: Program) -> list[StaticValue] | None:
 
 
 def _zeros(program: Program, spec: TensorSpec) -> list[Array]:
-    """Returns one call's input: declared sizes as they are, padded ones at their smallest bucket, all others 1."""
+    """Returns one call's input: declared sizes as given, padded ones at their smallest bucket, all others 1."""
     padding = program.options.pad
     buckets = padding.buckets if padding else {}
     shape = [dim.size if dim.size is not None else buckets.get(dim.name or "", (1,))[0] for dim in spec.dims]
@@ -55,7 +58,7 @@ def _zeros(program: Program, spec: TensorSpec) -> list[Array]:
 
 
 def free_memory() -> None:
-    """Frees what nothing refers to any more: cycles, torch's cache on the device, and free memory of the allocator."""
+    """Frees unreferenced memory: cycles, torch's cache on the device, and free memory of the allocator."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -64,7 +67,7 @@ def free_memory() -> None:
 
 
 def process_age_s() -> float:
-    """Returns how long ago this process was started or forked, in seconds; 0 if the system does not tell."""
+    """Returns how long ago this process was started or forked, in seconds; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

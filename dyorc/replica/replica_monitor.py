@@ -1,6 +1,6 @@
-"""Keeps one replica's process alive: adopts or forks it, looks after it, and has another forked when it dies.
+"""Keeps one replica's process alive: adopts or forks it, watches it, and forks another when it dies.
 
-Runs in the Serve replica, on a thread of its own.
+Runs in the Serve replica, on a separate thread.
 """
 
 import threading
@@ -16,17 +16,17 @@ _log = structlog.get_logger("dyorc.replica")
 
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 30.0
 _SETTLED_S = 10.0
-"""A process that has lived so long did not die at once."""
+"""A process that has lived this long did not die at once."""
 _MAX_FAILURES = 6
-"""After so many processes in a row that died at once, the Serve replica is replaced: the fault may be this node's."""
+"""After this many processes in a row that died at once, the Serve replica is replaced: the cause may be this node."""
 
 
 class ReplicaMonitor:
     """Keeps a process from `start` until `stop`.
 
     Args:
-        client: Of this node's fork server.
-        assignment: What the process should be; each gets a name of its own.
+        client: For this node's fork server.
+        assignment: What the process runs; each process gets another replica id.
     """
 
     def __init__(self, client: ForkClient, assignment: ReplicaAssignment, hosting: Hosting) -> None:
@@ -35,7 +35,7 @@ class ReplicaMonitor:
         self._hosting = hosting
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._main, name="dyorc-keeper", daemon=True)
-        self._holder: ReplicaHandle | None = None
+        self._handle: ReplicaHandle | None = None
         self._began_s = time.monotonic()
         self._num_failures = 0
         self._trouble = ""
@@ -45,17 +45,17 @@ class ReplicaMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the process finish what it has and end, and waits for that."""
+        """Lets the process finish its work and end, and waits for that."""
         self._stopping.set()
-        if (holder := self._holder) is not None:
-            holder.line.send("leave")
+        if (handle := self._handle) is not None:
+            handle.line.send("leave")
         self._thread.join()
 
     def check(self) -> None:
         """Raises RuntimeError if no process lives long enough."""
         program = self._assignment.source.program
         if not self._thread.is_alive():
-            raise RuntimeError(f"nobody looks after program {program!r} any more: {self._trouble}")
+            raise RuntimeError(f"the monitor thread of program {program!r} has died: {self._trouble}")
         if self._num_failures >= _MAX_FAILURES and not self._is_settled():
             raise RuntimeError(f"program {program!r} cannot be kept running: {self._trouble}")
 
@@ -82,39 +82,40 @@ class ReplicaMonitor:
             self._stopping.wait(min(_FIRST_DELAY_S * 2 ** (self._num_failures - 2), _MAX_DELAY_S))
 
     def _run_process(self) -> None:
-        """Returns when a process is gone, or none can be had."""
+        """Runs a process. Returns when it is gone, or if none can be forked."""
         try:
-            self._client.open()  # a fork server ends its replicas some time after its last caller has gone
-            holder = self._client.adopt(self._assignment.key) or self._client.fork(self._assignment.of_another(), is_adopted=True)
+            self._client.open()  # a fork server ends its replicas some time after its last client has left
+            handle = self._client.adopt(self._assignment.key)
+            handle = handle or self._client.fork(self._assignment.for_another(), is_adopted=True)
         except (OSError, TransportError) as error:
             self._trouble = text_of(error)
             return
-        self._holder = holder
+        self._handle = handle
         try:
-            self._trouble = self._watch(holder)
+            self._trouble = self._watch(handle)
         finally:
-            self._holder = None
+            self._handle = None
             if self._stopping.is_set():
-                holder.end(self._assignment.graceful_s)
+                handle.end(self._assignment.graceful_s)
             else:
-                holder.kill()
-                holder.close()
+                handle.kill()
+                handle.close()
 
-    def _watch(self, holder: ReplicaHandle) -> str:
-        """Returns what is wrong with the process once something is, or it should end.
+    def _watch(self, handle: ReplicaHandle) -> str:
+        """Returns what is wrong with the process once something is, or when it should end.
 
-        Time in which this process stood still itself does not count: when a whole machine or container was frozen, all were.
+        Time in which this process itself stood still does not count: then the whole machine or container was frozen.
         """
         looked_s = answered_s = running_s = time.monotonic()
         trouble = ""
         while not self._stopping.is_set():
             try:
-                message = holder.line.receive(self._hosting.ping_s)
+                message = handle.line.receive(self._hosting.ping_s)
             except TimeoutError:
-                holder.line.send("ping")
+                handle.line.send("ping")
             else:
                 if message is None:
-                    return trouble or holder.process.ending().reason
+                    return trouble or handle.process.ending().reason
                 answered_s = time.monotonic()
                 trouble = message.get("error", "")
                 if trouble and message["kind"] == "pong":
@@ -122,7 +123,7 @@ class ReplicaMonitor:
             now_s = time.monotonic()
             frozen_s = max(0.0, now_s - looked_s - 2 * self._hosting.ping_s)
             looked_s, answered_s, running_s = now_s, answered_s + frozen_s, running_s + frozen_s
-            if holder.process.is_running():
+            if handle.process.is_running():
                 running_s = now_s
             if now_s - running_s > self._hosting.stopped_timeout_s:
                 return trouble or "its process is stopped"

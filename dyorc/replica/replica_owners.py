@@ -1,7 +1,7 @@
-"""A forked replica's end of its holders' connections: it lives as long as somebody holds it.
+"""A forked replica's end of its owners' connections: it lives as long as it has an owner.
 
-Before its Serve replica is up, the server that had it forked holds it. The Serve replica *adopts* it: of several that try, the
-process itself says which one was first. The others are told, and let go.
+Before its Serve replica is up, the server that forked it owns it. Then the Serve replica *adopts* it: if several try, the process
+itself decides which was first. The others are notified, and disconnect.
 """
 
 import contextlib
@@ -14,19 +14,19 @@ from dyorc.errors import text_of
 from dyorc.system.json_lines import JsonLineSocket, Message
 
 _GRACE_S = 10.0
-"""How long a new process waits for whoever had it forked."""
+"""How long a new process waits for its first owner."""
 
 
 class ReplicaOwners:
-    """Serves holders on the calling thread.
+    """Serves owners on the calling thread.
 
     Args:
-        listener: Where they call.
-        key: Which program this is: whoever adopts it has to say the same.
+        listener: Where they connect.
+        key: Identifies the program: an owner that adopts this process must send the same key.
         check: Raises if the replica should be replaced.
 
     Attributes:
-        is_leaving: Whether it may finish what it has before it ends.
+        is_leaving: Whether it may finish its work before it ends.
     """
 
     def __init__(self, listener: socket.socket, key: str, check: Callable[[], None]) -> None:
@@ -42,19 +42,19 @@ class ReplicaOwners:
         self._reason = ""
 
     def run(self) -> None:
-        """Returns once nobody holds the process, it is told to stop, or `end` is called."""
+        """Returns once the process has no owner, an owner stops it, or `end` is called."""
         started_s = time.monotonic()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._woken, selectors.EVENT_READ, self._finish)
-        had_holder = False
-        while not self._is_over and (self._lines or (not had_holder and time.monotonic() - started_s < _GRACE_S)):
+        had_owner = False
+        while not self._is_over and (self._lines or (not had_owner and time.monotonic() - started_s < _GRACE_S)):
             for key, _ in self._selector.select(None if self._lines else 0.5):
                 key.data()
-            had_holder = had_holder or bool(self._lines)
-        self._listener.close()  # nobody should adopt it any more
+            had_owner = had_owner or bool(self._lines)
+        self._listener.close()  # from now on it cannot be adopted
 
     def end(self, reason: str) -> None:
-        """Has `run` return, after telling the holders why. Any thread."""
+        """Makes `run` return, after sending the reason to the owners. Any thread."""
         self._reason = reason
         self._waker.send(b"1")
 

@@ -1,6 +1,6 @@
-"""The Ray Serve deployment of one program. Serve starts, checks and restarts it; the program runs in a process that it keeps.
+"""The Ray Serve deployment of one program. Serve starts, checks and restarts it; it keeps a process that runs the program.
 
-It imports neither torch nor anything of the user's, so it is there as soon as Serve is.
+It imports neither torch nor the user's code, so it starts as soon as Serve does.
 """
 
 import os
@@ -18,7 +18,7 @@ ADDRESS = "RAY_ADDRESS"
 
 
 def connect() -> None:
-    """Connects, once."""
+    """Connects a forked replica to Ray, once, for programs that use Ray: the process is not one of Ray's workers."""
     if ADDRESS in os.environ and not ray.is_initialized():
         ray.init(address=os.environ[ADDRESS], log_to_driver=False, configure_logging=False)
         logs.adopt_ray()
@@ -55,7 +55,7 @@ class ReplicaDeployment:
         self._keeper.check()
 
     def __del__(self) -> None:
-        """Ends the process. Called by Serve when it ends the replica; if it kills it, the process ends, too."""
+        """Ends the process. Called by Serve when it ends the replica; if Serve kills the replica, the process ends, too."""
         self._keeper.stop()
 
 
@@ -66,5 +66,5 @@ def _place_on(node: str, hosting: Hosting) -> ForkServerSpec:
 
 
 def _devices() -> dict[str, str]:
-    """Returns the variables by which Ray says which devices this replica has."""
+    """Returns the variables in which Ray names the devices of this replica."""
     return {name: value for name, value in os.environ.items() if name.endswith(_DEVICES)}

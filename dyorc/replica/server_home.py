@@ -1,7 +1,7 @@
-"""The folder of a server that has a Ray of its own, and what becomes of it when the server is killed. Linux; no Ray here.
+"""The folder of a server that has its own Ray, and how it is cleared up after the server was killed. Linux; no Ray here.
 
-The server locks a file in it for as long as it lives, so whoever can lock that knows that the server is gone. The last that is
-left of it clears up: its fork server, or else the next server on this machine.
+The server locks a file in it for as long as it lives, so a process that can lock the file knows that the server is gone. Its fork
+server clears up, or else the next server on this machine.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ import signal
 from pathlib import Path
 
 TOKEN_VARIABLE = "RAY_AUTH_TOKEN_PATH"
-"""Names a file in the folder to all processes of Ray."""
+"""The variable that names a file in the folder to all of Ray's processes."""
 _LOCK = "lock"
 _OF_RAY = b"ray::"
-"""How the commands of Ray's own processes begin. Those that the user's code has started are left alone."""
+"""How the commands of Ray's own processes begin. Processes that the user's code has started are left alone."""
 
 
 def token_path(folder: str) -> str:
@@ -28,7 +28,7 @@ def lock(folder: str) -> int:
     path = os.path.join(folder, _LOCK)
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.rename(f"{path}.new", path)  # from here on others may check whether it is locked
+    os.rename(f"{path}.new", path)  # from now on others may check whether it is locked
     return descriptor
 
 
@@ -37,7 +37,7 @@ def clear_up(folder: str) -> None:
 
     Most of Ray's processes end with the server. Its agents do not: they first spend a minute on reporting that.
     """
-    with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
+    with contextlib.suppress(OSError):  # it is locked, belongs to another user, or is gone
         descriptor = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

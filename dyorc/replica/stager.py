@@ -1,7 +1,6 @@
-"""The replica's second thread, used with several nodes: fetches tensors ahead, as the orchestrator says."""
+"""The replica's second thread, used with several nodes: fetches tensors ahead, as the orchestrator orders."""
 
 import threading
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -16,7 +15,7 @@ from dyorc.transport.staging import StagingArea
 _log = structlog.get_logger("dyorc.replica")
 
 _IDLE_S = 0.2
-"""Longest delay until it notices that it should stop."""
+"""The longest delay until it notices that it should stop."""
 _NUM_IDLE = 5
 """After this many receives in a row without a message it announces itself again: the orchestrator may be a new one."""
 
@@ -25,14 +24,14 @@ class Stager:
     """Runs while entered.
 
     Args:
-        following: Which orchestrator it hears.
-        staging: What it fills.
+        leader: The orchestrator that orders.
+        staging: The area that it fills.
     """
 
-    def __init__(self, replica_id: str, uplink: Uplink, following: LeaderTracker, staging: StagingArea) -> None:
+    def __init__(self, replica_id: str, uplink: Uplink, leader: LeaderTracker, staging: StagingArea) -> None:
         self._replica_id = replica_id
         self._uplink = uplink
-        self._following = following
+        self._leader = leader
         self._staging = staging
         self._refused = LogThrottle(_log, "message_refused")
         self._stopping = threading.Event()
@@ -42,19 +41,19 @@ class Stager:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._stopping.set()
         self._thread.join()
 
     def _main(self) -> None:
-        link = self._uplink.dial(_IDLE_S, address := self._following.address)
+        link = self._uplink.dial(_IDLE_S, address := self._leader.address)
         try:
             num_idle = 0
             link.send([encode(StagingHello(self._replica_id))])
             while not self._stopping.is_set():
-                if self._following.address != address:
+                if self._leader.address != address:
                     link.close(0)
-                    link = self._uplink.dial(_IDLE_S, address := self._following.address)
+                    link = self._uplink.dial(_IDLE_S, address := self._leader.address)
                     link.send([encode(StagingHello(self._replica_id))])
                 is_busy = self._staging.fetch_next()
                 frames = link.receive(is_waiting=not is_busy)  # between two tensors: the next may no longer be needed

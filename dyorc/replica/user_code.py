@@ -1,8 +1,8 @@
-"""Runs what users' modules do when they are imported, in a process that is ours. Any thread.
+"""Imports users' modules in one of our processes. Any thread.
 
-The modules may change what belongs to the whole process. Their settings hold for their programs; what our own code needs is
-put back: the running loop, handlers of signals, how warnings and our lines of the log are treated. What is a context variable
-(NumPy's handling of errors, `decimal`'s precision) holds for programs only, each of which runs in a copy of the import's context.
+The modules may change settings of the whole process. These hold for their programs; what our own code needs is restored: the
+running loop, signal handlers, and how warnings and our log lines are treated. Context variables (NumPy's handling of errors,
+`decimal`'s precision) hold for programs only: each runs in a copy of the import's context.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ _OURS = r"(dyorc|asyncio|uvloop|starlette|grpc|pydantic|msgspec|structlog|redis|
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _DEFAULTS = (None, signal.SIG_DFL, signal.default_int_handler)
 _context: list[Context] = []
-"""That of the last import, with what users' modules have set in it."""
+"""The context of the last import, with what users' modules have set in it."""
 
 _device: list[Any] = []
-"""Where torch makes tensors, if a user's module has said so."""
+"""Where torch makes tensors, if a user's module has set that."""
 _folder: list[str] = []
-"""Where this process was before a user's module went elsewhere."""
+"""The current folder before a user's module changed it."""
 
 
 def import_outside_of_loop(function: Callable[[], T]) -> T:
-    """Returns the result of a function that imports users' modules; they may run loops of their own."""
+    """Returns the result of a function that imports users' modules; they may run their own event loops."""
     context = own_context()
     try:
         return import_on_own_thread(lambda: context.run(function))
@@ -48,7 +48,7 @@ def import_outside_of_loop(function: Callable[[], T]) -> T:
 
 
 def import_on_own_thread(function: Callable[[], T]) -> T:
-    """Does the same on the thread that is to run the programs: what the modules set in its context holds there."""
+    """Does the same on the thread that will run the programs: what the modules set in its context holds there."""
     with _with_our_signals():
         try:
             with _outside_of_loop(), _with_our_settings():
@@ -58,7 +58,7 @@ def import_on_own_thread(function: Callable[[], T]) -> T:
 
 
 def own_context() -> Context:
-    """Returns a context for users' code, with what their modules have set when they were imported."""
+    """Returns a context for users' code, with what their modules set when they were imported."""
     context = _context[0].copy() if _context else Context()
     context.run(lambda: decimal.setcontext(decimal.getcontext().copy()))
     return context
@@ -70,7 +70,7 @@ def start_folder() -> str:
 
 
 def settle_thread() -> None:
-    """Has this thread, which is to load a program, make tensors where users' modules want them: torch keeps that by thread."""
+    """Sets the device on which users' modules want tensors, on the thread that will load a program: torch keeps it per thread."""
     if _device:
         sys.modules["torch"].set_default_device(_device[0])
 
@@ -84,7 +84,7 @@ def has_thread_settings() -> bool:
 
 
 def keep_ours() -> None:
-    """Puts back what our own code needs, after users' code has run that may have changed it."""
+    """Restores what our own code needs, after users' code may have changed it."""
     _shield_from_warnings()
     logs.keep()
 
@@ -114,7 +114,7 @@ def _with_our_settings() -> Generator[None]:
 
 
 def _take_over_device() -> None:
-    """Keeps the device that a user's module has chosen for the programs, and not for this thread, which is ours."""
+    """Keeps the device that a user's module has set, for the programs only: this thread is ours."""
     torch = sys.modules.get("torch")
     if torch is not None and (device := torch.get_default_device()).type != "cpu":
         _device[:] = [device]
@@ -123,7 +123,7 @@ def _take_over_device() -> None:
 
 @contextlib.contextmanager
 def _with_our_signals() -> Generator[None]:
-    """Keeps the handlers that we have set, and by what a loop is woken."""
+    """Keeps our signal handlers, and the descriptor that wakes the loop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -141,7 +141,7 @@ def _with_our_signals() -> Generator[None]:
 
 
 def put_back(number: signal.Signals, handler: Any) -> bool:
-    """Puts our handler of a signal back, and says so. Returns whether there was another. Only in the main thread."""
+    """Restores our handler of a signal, and logs it. Returns whether there was another. Only in the main thread."""
     other = signal.getsignal(number)
     if other is handler:
         return False
@@ -151,7 +151,7 @@ def put_back(number: signal.Signals, handler: Any) -> bool:
 
 
 def _shield_from_warnings() -> None:
-    """Has warnings about our own code shown, whatever is to become of others."""
+    """Keeps warnings in our own code from becoming errors, as users' filters may want for others."""
     before = warnings.filters[0] if warnings.filters else None
     if any(entry[0] == "error" for entry in warnings.filters) and (before is None or _pattern_of(before) != _OURS):
         warnings.filterwarnings("default", module=_OURS)

@@ -1,4 +1,4 @@
-"""The replica's worker: dials in, loads and drops its program as it is told, and runs batch after batch.
+"""The replica's worker: dials in, loads and drops its program on the orchestrator's orders, and runs batch after batch.
 
 One thread does all of it. The next batch arrives meanwhile in the kernel's buffer or in ZeroMQ's own thread, so compute hides
 the transfer.
@@ -45,18 +45,18 @@ from dyorc.transport.tensor_path import TensorExchange
 from dyorc.transport.tier_routes import Routes
 
 _FIRST_LOOK_S = 2.0
-"""How long a replica that starts waits for the store to say who leads, before it dials the address that it was told."""
-_NOTED_S = 1.0
-"""How soon the orchestrator says that it knows that a replica leaves or ends, if there is one."""
+"""How long a new replica waits for the store to name the leader, before it dials the address that it was given."""
+_ACKNOWLEDGED_S = 1.0
+"""How soon the orchestrator, if there is one, acknowledges that a replica leaves or ends."""
 
 
 class Worker:
     """Hosts one program.
 
     Args:
-        find: Finds the program, by importing the user's module.
-        plan: Stands for its code and options.
-        site: Where it finds members, if its program is split over a group.
+        find: Imports the user's module, and returns the program.
+        plan: A digest of its code and options.
+        site: Where members come from, if its program is split over a group.
 
     Attributes:
         exchange: Its end of the tensor path.
@@ -83,10 +83,10 @@ class Worker:
         self._timeout_s = 0.0
 
     def start(self) -> None:
-        """Starts the thread and waits until the program is found. It is loaded when the orchestrator says so.
+        """Starts the thread and waits until the program is imported. The orchestrator decides when it is loaded.
 
         Raises:
-            ProgramLoadError: If the user's module cannot be imported; the orchestrator has been told.
+            ProgramLoadError: If the user's module cannot be imported; the orchestrator knows that.
         """
         self._thread.start()
         self._found.wait()
@@ -99,21 +99,21 @@ class Worker:
         self._thread.join(timeout_s)
 
     def leave(self, timeout_s: float) -> None:
-        """Ends the thread once the orchestrator has let it go, nothing runs, and nobody needs its tensors; at the latest after
-        this time. If there is no orchestrator, after the running batch.
+        """Ends the thread once the orchestrator has parked the replica, nothing runs, and nothing needs its tensors; at the
+        latest after this time. Without an orchestrator, ends it after the running batch.
         """
         give_up_s = time.monotonic() + timeout_s
-        if self._is_noted(Leaving(self._identity.replica_id, timeout_s), min(_NOTED_S, timeout_s)):
+        if self._notify(Leaving(self._identity.replica_id, timeout_s), min(_ACKNOWLEDGED_S, timeout_s)):
             self._leaving.set()
             self._thread.join(max(0.0, give_up_s - time.monotonic()))
         self.stop(max(0.0, give_up_s - time.monotonic()))
 
     def report_last_words(self, reason: str) -> None:
-        """Tells the orchestrator, if there is one, why this process is about to end. Any thread."""
-        self._is_noted(LastWords(self._identity.replica_id, reason), _NOTED_S)
+        """Reports to the orchestrator, if there is one, why this process is about to end. Any thread."""
+        self._notify(LastWords(self._identity.replica_id, reason), _ACKNOWLEDGED_S)
 
-    def _is_noted(self, message: Leaving | LastWords, timeout_s: float) -> bool:
-        """Says something by a link of its own, and returns whether the orchestrator has heard it in time."""
+    def _notify(self, message: Leaving | LastWords, timeout_s: float) -> bool:
+        """Sends a message on a separate link, and returns whether the orchestrator has acknowledged it in time."""
         with closing(self._uplink.dial(timeout_s, self._following.address)) as link:
             link.send([encode(message)])
             return link.receive() is not None
@@ -128,7 +128,7 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            self._following.look(_FIRST_LOOK_S)  # the one that asked for this replica may have been succeeded long ago
+            self._following.look(_FIRST_LOOK_S)  # the orchestrator that requested this replica may have been replaced long ago
             with closing(LeaderLink(self._uplink, self._following, self._uplink.link.announce_interval_s)) as link:
                 link.send([encode(Loading(self._identity.replica_id, self._name))])
                 with self.exchange as exchange:
@@ -168,7 +168,7 @@ class Worker:
     def _find_program(self, link: LeaderLink) -> Program:
         try:
             return self._find()
-        except BaseException as error:  # the user's module may raise anything when it is imported
+        except BaseException as error:  # the user's module may raise anything
             failure = load_error(self._name, error)
             link.send([encode(failure_of(failure))])
             raise failure from error
@@ -190,7 +190,7 @@ class _Session:
         self._is_announcing = True
 
     def run(self, stopping: threading.Event, leaving: threading.Event, busy: Callable[[bool], None]) -> None:
-        """Loads the program when told to and runs batches, until told to stop, or to leave when it is done."""
+        """Carries out messages and runs batches, until it should stop, or should leave and has nothing left to do."""
         while not (stopping.is_set() or (leaving.is_set() and self._is_done())):
             if not self._batches and (self._is_announcing or not self._receive()):
                 self._is_announcing = False
@@ -202,7 +202,7 @@ class _Session:
                 busy(False)
 
     def _is_done(self) -> bool:
-        """Returns whether the orchestrator has let it go, and needs nothing that it holds."""
+        """Returns whether the orchestrator has parked it, and needs nothing that it holds."""
         return self._runner is None and not self._batches and not self._exchange.num_tensors
 
     def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
@@ -211,7 +211,7 @@ class _Session:
         self._runner.answer(request, frames, self._link.send)
 
     def _warm(self) -> None:
-        """Loads the program. Says how that went."""
+        """Loads the program, and reports a failure."""
         failure = self._copy.warm()
         self._is_announcing = True
         executor = self._copy.executor
@@ -231,7 +231,7 @@ class _Session:
         self._is_announcing = True
 
     def _receive(self) -> bool:
-        """Takes in the next message; returns False if none came in time."""
+        """Handles the next message; returns False if none came in time."""
         frames = self._link.receive()
         if frames is None:
             return False
@@ -239,7 +239,7 @@ class _Session:
         if isinstance(message, ReplicaWelcome):
             self._join(message.fence)
         elif not self._link.is_trusted:
-            return True  # of an orchestrator that does not lead, or has not said yet that it does
+            return True  # from an orchestrator that does not lead, or has not sent its fence yet
         elif isinstance(message, BatchRequest):
             self._batches.append((message, frames[1:]))
         else:
@@ -247,7 +247,7 @@ class _Session:
         return True
 
     def _join(self, fence: int) -> None:
-        """Works for who is at the other end of the link from now on, and for nobody else."""
+        """Works for the orchestrator at the other end of the link from now on, and for no other."""
         is_another = fence != self._link.fence
         if self._link.check_fence(fence):
             self._exchange.free_all()
@@ -272,13 +272,13 @@ class _Session:
             case LogAs(level=level, format=form):
                 logs.change(LogsConfig(level=level, format=form))
             case _:
-                raise TransportError(f"a replica got {type(message).__name__}, which is not for it")
+                raise TransportError(f"unexpected message {type(message).__name__} for a replica")
 
     def _wait_for_room(self) -> None:
-        """Listens for releases. Batches that come meanwhile wait.
+        """Handles messages, among them releases. Batches that come meanwhile wait.
 
-        If the link has nothing, the orchestrator may be a new one. The replica announces itself once no batch is left: a new
-        orchestrator did not ask for their results, and takes results only from replicas it knows.
+        If no message comes, the orchestrator may be a new one. The replica announces itself once no batch is left: a new
+        orchestrator did not request their results, and accepts results only from replicas that it knows.
         """
         if not self._receive():
             self._is_announcing = True

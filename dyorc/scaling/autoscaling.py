@@ -34,7 +34,7 @@ from dyorc.scaling.value_checks import (
 )
 
 _AUTO: Mapping[str, Any] = {"min_replicas": 1, "max_replicas": 100, "target_ongoing_requests": 2}
-"""What ``num_replicas="auto"`` stands for in Ray Serve."""
+"""What ``num_replicas="auto"`` means in Ray Serve."""
 _DEFAULTS = Bounds()
 _AGGREGATIONS = ("mean", "max", "min")
 _AGGREGATION: Check = (
@@ -63,7 +63,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def bounds_of(owner: str, num_replicas: Any, autoscaling_config: Any) -> Bounds:
-    """Returns within what a program is scaled: a fixed number of replicas, or what `autoscaling_config` says.
+    """Returns the bounds of a program: a fixed number of replicas, or what `autoscaling_config` says.
 
     Args:
         owner: Who declares it, for errors.
@@ -79,7 +79,7 @@ def bounds_of(owner: str, num_replicas: Any, autoscaling_config: Any) -> Bounds:
         return Bounds(min_warm=num_replicas, max_replicas=num_replicas)
     if num_replicas not in (1, "auto"):
         raise DefinitionError(
-            f"{owner}: num_replicas is {num_replicas!r} beside autoscaling_config; set one of them, "
+            f"{owner}: num_replicas is {num_replicas!r}, with autoscaling_config; set one of them, "
             'or num_replicas="auto" for Ray Serve\'s defaults'
         )
     if not isinstance(autoscaling_config, Mapping):

@@ -1,4 +1,4 @@
-"""Shares what there is of processors, devices and memory among all programs' replicas."""
+"""Shares processors, devices and memory among all programs' replicas."""
 
 import heapq
 import math
@@ -16,11 +16,11 @@ _Vector: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim:
-    """What a program is to have, if there is room.
+    """What a program should have, if there is room.
 
     Attributes:
-        value: Returns what its n-th warm replica is worth, the first being 1: calls that it spares from waiting, times the time
-            that it spares each. Falls with n.
+        value: Returns what its n-th warm replica is worth, counted from 1: the calls that need not wait, times the time that each
+            saves. Falls with n.
     """
 
     load: ProgramLoad
@@ -31,7 +31,7 @@ class DeviceClaim:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What it gets, and why it is less than it claimed, or elsewhere, if it is.
+    """What a program gets, and the reason if that is less than it claimed, or elsewhere.
 
     Attributes:
         most_on: How many of its warm replicas may stay on the devices where others need room.
@@ -54,7 +54,7 @@ class DeviceBudget:
         self._is_limited = any(map(math.isfinite, self._limits))
 
     def limits(self, loads: Iterable[ProgramLoad]) -> bool:
-        """Returns whether programs may have to do without something, because others are worth more."""
+        """Returns whether some programs may get less, because others are worth more."""
         return self._is_limited or any(load.devices for load in loads)
 
     def share(self, claims: Sequence[DeviceClaim]) -> list[Grant]:
@@ -98,7 +98,7 @@ class DeviceBudget:
         ]
 
     def _wait_for_room(self, claims: Sequence[DeviceClaim], grants: list[Grant]) -> list[Grant]:
-        """Lets programs grow only into room that is free already: who is to shrink still holds its share."""
+        """Lets programs grow only into room that is free already: programs that will shrink still hold their share."""
         held = [_current_usage(claim.load, Grant(0, 0)) for claim in claims]
         used = _total(held)
         order = sorted(range(len(claims)), key=lambda at: -self._worth(claims[at], max(grants[at].num_warm, 1)))
@@ -112,7 +112,7 @@ class DeviceBudget:
         return grants
 
     def _limit_growth(self, load: ProgramLoad, grant: Grant, others: _Vector) -> Grant:
-        """Returns the grant, less what does not fit beside what others hold."""
+        """Returns the grant, less what does not fit together with what others hold."""
         floor = _total((others, _current_usage(load, Grant(0, 0))))
         warm, parked = grant.num_warm, grant.num_parked
         while warm > load.bounds.min_warm and not self._fits(_total((others, _current_usage(load, Grant(warm, 0)))), floor):
@@ -143,7 +143,7 @@ class DeviceBudget:
 def _grant(claim: DeviceClaim, num_warm: int, num_parked: int, most_on: Mapping[str, int]) -> Grant:
     reasons: list[str] = []
     if num_warm != claim.num_warm:
-        reasons.append(f"{claim.num_warm} do not fit into the budget beside more valuable ones")
+        reasons.append(f"{claim.num_warm} do not fit into the budget with more valuable ones")
     if most_on:
         reasons.append(f"others need room on {', '.join(most_on)}")
     return Grant(num_warm, num_parked, "; ".join(reasons), most_on)
@@ -155,7 +155,7 @@ def _usage(cost: Cost, num_warm: int, num_parked: int) -> _Vector:
 
 
 def _current_usage(load: ProgramLoad, grant: Grant) -> _Vector:
-    """Returns what a program takes until it has become what was granted."""
+    """Returns what a program takes until it has changed to what was granted."""
     warm = max(grant.num_warm, load.counts.warm + load.counts.warming)
     processes = max(grant.num_warm + grant.num_parked, load.counts.num_processes)
     return _usage(load.cost, warm, max(processes - warm, 0))
@@ -168,8 +168,8 @@ def _total(vectors: Iterable[_Vector]) -> _Vector:
     return (cpus, gpus, memory)
 
 
-def _minus(all_of_it: _Vector, part: _Vector) -> _Vector:
-    return (all_of_it[0] - part[0], all_of_it[1] - part[1], all_of_it[2] - part[2])
+def _minus(total: _Vector, part: _Vector) -> _Vector:
+    return (total[0] - part[0], total[1] - part[1], total[2] - part[2])
 
 
 def _limit(limit: float | None) -> float:

@@ -1,4 +1,4 @@
-"""Who is on which device: warm replicas that share one need no more than all of it. Parked ones need nothing. Pure."""
+"""Where replicas are: which devices have room for warm replicas, and which parked replica is warmed. Parked ones need no room."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,15 +23,15 @@ class Devices:
     def take(self, load: ProgramLoad) -> bool:
         """Takes the room for one more replica of a program, on a device on which it is warm already, if possible.
 
-        If there is none, another program's replica that was granted room before moves to a device where that program has a
-        process, too.
+        Without one, another program's replica that was granted room before moves to another device where its program has a
+        process.
 
         Returns:
             Whether there was room.
         """
         num_here = load.warm_on.total() + load.parked_on.total()
         if not num_here or sum(self._taken[load.program, device] for device in load.devices) >= num_here:
-            return True  # no process has a device of its own, or this one does not exist yet
+            return True  # no process has its own device, or this one does not exist yet
         device = self._find(load) or self._vacate(load)
         if device:
             self._seat(load, device)
@@ -50,7 +50,7 @@ class Devices:
         }
 
     def _is_enough(self, device: str, loads: Iterable[ProgramLoad]) -> bool:
-        """Returns whether a device has room for all that are warm on it now, and those that are to be."""
+        """Returns whether a device has room for all replicas that are warm on it now, or will be."""
         parts = (max(load.warm_on[device], self._taken[load.program, device]) * load.cost.num_gpus for load in loads)
         return sum(parts) <= 1 + _SLACK
 
@@ -87,7 +87,7 @@ class Devices:
 
 
 def has_room(used: float, num_gpus: float) -> bool:
-    """Returns whether a device that is used by so much has room for another replica. One that takes several has them alone."""
+    """Returns whether a device with this usage has room for another replica. One that takes several devices has them alone."""
     return num_gpus > 1 or used + num_gpus <= 1 + _SLACK
 
 
@@ -119,7 +119,10 @@ class Choice:
 
 
 def choose_to_warm(seats: Sequence[Seat], load_s: float) -> Choice:
-    """Returns the replica that serves soonest; of equal ones the first.
+    """Returns the parked replica that serves soonest; of equal ones the first.
+
+    Which replica is parked is up to the engine, which knows what each runs, and to `Devices` where programs share a device. Only
+    replicas whose device has room come here.
 
     Args:
         seats: At least one.

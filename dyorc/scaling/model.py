@@ -1,4 +1,4 @@
-"""What the decision is made of: programs as they are now, and what is wished for them.
+"""What a scaling decision is made of: programs as they are now, and the replicas they should have.
 
 A replica is *cold* (no process), *parked* (its process is up and has imported everything, its device is free) or *warm* (weights
 loaded, takes batches). On the way it is *starting* (its process has been asked for) or *warming* (it loads its weights).
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Within what a program's replicas are scaled.
+    """The limits within which a program's replicas are scaled.
 
     Attributes:
         min_warm: Replicas that are always warm; 0 lets the program go cold.
@@ -21,8 +21,7 @@ class Bounds:
         downscale_delay_s: How long fewer must have been wanted before one is parked.
         to_zero_delay_s: The same for the last one; None: as for the others.
         cold_delay_s: How long a replica stays parked before its process ends.
-        target_calls: Calls in flight and waiting for each warm replica that the user wants not to exceed; None leaves it to what
-            batches are measured to take.
+        target_calls: The user's limit of calls in flight and waiting for each warm replica; None: measured batch times decide.
         initial_warm: Replicas that are warm at the start; None: `min_warm`.
         upscaling_factor: Fraction of the missing replicas that is added at once; above 1, more than are missing.
         downscaling_factor: Fraction of the surplus that is parked at once.
@@ -43,6 +42,10 @@ class Bounds:
     def num_at_start(self) -> int:
         """Replicas that are warm at the start."""
         return self.min_warm if self.initial_warm is None else self.initial_warm
+
+    def clamp(self, number: int) -> int:
+        """Returns the allowed number of replicas next to this one."""
+        return min(max(number, self.min_warm, 0), max(self.max_replicas, 0))
 
     @property
     def is_fixed(self) -> bool:
@@ -139,7 +142,7 @@ class DesiredReplicas:
     """How many replicas a program should have, and why. Warm and parked ones are different processes.
 
     Attributes:
-        most_on: How many of the warm ones may stay on the devices where others need room; those beyond are parked first.
+        most_on: How many warm replicas may stay on the devices where others need room; the rest are parked first.
     """
 
     program: str
@@ -150,14 +153,14 @@ class DesiredReplicas:
 
 
 class Observer(Protocol):
-    """Is told what requests do."""
+    """Observes what requests do."""
 
     def arrived(self, request_id: int, workflow: str, now_ns: int) -> None:
         """A request came."""
         ...
 
     def called(self, request_id: int, program: str, now_ns: int) -> None:
-        """A request called a program, for certain: a guess is told when it turns out to be needed."""
+        """A request called a program, for certain: a guess counts once it turns out to be needed."""
         ...
 
     def ended(self, request_id: int, now_ns: int) -> None:
@@ -169,5 +172,5 @@ class Policy(Protocol):
     """Decides how many replicas there should be."""
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
-        """Returns a wish for every program whose number of replicas should change."""
+        """Returns the desired replicas of every program whose number should change."""
         ...

@@ -16,8 +16,8 @@ class Need:
     """How many replicas suffice, and why it is so many.
 
     Attributes:
-        replicas: At least this many; a fraction stands for a replica that is not always busy.
-        keep: As many of those that are there already should stay.
+        replicas: At least this many; a fraction is a replica that is not always busy.
+        keep: How many of the existing ones should stay.
     """
 
     replicas: float
@@ -32,7 +32,7 @@ _NONE = Need(0.0, 0.0, "")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What one replica can be asked for.
+    """What one replica can do.
 
     Attributes:
         rate: Calls per second.
@@ -82,7 +82,7 @@ class ReplicaNeeds:
         return max(soon, later, key=lambda need: need.replicas)
 
     def processes(self, load: ProgramLoad, now_ns: int) -> Need:
-        """Returns how many replicas should at least be parked, so that they are when they are to be warmed."""
+        """Returns how many processes there should be at least, so that replicas are parked when they have to be warmed."""
         config = self._config
         return self._for_lead(load, _bounded(load.lead.from_cold_s), config.parked_quantile, config.parked_ratio, now_ns)
 
@@ -106,12 +106,12 @@ class ReplicaNeeds:
             return Need(_ANY, _ANY, f"{in_hand} calls are there: they need a replica")
         horizon_s = lead_s + self._config.interval_s
         likely = self._traffic.ahead(load.program, 0.0, horizon_s, now_ns).p_any
-        what = f"a call within {horizon_s:.1f} s is {_percent(likely)} likely"
+        chance = f"a call within {horizon_s:.1f} s is {_percent(likely)} likely"
         worth = likely * self._config.wait_cost / price
         keep = _ANY if worth * self._config.keep_margin >= 1 else 0.0
         if worth >= 1:
-            return Need(_ANY, keep, f"forecast: {what}, worth a replica")
-        return Need(0.0, keep, f"forecast: {what}, not worth a replica")
+            return Need(_ANY, keep, f"forecast: {chance}, worth a replica")
+        return Need(0.0, keep, f"forecast: {chance}, not worth a replica")
 
     def _by_target(self, load: ProgramLoad) -> Need:
         target = load.bounds.target_calls
@@ -137,8 +137,8 @@ class ReplicaNeeds:
         before = self._traffic.ahead(load.program, 0.0, lead_s, now_ns).mean
         after = self._traffic.ahead(load.program, lead_s, lead_s + drain_s, now_ns).mean
         left = max(load.num_queued + before - load.counts.warm * pace.rate * lead_s, 0.0)
-        what = f"{load.num_queued} calls wait, and {before + after:.0f} more come within {lead_s + drain_s:.1f} s"
-        return self._need((left + after) / (pace.rate * drain_s), what)
+        reason = f"{load.num_queued} calls wait, and {before + after:.0f} more come within {lead_s + drain_s:.1f} s"
+        return self._need((left + after) / (pace.rate * drain_s), reason)
 
 
 def _bounded(lead_s: float) -> float:

@@ -12,7 +12,7 @@ from dyorc.config import ScalingConfig
 from dyorc.scaling.device_budget import DeviceBudget, DeviceClaim, Grant
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.scaling.need import Need, ReplicaNeeds, useful_pace
-from dyorc.scaling.stabilization import Stabilizer, within_bounds
+from dyorc.scaling.stabilization import Stabilizer
 from dyorc.scaling.traffic import Traffic
 
 _MIN_SAVED_S = 0.01
@@ -20,7 +20,7 @@ _MIN_SAVED_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What somebody has ordered by hand; None leaves a number to the policy."""
+    """Numbers that a person has set; None leaves a number to the policy."""
 
     num_warm: int | None
     num_parked: int | None
@@ -46,28 +46,28 @@ class PredictivePolicy:
         self._budget = DeviceBudget(config.budget, config.swap_margin)
         self._stabilizers: dict[str, Stabilizer] = {}
         self._overrides: dict[str, Override] = {}
-        self._wished: dict[str, DesiredReplicas] = {}
+        self._last_desired: dict[str, DesiredReplicas] = {}
         self._now_ns = 0
 
     def override(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Orders a program's numbers by hand, within its bounds and the budget; None twice leaves it to the policy again."""
+        """Sets a program's numbers by hand, within its bounds and the budget; None twice leaves them to the policy again."""
         if num_warm is None and num_parked is None:
             self._overrides.pop(program, None)
         else:
             self._overrides[program] = Override(num_warm, num_parked)
 
     def forget(self, program: str) -> None:
-        """Forgets a program that is not there any more."""
-        for known in (self._overrides, self._stabilizers, self._wished):
+        """Forgets a program that is no longer served."""
+        for known in (self._overrides, self._stabilizers, self._last_desired):
             known.pop(program, None)
 
     @property
     def overrides(self) -> dict[str, Override]:
-        """What is ordered by hand, by program."""
+        """The numbers set by hand, by program."""
         return dict(self._overrides)
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> list[DesiredReplicas]:
-        """Returns a wish for every program whose number of replicas should change; for each one the first time."""
+        """Returns the desired replicas of every program whose number should change; the first time, of all programs."""
         self._now_ns = now_ns = max(now_ns, self._now_ns)
         self._traffic.advance(now_ns)
         plans = [self._plan(load, now_ns) for load in loads]
@@ -78,7 +78,7 @@ class PredictivePolicy:
             for load, plan, value in zip(loads, plans, values, strict=True)
         ]
         grants = self._budget.share(claims)
-        wishes = [self._wish(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
+        all_desired = [self._desired(load, plan, grant) for load, plan, grant in zip(loads, plans, grants, strict=True)]
         self._traffic.watch(
             {
                 load.program: load.lead.next_s(load.counts) + self._config.interval_s
@@ -86,8 +86,8 @@ class PredictivePolicy:
                 if self._can_become_urgent(load, plan, grant)
             }
         )
-        changed = [wish for wish in wishes if not self._is_wished(wish)]
-        self._wished.update((wish.program, wish) for wish in changed)
+        changed = [desired for desired in all_desired if not self._is_unchanged(desired)]
+        self._last_desired.update((desired.program, desired) for desired in changed)
         return changed
 
     def _plan(self, load: ProgramLoad, now_ns: int) -> _Plan:
@@ -108,13 +108,13 @@ class PredictivePolicy:
         override = self._overrides.get(load.program)
         if override is None:
             return plan
-        num_warm = plan.num_warm if override.num_warm is None else within_bounds(override.num_warm, load.bounds)
+        num_warm = plan.num_warm if override.num_warm is None else load.bounds.clamp(override.num_warm)
         num_parked = plan.num_parked if override.num_parked is None else max(override.num_parked, 0)
         return _Plan(plan.wanted, num_warm, min(num_parked, load.bounds.max_replicas - num_warm), "ordered by hand")
 
     def _value(self, load: ProgramLoad, now_ns: int) -> Callable[[int], float]:
-        """Returns what the n-th warm replica of a program is worth: the calls that fall to it, times the start-up that each is
-        spared.
+        """Returns what the n-th warm replica of a program is worth: the calls that it serves, times the start-up time that each
+        saves.
         """
         if load.program in self._overrides:
             return lambda number: math.inf
@@ -130,20 +130,20 @@ class PredictivePolicy:
 
         return value
 
-    def _wish(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
+    def _desired(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> DesiredReplicas:
         steadying = self._stabilizers[load.program]
         steadying.num_warm = grant.num_warm
         steadying.num_processes = grant.num_warm + grant.num_parked
         reason = f"{plan.reason}; {grant.reason}" if grant.reason else plan.reason
         return DesiredReplicas(load.program, grant.num_warm, grant.num_parked, reason, grant.most_on)
 
-    def _is_wished(self, wish: DesiredReplicas) -> bool:
-        before = self._wished.get(wish.program)
-        return before is not None and replace(wish, reason=before.reason) == before
+    def _is_unchanged(self, desired: DesiredReplicas) -> bool:
+        before = self._last_desired.get(desired.program)
+        return before is not None and replace(desired, reason=before.reason) == before
 
     def _can_become_urgent(self, load: ProgramLoad, plan: _Plan, grant: Grant) -> bool:
-        """Returns whether a request could change that a program has no warm replica: not if one is wanted already, and an order,
-        a delay or the budget is what keeps it from having one.
+        """Returns whether a request could give a program without warm replicas one: not if one is wanted already, and an order,
+        a delay or the budget prevents it.
         """
         override = self._overrides.get(load.program)
         is_free = override is None or override.num_warm is None
@@ -155,7 +155,7 @@ def _nothing(number: int) -> float:
 
 
 def _explain(need: Need, wanted: int, num_warm: int, limited: int, kept: str) -> str:
-    """Returns why there are to be so many, in words."""
+    """Returns the reason for a number, in words."""
     reason = f"{need.reason}: {wanted} wanted"
     if kept:
         reason += f"; {kept}"

@@ -1,4 +1,4 @@
-"""Keeps decisions steady: more only after more has been wanted for a while, fewer only after fewer has."""
+"""Stabilizes decisions: more replicas only after more have been wanted for a while, and fewer only after fewer have."""
 
 import math
 from collections import deque
@@ -7,7 +7,7 @@ from dyorc.scaling.model import Bounds
 
 
 class _SlidingExtreme:
-    """The largest number of the last while, or with `sign` -1 the smallest.
+    """The largest number within a sliding window, or with `sign` -1 the smallest.
 
     Cost: constant on average; memory for as many entries as there are different numbers.
     """
@@ -17,7 +17,7 @@ class _SlidingExtreme:
         self._entries: deque[tuple[int, int]] = deque()  # (when, number), numbers falling
 
     def add(self, number: int, now_ns: int) -> None:
-        """Notes that a number holds now."""
+        """Adds the number that holds from now on."""
         number *= self._sign
         while self._entries and self._entries[-1][1] <= number:
             self._entries.pop()
@@ -40,8 +40,8 @@ class Stabilizer:
     """
 
     def __init__(self, bounds: Bounds, num_processes: int, now_ns: int) -> None:
-        self.num_warm = within_bounds(bounds.num_at_start, bounds)
-        self.num_processes = within_bounds(max(num_processes, self.num_warm), bounds)
+        self.num_warm = bounds.clamp(bounds.num_at_start)
+        self.num_processes = bounds.clamp(max(num_processes, self.num_warm))
         self._least = _SlidingExtreme(-1)
         self._most = _SlidingExtreme()
         self._most_any = _SlidingExtreme()
@@ -54,14 +54,14 @@ class Stabilizer:
         self._grew_from = self.num_warm
 
     def stabilize(self, wanted: int, spare: int, bounds: Bounds, now_ns: int) -> tuple[int, str]:
-        """Returns how many should be warm now, and what kept it from being `wanted`, if something did.
+        """Returns how many should be warm now, and why not `wanted`, if it differs.
 
         Args:
             wanted: Replicas that suffice.
             spare: Replicas that would suffice for a little more; not below `wanted`.
         """
-        wanted, spare = within_bounds(wanted, bounds), within_bounds(spare, bounds)
-        self.num_warm = within_bounds(self.num_warm, bounds)  # bounds that have changed allow no delay
+        wanted, spare = bounds.clamp(wanted), bounds.clamp(spare)
+        self.num_warm = bounds.clamp(self.num_warm)  # bounds that have changed allow no delay
         self._least.add(wanted, now_ns)
         self._most.add(spare, now_ns)
         self._most_any.add(int(spare > 0), now_ns)
@@ -70,7 +70,7 @@ class Stabilizer:
         delay_s = bounds.downscale_delay_s if bounds.to_zero_delay_s is None else bounds.to_zero_delay_s
         last = self._most_any.within(delay_s, now_ns)
         if bounds.to_zero_delay_s is not None and fewer <= 1 and wanted == 0:
-            fewer = last  # the last one has a delay of its own, shorter or longer
+            fewer = last  # the last one has its own delay, shorter or longer
         if wanted > self.num_warm:
             if more <= self.num_warm:
                 return self.num_warm, f"more than {self.num_warm} not yet wanted for {bounds.upscale_delay_s:g} s"
@@ -89,18 +89,13 @@ class Stabilizer:
 
     def keep_processes(self, num_processes: int, bounds: Bounds, now_ns: int) -> int:
         """Returns how many processes there should be: what was wanted, or was there, within the last `cold_delay_s`."""
-        self._processes.add(within_bounds(num_processes, bounds), now_ns)
-        return within_bounds(self._processes.within(bounds.cold_delay_s, now_ns), bounds)
+        self._processes.add(bounds.clamp(num_processes), now_ns)
+        return bounds.clamp(self._processes.within(bounds.cold_delay_s, now_ns))
 
     def _grow(self, wanted: int, bounds: Bounds) -> int:
         step = max(math.ceil((wanted - self.num_warm) * bounds.upscaling_factor), 1)
-        return within_bounds(self.num_warm + step, bounds)
+        return bounds.clamp(self.num_warm + step)
 
     def _shrink(self, wanted: int, bounds: Bounds) -> int:
         step = max(math.floor((self.num_warm - wanted) * min(bounds.downscaling_factor, 1.0)), 1)
-        return within_bounds(self.num_warm - step, bounds)
-
-
-def within_bounds(number: int, bounds: Bounds) -> int:
-    """Returns the number of replicas next to this one that the bounds allow."""
-    return min(max(number, bounds.min_warm, 0), max(bounds.max_replicas, 0))
+        return bounds.clamp(self.num_warm - step)

@@ -1,7 +1,7 @@
 """Watches what requests do, and foresees which programs they will call.
 
-Traffic is told about each request by the engine, in order, from one thread. What lies ahead of a program is: calls of requests
-in flight, by what they have called so far, and calls of requests that are still to come.
+The engine reports each request, in order, from one thread. The calls ahead of a program are those of requests in flight, by what
+they have called so far, and those of requests that are still to come.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ class Traffic:
     called, the more.
 
     Attributes:
-        is_urgent: Whether a request will probably soon need a program that is not ready. Set here; whoever has asked the policy
-            sets it to False.
+        is_urgent: Whether a request will probably soon need a program that is not ready. Set here; reset by the caller of the
+            policy.
     """
 
     def __init__(self, bin_s: float = 0.5, season_s: float | None = None) -> None:
@@ -59,7 +59,7 @@ class Traffic:
         self._bin_s = bin_s
         self._season_s = season_s
         self._forecasts: dict[str, ArrivalForecast] = {}
-        self._paths: dict[str, WorkflowVisits] = {}
+        self._visits: dict[str, WorkflowVisits] = {}
         self._walks: dict[int, RequestWalk] = {}
         self._unready: dict[str, float] = {}
         self._outlooks: dict[str, _Outlook] = {}
@@ -71,10 +71,10 @@ class Traffic:
             if len(self._forecasts) >= _MAX_WORKFLOWS:
                 return
             forecast = self._forecasts[workflow] = ArrivalForecast(now_ns, self._bin_s, self._season_s)
-            self._paths[workflow] = WorkflowVisits()
+            self._visits[workflow] = WorkflowVisits()
         forecast.arrived(now_ns)
         if len(self._walks) < _MAX_REQUESTS and request_id not in self._walks:
-            walk = self._walks[request_id] = self._paths[workflow].enter(now_ns)
+            walk = self._walks[request_id] = self._visits[workflow].enter(now_ns)
             if self._unready and walk.leads_to(self._unready, _URGENT_PROBABILITY):
                 self.is_urgent = True
 
@@ -126,10 +126,10 @@ class Traffic:
     def _look_out(self, program: str, now_ns: int) -> _Outlook:
         due: list[Due] = []
         coming: list[_Coming] = []
-        for workflow, paths in self._paths.items():
-            if paths.has(program):
-                due += paths.due(program, now_ns)
-                mean, square, delay_s = paths.calls_of_new_request(program)
+        for workflow, visits in self._visits.items():
+            if visits.has(program):
+                due += visits.due(program, now_ns)
+                mean, square, delay_s = visits.calls_of_new_request(program)
                 if mean:
                     coming.append(_Coming(self._forecasts[workflow], mean, square, delay_s))
         return _Outlook(due, coming)
@@ -147,7 +147,7 @@ class Traffic:
         """Returns everything learned, as plain values. Requests in flight are no part of it."""
         self.advance(now_ns)
         return {
-            workflow: {"forecast": forecast.to_state(), "paths": self._paths[workflow].to_state()}
+            workflow: {"forecast": forecast.to_state(), "paths": self._visits[workflow].to_state()}
             for workflow, forecast in self._forecasts.items()
         }
 
@@ -156,4 +156,4 @@ class Traffic:
         for workflow, learned in state.items():
             forecast = ArrivalForecast.from_state(learned["forecast"], now_ns, self._bin_s, self._season_s, away_s)
             self._forecasts[workflow] = forecast
-            self._paths[workflow] = WorkflowVisits.from_state(learned["paths"])
+            self._visits[workflow] = WorkflowVisits.from_state(learned["paths"])

@@ -1,11 +1,11 @@
-"""What values of options may be: each check says what is expected, and whether a value is that. A bool is no number."""
+"""Checks of option values: each says what is expected, and whether a value fits. A bool is no number."""
 
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Check: TypeAlias = tuple[str, Callable[[Any], bool]]
-"""What is expected of a value, and whether it is that."""
+"""What is expected, and whether a value fits."""
 
 
 def is_number(value: Any) -> bool:

@@ -1,8 +1,9 @@
-"""What requests of a workflow call next, learned from those that have ended.
+"""What requests of a workflow call next, learned from requests that have ended.
 
-A request's *stage* is the set of programs that it has called. A stage knows how probable it is that a request there goes on to
-call another program, and after how long. How often a program is called again, in loops and fans, is learned for the workflow as
-a whole: of those that called it n times, how many called it once more. All of it is averaged with decay, so it follows drift.
+A request's *stage* is the set of programs that it has called. A stage knows the probability that a request there
+goes on to call another program, and after how long. How often a program is called again, in loops and fans, is learned for the
+workflow as a whole: of the requests that called it n times, how many called it once more. All of it is averaged with decay, so it
+follows drift.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ _DECAY = 0.98
 _PRIOR_WEIGHT = 2.0
 """How many requests the workflow as a whole counts for within a stage."""
 _MAX_REPEATS = 64
-"""Calls of one program by one request that are told apart."""
+"""Most calls of one program by one request that are distinguished."""
 _MAX_WEIGHT = 1e9
 
 
@@ -140,13 +141,13 @@ class Repeats:
         self._reached: list[float] = []
 
     def add_call(self, made: int) -> None:
-        """Notes that a request has called it once more; `made` counts this call."""
+        """Counts a request that has called it once more; `made` includes this call."""
         if made > 1:
             self.remove_request(made - 1)
         self.here[made] = self.here.get(made, 0) + 1
 
     def remove_request(self, made: int) -> None:
-        """Notes that a request that had called it `made` times is gone or has moved on."""
+        """Removes a request that had called it `made` times and is gone or has moved on."""
         left = self.here.get(made, 0) - 1
         if left > 0:
             self.here[made] = left
@@ -180,12 +181,12 @@ class Repeats:
 
     def due(self) -> list[Due]:
         """Returns the further calls of all requests in flight that have called it."""
-        found: list[Due] = []
+        dues: list[Due] = []
         for made, number in self.here.items():
             mean, square = self.ahead_of(made)
             if mean:
-                found.append(Due(number, mean, square, max(mean * self.gap_s, 1e-6)))
-        return found
+                dues.append(Due(number, mean, square, max(mean * self.gap_s, 1e-6)))
+        return dues
 
     def _rescale(self) -> None:
         self._reached = [times / self._weight for times in self._reached if times > 1e-4 * self._weight]

@@ -1,4 +1,4 @@
-"""The ways that requests of one workflow take through programs."""
+"""Which programs requests of one workflow visit, and in which order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ _MIN_LEFT = 0.1
 """A call that is overdue is expected within this fraction of its usual delay."""
 _MIN_LASTS_S = 1e-6
 _MAX_LEARNING = 4
-"""Stages that learn from one request, besides the start: on long ways they take turns."""
+"""Stages that learn from one request, besides the start: if it visited more, they alternate."""
 
 
 class WorkflowVisits:
-    """Stages and repetitions of one workflow. `RequestWalk` is one request among them."""
+    """Stages and repetitions of one workflow. A `RequestWalk` is one of its requests."""
 
     def __init__(self) -> None:
         self.start = VisitStage(frozenset())
@@ -108,13 +108,13 @@ class WorkflowVisits:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "WorkflowVisits":
         """Returns what was exported."""
-        paths = cls()
+        visits = cls()
         for learned in state["stages"]:
             called = frozenset[str](learned["called"])
-            paths._stages.setdefault(called, VisitStage(called)).restore(learned)
+            visits._stages.setdefault(called, VisitStage(called)).restore(learned)
         for program, learned in state["repeats"].items():
-            paths.repeats(program).restore(learned)
-        return paths
+            visits.repeats(program).restore(learned)
+        return visits
 
 
 class RequestWalk:
@@ -124,27 +124,27 @@ class RequestWalk:
         stage: Where it is.
     """
 
-    __slots__ = ("_entered", "_first_ns", "_last_ns", "_made", "paths", "stage")
+    __slots__ = ("_entered", "_first_ns", "_last_ns", "_made", "stage", "visits")
 
-    def __init__(self, paths: WorkflowVisits, now_ns: int) -> None:
-        self.paths = paths
-        self.stage = paths.start
-        self._entered: list[tuple[VisitStage, int]] = [(paths.start, now_ns)]
+    def __init__(self, visits: WorkflowVisits, now_ns: int) -> None:
+        self.visits = visits
+        self.stage = visits.start
+        self._entered: list[tuple[VisitStage, int]] = [(visits.start, now_ns)]
         self._made: dict[str, int] = {}
         self._first_ns: dict[str, int] = {}
         self._last_ns: dict[str, int] = {}
 
     def call(self, program: str, now_ns: int) -> bool:
-        """Notes a call. Returns whether it is the first of its program."""
+        """Adds a call. Returns whether it is the first of its program."""
         made = self._made.get(program, 0) + 1
         self._made[program] = made
-        self.paths.repeats(program).add_call(made)
+        self.visits.repeats(program).add_call(made)
         if made > 1:
             self._last_ns[program] = now_ns
             return False
         self._first_ns[program] = now_ns
         before, entered_ns = self._entered[-1]
-        following = before.following.get(program) or self.paths.after(before, program)
+        following = before.following.get(program) or self.visits.after(before, program)
         if following is not before:
             before.num_here -= 1
             before.sum_entered_ns -= entered_ns
@@ -156,18 +156,18 @@ class RequestWalk:
 
     def leads_to(self, programs: Mapping[str, float], probability: float) -> bool:
         """Returns whether it will call one of the programs within so many seconds, at least this probably."""
-        paths, stage = self.paths, self.stage
-        return any(paths.leads_to(stage, program, within_s, probability) for program, within_s in programs.items())
+        visits, stage = self.visits, self.stage
+        return any(visits.leads_to(stage, program, within_s, probability) for program, within_s in programs.items())
 
     def end(self, now_ns: int) -> None:
         """Leaves, and lets the workflow learn from it."""
         stage, entered_ns = self._entered[-1]
         stage.num_here -= 1
         stage.sum_entered_ns -= entered_ns
-        for stage, entered_ns in self.paths.stages_to_learn(self._entered):
+        for stage, entered_ns in self.visits.stages_to_learn(self._entered):
             stage.learn(self._first_ns, entered_ns)
         for program, made in self._made.items():
-            repeats = self.paths.repeats(program)
+            repeats = self.visits.repeats(program)
             repeats.remove_request(made)
             lasted_ns = self._last_ns.get(program, 0) - self._first_ns[program]
             repeats.learn(made, max(lasted_ns, 0) / 1e9)

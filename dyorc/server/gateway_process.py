@@ -22,7 +22,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain
 from dyorc.store.lease_store import LeaseStore
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork, node_name
 from dyorc.transport.tensor_path import TensorExchange
 

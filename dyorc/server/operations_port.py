@@ -13,19 +13,18 @@ from starlette.routing import Route
 from dyorc.config import Settings
 from dyorc.errors import NotReadyError
 from dyorc.gateway.http.http_server import HttpServer
-from dyorc.gateway.metrics import read_start
+from dyorc.gateway.metrics import read_process_facts
 from dyorc.gateway.readiness import require_ready
 from dyorc.leader_election.leadership import Leadership
 from dyorc.leader_election.leadership_thread import LeadershipThread
 from dyorc.models.status import StatusBoard
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE, METRICS, READY
+from dyorc.protocol.api_paths import LIVE, METRICS, READY
 from dyorc.system.ports import bind
 from dyorc.system.thread_offload import ThreadOffload
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
 from dyorc.telemetry.metrics.exposition import exposition
-from dyorc.telemetry.metrics.process_source import read_own
+from dyorc.telemetry.metrics.metric_sources import EventLoopLag, read_own
 from dyorc.telemetry.metrics.readings import Readings, Source
 
 _log = structlog.get_logger("dyorc.orchestrator")
@@ -91,7 +90,7 @@ async def serve_operations(role: LeaderRole, settings: Settings) -> AsyncGenerat
     async with contextlib.AsyncExitStack() as stack:
         off_loop = stack.enter_context(contextlib.closing(ThreadOffload("dyorc-metrics")))
         watch = await stack.enter_async_context(EventLoopLag())
-        app = _app(role, (read_own, read_start, watch.measure, role.measure), off_loop)
+        app = _app(role, (read_own, read_process_facts, watch.measure, role.measure), off_loop)
         server = await stack.enter_async_context(HttpServer(app, config, None, listener=bind(host, port)))
         _log.info("operations", url=server.url)
         yield server.url

@@ -20,7 +20,7 @@ from dyorc.server.operations_port import LeaderRole, serve_operations
 from dyorc.server.program_loading import connect_ahead, deploy_in_background, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import Drain, StopSignals, before
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork
 
 

@@ -23,7 +23,7 @@ from dyorc.models.submission import BeginEpoch
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
-from dyorc.telemetry.tracing.tracing_setup import TraceOutput
+from dyorc.telemetry.tracing.tracer import TraceOutput
 from dyorc.transport.cluster_network import NodeNetwork
 
 if TYPE_CHECKING:

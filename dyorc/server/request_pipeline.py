@@ -21,11 +21,11 @@ from dyorc.gateway.peer_processes import PeerProcesses
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
 from dyorc.server.stop_signals import Drain, Finish
-from dyorc.telemetry.metrics.event_loop_lag import EventLoopLag
+from dyorc.telemetry.metrics.metric_sources import EventLoopLag
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
 from dyorc.telemetry.request_log import RequestLog
-from dyorc.telemetry.tracing.tracing_setup import TraceOutput
+from dyorc.telemetry.tracing.tracer import TraceOutput
 
 
 @dataclass(frozen=True, slots=True)

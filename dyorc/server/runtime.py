@@ -14,7 +14,7 @@ from dyorc.deployment.loaded_versions import Places, ServerRuntime
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
-from dyorc.telemetry.tracing.tracing_setup import TraceOutput
+from dyorc.telemetry.tracing.tracer import TraceOutput
 
 if TYPE_CHECKING:
     from dyorc.cells.batches import CrashNotes

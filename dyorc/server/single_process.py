@@ -15,7 +15,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain
 from dyorc.store.opening import store_of
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 
 
 @contextlib.asynccontextmanager
@@ -58,7 +58,7 @@ async def serve_embedded(
         pipeline = stack.enter_context(request_pipeline(orchestrator, settings, siblings, traces))
         service, listener = pipeline.service, None
         if place is not None:
-            place.siblings.heed(orchestrator.warn)
+            place.siblings.on_warning(orchestrator.warn)
             listener = await place.join(service, settings.gateway)
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         if jobs.is_open:

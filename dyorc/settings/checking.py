@@ -11,9 +11,8 @@ from dyorc.authoring.targets import ImportedPlace, import_places
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError, DyOrcError
 from dyorc.settings.setting_names import PROGRAMS, SETTINGS, dotted, value_of
-from dyorc.settings.settings_file import file_layer
-from dyorc.settings.settings_layers import SettingsLayer
 from dyorc.settings.settings_reader import check_file
+from dyorc.settings.settings_sources import SettingsLayer, file_layer
 
 
 def problems_in(path: Path, *, is_loading: bool = False) -> Sequence[str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dyorc.config import ProgramOverrides, Settings
-from dyorc.system.toml_lines import Path
+from dyorc.system.toml_lines import KeyPath
 
 PROGRAMS = "programs"
 _NUM_SUGGESTIONS = 3
@@ -50,7 +50,7 @@ def settings_of(section: type[BaseModel] = Settings, above: tuple[str, ...] = ()
 SETTINGS = {setting.path: setting for setting in settings_of()}
 
 
-def value_of(settings: Settings, path: Path) -> Any:
+def value_of(settings: Settings, path: KeyPath) -> Any:
     """Returns the value of a setting."""
     value: Any = settings
     for key in path:
@@ -58,13 +58,13 @@ def value_of(settings: Settings, path: Path) -> Any:
     return value
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """Returns a path as people write it: ``gateway.port``."""
     return ".".join(map(str, path))
 
 
-def is_secret(path: Path) -> bool:
-    """Returns whether the value at a path must not be shown: it is a secret, or contains one, or nobody knows what it is."""
+def is_secret(path: KeyPath) -> bool:
+    """Returns whether the value at a path must not be shown: it is a secret, contains one, or is unknown."""
     names = tuple(map(str, path))
     if names[:1] == (PROGRAMS,):
         return False
@@ -72,7 +72,7 @@ def is_secret(path: Path) -> bool:
     return not related or any(setting.is_secret for setting in related)
 
 
-def suggestion(path: Path) -> str:
+def suggestion(path: KeyPath) -> str:
     """Returns what was probably meant by an unknown key, in parentheses with a space before them; or nothing."""
     *above, name = map(str, path)
     siblings = _siblings(tuple(above))

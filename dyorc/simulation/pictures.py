@@ -53,7 +53,7 @@ def _by_policy(rows: Sequence[Row], workload: str) -> list[list[Row]]:
 
 
 def draw_scaling(comparisons: Mapping[str, PolicyComparison], path: Path) -> None:
-    """Draws comparisons into a file, each by its trace's name in a row of its own.
+    """Draws comparisons into a file, each in its own row, under its trace's name.
 
     On the left are warm replicas over time (starting ones included) above the demand; on the right, misses caused by cold starts
     against replica-seconds, parked ones left out.

@@ -87,7 +87,7 @@ class _PlainRun:
 
 
 def evaluate(workflow: Workflow, values: Sequence[Value], statics: Sequence[StaticValue] = ()) -> Evaluation:
-    """Evaluates a workflow of simulated programs, each of which returns one tensor."""
+    """Evaluates a workflow of simulated programs, which return one tensor each."""
     run = _PlainRun()
     token = current_recorder.set(run)
     try:

@@ -1,6 +1,6 @@
 """Ray Serve's way to form batches, in place of the engine's scheduler, to compare DyOrc with.
 
-Each replica has a queue of its own; a call goes to the less busy of two replicas drawn at random. A batch is closed when it is
+Each replica has its own queue; a call goes to the less busy of two replicas drawn at random. A batch is closed when it is
 full, or a fixed time after its first call, even while the replica is busy; then it waits as it is. The way to the replica and
 the programs' costs are those of the other policies, so the difference is the batching alone: Ray Serve's own cost per
 hop is left out, and so is its default of 5 ongoing requests per replica, which would cap the batches.
@@ -85,10 +85,10 @@ class TimerScheduler:
         raise InternalError(f"{call!r} was a guess, and this scheduler takes none")
 
     def withdraw(self, call: Call) -> None:
-        """Does nothing: a call that nobody needs is dropped when its batch is closed."""
+        """Does nothing: a withdrawn call is dropped when its batch is closed."""
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
-        """Does nothing: nobody looks ahead here."""
+        """Does nothing: this scheduler does not look ahead."""
 
     def take(self, event: ReplicaEvent) -> None:
         """Adds a replica that is ready, or ends a batch that ran."""

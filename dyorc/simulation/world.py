@@ -39,25 +39,25 @@ from dyorc.simulation.value_draws import value_of
 from dyorc.simulation.workload import NS_PER_S, Deployment
 
 Deed: TypeAlias = Callable[[], Sequence[Event]]
-"""What somebody does in a world at a time; the engine is told what it returns."""
+"""Something that happens in a world at a time; it returns events for the engine."""
 
 _Scheduled: TypeAlias = "BatchDone | ValueFetched | PartTaken | Deed | int"
-"""What the heap holds; a number stands for a timer of the engine, which counts only if it is the last one set."""
+"""What the heap holds; a number is a timer of the engine, which counts only if it is the last one set."""
 
 
 class WorldObserver(Protocol):
     """Sees what happens in a world."""
 
     def arrived(self, event: RequestArrived, now_ns: int) -> None:
-        """Notes that a request arrives."""
+        """Observes a request that arrives."""
         ...
 
     def dispatched(self, program: str, outputs: Sequence[tuple[TensorRef, ...]], execute_ns: int) -> None:
-        """Notes that a batch is sent; `outputs` is what each of its calls will return, `execute_ns` its cost."""
+        """Observes a batch that is sent; `outputs` is what each of its calls will return, `execute_ns` its cost."""
         ...
 
     def answered(self, request_id: int, tensors: tuple[TensorRef, ...], now_ns: int) -> None:
-        """Notes that a request is answered; if it streams, by the tensors of all its parts."""
+        """Observes an answer; of a request that streams, the tensors of all its parts."""
         ...
 
 
@@ -65,15 +65,15 @@ class Scaling(Protocol):
     """Changes how many replicas there are while a world runs."""
 
     def begin(self, world: "World") -> Sequence[Event]:
-        """Returns what the engine is told first."""
+        """Returns the first events for the engine."""
         ...
 
     def parked(self, replica_id: str) -> None:
-        """Notes that the engine lets go of a replica."""
+        """Takes a replica that the engine has released."""
         ...
 
     def turned(self) -> Sequence[Event]:
-        """Returns what the engine is told next, after a turn of it, without any time passing."""
+        """Returns more events for the engine after one of its turns, at the same time."""
         ...
 
 
@@ -82,7 +82,7 @@ class Machines:
     """What programs run on.
 
     Attributes:
-        replicas: Replicas by program; or who changes their number.
+        replicas: Replicas by program; or what changes their number.
         link_ns: One way between engine and replica.
         num_cores: How many batches can run at the same time on all replicas; None: no limit. A batch starts
             when its replica and a core are free, and runs to its end.
@@ -103,8 +103,8 @@ class World:
     Args:
         engine: The engine, with the programs of `deployments` and no replica yet.
         deployments: What the programs cost.
-        observer: Told of what happens.
-        missed: Told of each request that is failed for its deadline, and when; by default that is an error, too.
+        observer: Observes what happens.
+        missed: Called with each request that misses its deadline, and when; by default that is an error, too.
 
     Cost: per batch one push and one pop of a heap; the heap holds what is in flight, and one arrival.
     """
@@ -169,11 +169,11 @@ class World:
                 self._tell(events)
 
     def at(self, at_ns: int, deed: Deed) -> None:
-        """Has something done at a time."""
+        """Schedules a deed."""
         self._schedule(max(at_ns, self.now_ns), deed)
 
     def join(self, replica_id: str, program: str) -> ReplicaJoined:
-        """Adds a replica. Returns what the engine is to be told."""
+        """Adds a replica. Returns the event for the engine."""
         self._free_ns[replica_id] = self.now_ns
         return ReplicaJoined(replica_id, program)
 
@@ -246,9 +246,9 @@ class World:
         insort(cores_ns, end_ns)
         return end_ns
 
-    def _schedule(self, at_ns: int, what: _Scheduled) -> None:
+    def _schedule(self, at_ns: int, scheduled: _Scheduled) -> None:
         self._num_pushed += 1
-        heapq.heappush(self._heap, (at_ns, self._num_pushed, what))
+        heapq.heappush(self._heap, (at_ns, self._num_pushed, scheduled))
 
 
 def _drawn(program: Program, operands: Sequence[TensorRef]) -> tuple[TensorRef, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dyorc.errors import StoreError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store import sqlite_jobs as jobs
 from dyorc.store.base import NO_QUOTA, Body, Claim, DueWebhook, Lane, NewJob, Outcome, Quota, StoredJob
 from dyorc.store.group_commit import GroupCommit
@@ -23,8 +23,7 @@ from dyorc.store.group_commit import Outcome as StepOutcome
 from dyorc.store.lease_store import Lease
 from dyorc.store.sqlite_file import connect
 from dyorc.store.sqlite_leases import SqliteLeases
-from dyorc.store.sqlite_schema import NewerSchemaError, migrate
-from dyorc.store.sqlite_space import give_back, prepare_new, rewrite_old
+from dyorc.store.sqlite_schema import NewerSchemaError, give_back, migrate, prepare_new, rewrite_old
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dyorc.errors import ConflictError, UnknownJobError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import (
     MAX_LISTED,
     RECORD_BYTES,

@@ -90,15 +90,15 @@ class CellPeers:
             missing = {name: ["starting", 0, {}, ""] for name in self._own.programs}
             self._together.show(dict.fromkeys(range(self._num_cells), missing) | boards, max)
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
-        self._handlers[what] = handler
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
+        self._handlers[topic] = handler
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         if self._num_cells == 1:
             return PeerReplies({})
         number = next(self._ids)
         future = self._questions[number] = asyncio.get_running_loop().create_future()
-        self._channel.send("ask", id=number, what=what, value=value)
+        self._channel.send("ask", id=number, what=topic, value=value)
         try:
             return await asyncio.wait_for(future, _ANSWER_TIMEOUT_S)
         except TimeoutError:
@@ -110,7 +110,7 @@ class CellPeers:
         """Takes over the counts of the process before this one."""
         self._sent_counts = counts
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
         self._counts = counts
         return self._sent_counts
 
@@ -119,7 +119,7 @@ class CellPeers:
             self._sent_counts = counts
             self._channel.send("counted", value=counts)
 
-    def heed(self, handler: Callable[[Any], None]) -> None:
+    def on_warning(self, handler: Callable[[Any], None]) -> None:
         self._on_warning = handler
         for warning in self._warnings:
             handler(warning)
@@ -129,8 +129,8 @@ class CellPeers:
         """Passes a warning from the supervisor to the handler, or keeps it until there is one."""
         self._on_warning(warning)
 
-    def remember(self, what: str, value: Any) -> None:
-        self._channel.send("remember", what=what, value=value)
+    def remember(self, topic: str, value: Any) -> None:
+        self._channel.send("remember", what=topic, value=value)
 
     def close(self) -> None:
         """Stops sending states."""

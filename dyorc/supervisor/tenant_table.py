@@ -75,7 +75,7 @@ class TenantRows:
         self._unknown = others
         self._known: list[tuple[int, memoryview[int], memoryview[float]]] = []
 
-    def tell(self, num_requests: int, num_bytes: int, full_s: float) -> None:
+    def publish(self, num_requests: int, num_bytes: int, full_s: float) -> None:
         """Writes what this cell has now."""
         row, words = self._row, self._own_words
         self._own_floats[_ROWS + row] = full_s

@@ -1,7 +1,7 @@
-"""Log lines of a trouble that lasts, or comes back: without a limit, a loop that tries again would fill the log with them.
+"""Limits the log lines of a problem that lasts or comes back: a loop that tries again would otherwise fill the log.
 
-The first line is logged at once. What follows is counted, and said with the next line, which comes after a pause; so is the end,
-if anybody sees one. May be used on any thread.
+The first line is logged at once. Repetitions are counted, and the next line, which comes after a pause, says how many; so does
+the line about the end. May be used on any thread.
 """
 
 import threading
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 PAUSE_S = 30.0
-"""Between two lines about the same trouble."""
+"""Between two lines about the same problem."""
 
 
 class LogThrottle:
-    """One kind of trouble of one object.
+    """One kind of problem of one object.
 
     Args:
         log: Where its lines go: a structlog logger.
         event: Their name.
-        recovery: The name of the line that says that it is over; empty: there is none.
+        recovery: The event name of the line about its end; empty for no such line.
         is_error: Whether its lines are errors, and not only warnings.
         clock_s: A monotonic clock.
     """
@@ -48,8 +48,8 @@ class LogThrottle:
         whether there is a line.
 
         Args:
-            exc_info: Is logged with its traceback.
-            facts: What to say about it.
+            exc_info: An exception to log with its traceback.
+            facts: Further fields of the line.
         """
         with self._lock:
             now_s = self._clock_s()
@@ -65,7 +65,7 @@ class LogThrottle:
         return True
 
     def end(self, **facts: Any) -> None:
-        """Logs that it is over, if it was logged that it is there. Costs nothing otherwise."""
+        """Logs that the problem is over, if it was logged before. Costs nothing otherwise."""
         if not self._is_announced:
             return
         with self._lock:

@@ -1,8 +1,8 @@
-"""How the C library keeps memory that programs free. Without the GNU C library, nothing of this has an effect.
+"""Makes the GNU C library keep memory that programs free. Without that library, nothing here has an effect.
 
-A batch takes megabytes for a while, and the next one takes them again. By default, each thread has a heap of its own, and what is
-freed there goes back to the system: the next batch then touches fresh pages, which the system has to clear first. In a process
-that runs programs it stays instead, on one heap, until `give_back`.
+A batch takes megabytes for a while, and the next one takes them again. By default, each thread has its own heap, and memory freed
+there goes back to the system: the next batch then touches fresh pages, which the system has to clear first. In a process that
+runs programs, freed memory stays on one heap until `give_back`.
 """
 
 import contextlib
@@ -12,15 +12,15 @@ import os
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of `mallopt`'s parameters."""
 _KEPT_BYTES = 256 * 2**20
-"""At most so much free memory stays at the heap's end."""
+"""The most free memory that stays at the heap's end."""
 _LARGEST_BYTES = 32 * 2**20
-"""What is larger is never a part of the heap, and goes back at once. The most that the library allows."""
+"""Larger blocks are never part of the heap, and go back at once. The most that the library allows."""
 
 
 def keep_freed() -> None:
-    """Makes this process keep what is freed. For its start: threads that have a heap by now keep it.
+    """Makes this process keep freed memory. Call it at the start: threads that already have a heap keep it.
 
-    Whoever has chosen otherwise in the environment (`MALLOC_ARENA_MAX`, `GLIBC_TUNABLES`) gets that.
+    Settings in the environment (`MALLOC_ARENA_MAX`, `GLIBC_TUNABLES`) take precedence.
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return

@@ -1,7 +1,18 @@
-"""Sockets bound to an address: for one process, or for several that share a port. Only the standard library."""
+"""Addresses and sockets: which addresses only this machine reaches, and sockets bound for one process or for several that share a
+port. Only the standard library.
+"""
 
 import contextlib
+import ipaddress
 import socket
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches an address. A name counts as reachable by others, except ``localhost``."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
 
 
 def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
@@ -14,25 +25,25 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     Raises:
         OSError: If the address is not available. The message names it.
     """
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections of the last server may still be closing
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections of the last server may still be closing
     if is_shared:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        found.bind((host, port))
+        bound.bind((host, port))
     except OSError as error:
-        found.close()
+        bound.close()
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise OSError(error.errno, f"cannot listen on {at}: {error.strerror}") from error
-    return found
+    return bound
 
 
 def reserve(host: str, port: int) -> socket.socket:
     """Returns a socket that keeps a port for processes of this user that share it, until it is closed.
 
-    It never listens, so no connection ever waits there. While it is bound, it must not have SO_REUSEPORT: another server with
-    that option may be there, and both would silently share the port. Afterwards it must have it, and no SO_REUSEADDR: with that,
-    others may bind a port on which nobody listens at the moment.
+    It never listens, so no connection ever waits there. It is bound without SO_REUSEPORT, or it would silently share the port
+    with another server that has the option. Afterwards it has SO_REUSEPORT, and no SO_REUSEADDR, which would let others bind a
+    port on which no socket listens at the moment.
 
     Args:
         port: 0 takes a free one.
@@ -40,15 +51,15 @@ def reserve(host: str, port: int) -> socket.socket:
     Raises:
         OSError: If the address is not available. The message names it.
     """
-    found = bind(host, port)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    return found
+    reserved = bind(host, port)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return reserved
 
 
-def port_of(found: socket.socket) -> int:
+def port_of(bound: socket.socket) -> int:
     """Returns the port of a bound socket."""
-    return int(found.getsockname()[1])
+    return int(bound.getsockname()[1])
 
 
 def reserve_all(stack: contextlib.ExitStack, host: str, port: int, grpc_port: int | None) -> tuple[int, int | None]:

@@ -1,4 +1,4 @@
-"""Standard streams that do not end a process: open, able to take any text and, for servers, written to though nobody reads them.
+"""Standard streams that do not end a process: open, able to take any text and, for servers, safe to write to without a reader.
 
 For the command line, supervisors and cells, before they start threads. Only the standard library.
 """
@@ -11,10 +11,10 @@ _DESCRIPTORS = (0, 1, 2)
 
 
 def repair() -> None:
-    """Opens the streams that this process was started without, and has output escape what its encoding cannot say.
+    """Opens the streams that this process was started without, and makes output escape characters that its encoding lacks.
 
-    A closed descriptor is given to whatever is opened next: output would go into a socket, and libuv aborts when it closes one
-    that stands at such a place.
+    The next file or socket to be opened gets a closed descriptor: output would go into a socket, and libuv aborts when it closes
+    a standard descriptor.
     """
     for descriptor in _DESCRIPTORS:
         try:
@@ -31,7 +31,7 @@ def repair() -> None:
 
 
 def outlive_readers() -> None:
-    """Has this process go on when its output cannot be written: the pipe's reader has gone, or the file's disk is full."""
+    """Lets this process go on when its output cannot be written: the pipe's reader has gone, or the file's disk is full."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook has put there

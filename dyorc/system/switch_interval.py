@@ -1,7 +1,7 @@
-"""How long a thread keeps Python's interpreter while others wait for it.
+"""Sets how long a thread keeps Python's interpreter while others wait for it.
 
-There is one such setting for the whole process, and several parts of DyOrc want it otherwise for a while. They say so here:
-if each put back the value that it had found, parts that leave in another order than they came would leave theirs behind.
+The process has one such setting, and several parts of DyOrc change it for a while. They do so here: if each restored the value
+that it had read, parts that end in another order than they began would leave their value behind.
 """
 
 import contextlib
@@ -13,32 +13,32 @@ _lock = threading.Lock()
 _at_most: list[float] = []
 _at_least: list[float] = []
 _elsewhere_s = 0.0
-"""What the setting was when the first came."""
+"""The setting before the first request."""
 
 
 def switch_interval_at_most(turn_s: float) -> contextlib.AbstractContextManager[None]:
-    """Has threads take turns of this many seconds, or of what is shorter already: whoever waits gets the interpreter sooner."""
+    """Makes threads take turns of at most this many seconds: a waiting thread gets the interpreter sooner."""
     return _request(_at_most, turn_s)
 
 
 def switch_interval_at_least(turn_s: float) -> contextlib.AbstractContextManager[None]:
-    """Has threads take turns of this many seconds, whatever others want: who has the interpreter keeps it that long."""
+    """Makes threads take turns of at least this many seconds, even if other parts ask for less."""
     return _request(_at_least, turn_s)
 
 
 @contextlib.contextmanager
-def _request(wishes: list[float], turn_s: float) -> Generator[None]:
+def _request(limits: list[float], turn_s: float) -> Generator[None]:
     global _elsewhere_s
     with _lock:
         if not _at_most and not _at_least:
             _elsewhere_s = sys.getswitchinterval()
-        wishes.append(turn_s)
+        limits.append(turn_s)
         _apply()
     try:
         yield
     finally:
         with _lock:
-            wishes.remove(turn_s)
+            limits.remove(turn_s)
             _apply()
 
 

@@ -27,13 +27,13 @@ class ThreadOffload:
         self._threads = ThreadPoolExecutor(_NUM_THREADS, name)  # starts them when they are first needed
 
     def close(self) -> None:
-        """Ends the threads, when what they do is done."""
+        """Ends the threads, once their work is done."""
         self._threads.shutdown()
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Returns what a function returns, called on a thread.
 
-        If the caller is cancelled meanwhile, it learns that when the thread is done: until then the thread uses its memory.
+        If the caller is cancelled meanwhile, the cancellation waits until the thread is done, which uses the caller's memory.
 
         Raises:
             Exception: What the function raises.
@@ -54,4 +54,4 @@ async def _wait_uninterrupted(running: "asyncio.Future[T]") -> None:
         except asyncio.CancelledError:
             continue
     if not running.cancelled():
-        running.exception()  # nobody else asks for it
+        running.exception()  # marks it as retrieved

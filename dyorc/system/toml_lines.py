@@ -1,4 +1,4 @@
-"""Finds the line of each key in a TOML file, which `tomllib` does not tell."""
+"""Finds the line of each key in a TOML file, which `tomllib` does not report."""
 
 import itertools
 import re
@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 """The keys that lead to a value, and places in arrays."""
 
 _TOKEN = re.compile(
@@ -15,7 +15,7 @@ _TOKEN = re.compile(
 )
 
 
-def lines_of(text: str) -> Mapping[Path, int]:
+def lines_of(text: str) -> Mapping[KeyPath, int]:
     """Returns the line of each table, key and element of an array. An array of tables is where its first is.
 
     Args:
@@ -30,11 +30,11 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._tokens = [*_tokens(text), ("\n", 0)]
         self._next = 0
-        self._lines: dict[Path, int] = {}
-        self._counts: dict[Path, int] = {}  # of the tables in each array of tables so far
+        self._lines: dict[KeyPath, int] = {}
+        self._counts: dict[KeyPath, int] = {}  # of the tables in each array of tables so far
 
-    def read(self) -> Mapping[Path, int]:
-        table: Path = ()
+    def read(self) -> Mapping[KeyPath, int]:
+        table: KeyPath = ()
         while self._next < len(self._tokens):
             token, line = self._tokens[self._next]
             if token == "[":
@@ -46,11 +46,11 @@ class _Reader:
                 self._pair(table)
         return self._lines
 
-    def _header(self, line: int) -> Path:
+    def _header(self, line: int) -> KeyPath:
         self._next += 1
         if is_one_of_several := self._peek() == "[":
             self._next += 1
-        path: Path = ()
+        path: KeyPath = ()
         *outer, last = self._key("]")
         for key in outer:
             path = (*path, key)
@@ -63,7 +63,7 @@ class _Reader:
             path = (*path, self._counts[path] - 1)
         return path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         line = self._tokens[self._next][1]
         path = table
         for key in self._key("="):
@@ -78,14 +78,14 @@ class _Reader:
         while self._peek() != end:
             parts += self._peek()
             self._next += 1
-        found = tomllib.loads(f"{parts} = 0")
+        value = tomllib.loads(f"{parts} = 0")
         keys: list[str] = []
-        while isinstance(found, dict):
-            ((key, found),) = found.items()
+        while isinstance(value, dict):
+            ((key, value),) = value.items()
             keys.append(key)
         return keys
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         token = self._peek()
         if token == "[":
             self._next += 1
@@ -99,7 +99,7 @@ class _Reader:
             while self._peek() not in ("\n", ",", "]", "}"):
                 self._next += 1  # a date and a time may be apart
 
-    def _elements(self, path: Path) -> None:
+    def _elements(self, path: KeyPath) -> None:
         for number in itertools.count():
             if self._skip() == "]":
                 break
@@ -119,8 +119,8 @@ class _Reader:
 
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
     line, end = 1, 0
-    for found in _TOKEN.finditer(text):
-        line += text.count("\n", end, found.start())
-        end = found.start()
-        if not found[0].startswith("#"):
-            yield found[0], line
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", end, match.start())
+        end = match.start()
+        if not match[0].startswith("#"):
+            yield match[0], line

@@ -25,7 +25,7 @@ def details(record: RequestRecord, store: RecordStore, cell: int, may_see: MaySe
     """Returns everything about a request.
 
     Args:
-        may_see: Of other requests that shared its batches, only those are named that this allows.
+        may_see: Decides which of the other requests that shared its batches are named.
     """
     diagnosis = diagnose(record, store.wrong_guesses)
     story = record.story or RequestTrace(record.number, record.started_ns)
@@ -55,12 +55,12 @@ def details(record: RequestRecord, store: RecordStore, cell: int, may_see: MaySe
 
 
 def batch_name(batch: BatchTrace) -> str:
-    """Returns what a batch is called."""
+    """Returns the name of a batch."""
     return f"{batch.batch_id:x}"
 
 
 class _Clock:
-    """Times of one request; 0 stands for one that never came."""
+    """Times of one request; 0 means that the moment never came."""
 
     def __init__(self, arrived_ns: int) -> None:
         self._arrived_ns = arrived_ns
@@ -142,7 +142,7 @@ def _batch(batch: BatchTrace, clock: _Clock, store: RecordStore, may_see: MaySee
 
 
 def _shared_by(number: int, num_calls: int, store: RecordStore, may_see: MaySee) -> Json:
-    """Returns what may be known of a request that has calls in a batch."""
+    """Returns the visible facts about a request that has calls in a batch."""
     record = store.by_number(number)
     is_shown = record is not None and may_see(record)
     return {

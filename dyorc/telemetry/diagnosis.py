@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dyorc.engine.request_trace import BatchTrace
-from dyorc.telemetry.critical_path import critical_path
+from dyorc.telemetry.critical_path import RequestStage, StageInterval, WrongGuesses, critical_path
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import RequestStage, StageInterval
-from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 _MIN_SHARE = 0.05
 """Sentences are about at least this much of the time."""
@@ -36,7 +34,7 @@ def diagnose(record: RequestRecord, wrong_guesses: WrongGuesses) -> Diagnosis:
     """Explains the time of a request that has ended.
 
     Args:
-        wrong_guesses: What replicas ran in vain.
+        wrong_guesses: Batches of wrong guesses that delayed other calls.
     """
     path = critical_path(record, wrong_guesses)
     stages_ns = {stage: sum([piece.duration_ns for piece in path if piece.stage is stage]) for stage in RequestStage}
@@ -53,11 +51,11 @@ def _sentences(record: RequestRecord, path: Sequence[StageInterval]) -> list[str
     worst = sorted(durations, key=lambda key: -durations[key])[:_MAX_SENTENCES]
     whole_ns = record.duration_ns
     shown = [key for number, key in enumerate(worst) if number == 0 or durations[key] >= _MIN_SHARE * whole_ns]
-    sentences = [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_said(record, *key, groups[key])}" for key in shown]
+    sentences = [f"{as_ms(durations[key])} of {as_ms(whole_ns)}: {_describe(record, *key, groups[key])}" for key in shown]
     return [f"refused before it ran: {record.error}", *sentences] if record.was_refused else sentences
 
 
-def _said(record: RequestRecord, stage: RequestStage, program: str, pieces: Sequence[StageInterval]) -> str:
+def _describe(record: RequestRecord, stage: RequestStage, program: str, pieces: Sequence[StageInterval]) -> str:
     match stage:
         case RequestStage.READING:
             return f"the client was sending the request{_size(record.origin.num_bytes)}"
@@ -66,13 +64,13 @@ def _said(record: RequestRecord, stage: RequestStage, program: str, pieces: Sequ
         case RequestStage.COLD:
             return f"{_calls(program, pieces)} waited because the program was cold: no replica took batches"
         case RequestStage.QUEUE:
-            return f"{_calls(program, pieces)} waited in the queue{_crowd(pieces)}{_formed(pieces)}"
+            return f"{_calls(program, pieces)} waited in the queue{_describe_queue(pieces)}{_describe_wait_end(pieces)}"
         case RequestStage.WRONG_GUESS:
             return f"{_calls(program, pieces)} waited for a replica that was running wrong guesses"
         case RequestStage.MOVING:
-            return f"inputs and outputs of {program!r} were moved{_moved(pieces)}"
+            return f"inputs and outputs of {program!r} were moved{_describe_moves(pieces)}"
         case RequestStage.COMPUTE:
-            return f"{program!r} computed{_shared(pieces)}"
+            return f"{program!r} computed{_describe_sharing(pieces)}"
         case RequestStage.LOST:
             return f"{program!r} ran in vain, or again, because something was lost"
         case RequestStage.ENGINE:
@@ -92,12 +90,12 @@ def _batches(pieces: Sequence[StageInterval]) -> list[BatchTrace]:
     return list({piece.batch.batch_id: piece.batch for piece in pieces if piece.batch is not None}.values())
 
 
-def _crowd(pieces: Sequence[StageInterval]) -> str:
+def _describe_queue(pieces: Sequence[StageInterval]) -> str:
     num = max([piece.call.num_waiting for piece in pieces if piece.call is not None], default=0)
     return f", {num} {'call' if num == 1 else 'calls'} before it" if num else ""
 
 
-def _formed(pieces: Sequence[StageInterval]) -> str:
+def _describe_wait_end(pieces: Sequence[StageInterval]) -> str:
     """Says when the wait of a single batch ended."""
     batches = _batches(pieces)
     if len(batches) != 1:
@@ -105,7 +103,7 @@ def _formed(pieces: Sequence[StageInterval]) -> str:
     return f", until a batch of {batches[0].size} was sent to {batches[0].replica_id}: {batches[0].reason}"
 
 
-def _shared(pieces: Sequence[StageInterval]) -> str:
+def _describe_sharing(pieces: Sequence[StageInterval]) -> str:
     batches = _batches(pieces)
     if not batches:
         return ""
@@ -116,7 +114,7 @@ def _shared(pieces: Sequence[StageInterval]) -> str:
     return f"{num}, in a batch of {sizes[0]} calls" if len(batches) == 1 else f"{num}, in batches of {min(sizes)} to {max(sizes)}"
 
 
-def _moved(pieces: Sequence[StageInterval]) -> str:
+def _describe_moves(pieces: Sequence[StageInterval]) -> str:
     """Says what came which way, the slowest first."""
     ways: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for batch in _batches(pieces):

@@ -1,4 +1,4 @@
-"""What was learned of a workflow's graph: the ways of many requests, added up by weight. Plain objects, no I/O."""
+"""The learned graph of a workflow: the paths of many requests, added up by weight. Plain objects, no I/O."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from dyorc.telemetry.request_paths import ANSWER, INPUT, EdgeUse, PathEdge, PathNode, RequestPath
 
 _MIN_SHARE = 0.0005
-"""What fewer requests than this use is not shown."""
+"""Parts used by a smaller share of the requests are not shown."""
 
 
 class GraphWeights:
-    """Ways of requests, added up.
+    """Paths of requests, added up.
 
     Attributes:
-        num_requests: How many were seen, whatever they weigh.
-        weight: Of the requests.
+        num_requests: The number of requests, regardless of weight.
+        weight: The total weight of the requests.
         nodes: How many times each node was executed.
         edges: How each edge was used.
     """
@@ -25,10 +25,10 @@ class GraphWeights:
         self.nodes: dict[PathNode, float] = {}
         self.edges: dict[PathEdge, EdgeUse] = {}
 
-    def add(self, tour: RequestPath, weight: float) -> None:
-        """Adds requests that all went this way."""
+    def add(self, path: RequestPath, weight: float) -> None:
+        """Adds requests that all took this path."""
         self.weight += weight
-        self._add(tour.nodes, tour.edges, weight)
+        self._add(path.nodes, path.edges, weight)
 
     def merge(self, other: "GraphWeights") -> None:
         """Adds another sum."""
@@ -39,22 +39,22 @@ class GraphWeights:
     def _add(self, nodes: Mapping[PathNode, float], edges: Mapping[PathEdge, EdgeUse], weight: float) -> None:
         for node, number in nodes.items():
             self.nodes[node] = self.nodes.get(node, 0.0) + number * weight
-        for edge, passage in edges.items():
-            own = self.edges.get(edge)
-            if own is None:
-                own = self.edges[edge] = EdgeUse()
-            own.number += passage.number * weight
-            own.num_sources += passage.num_sources * weight
-            own.num_guessed += passage.num_guessed * weight
+        for edge, use in edges.items():
+            total = self.edges.get(edge)
+            if total is None:
+                total = self.edges[edge] = EdgeUse()
+            total.number += use.number * weight
+            total.num_sources += use.num_sources * weight
+            total.num_guessed += use.num_guessed * weight
 
     def scale(self, factor: float) -> None:
         """Multiplies all weights."""
         self.weight *= factor
         self.nodes = {node: number * factor for node, number in self.nodes.items()}
-        for passage in self.edges.values():
-            passage.number *= factor
-            passage.num_sources *= factor
-            passage.num_guessed *= factor
+        for use in self.edges.values():
+            use.number *= factor
+            use.num_sources *= factor
+            use.num_guessed *= factor
 
     # Between processes, and for people
 
@@ -81,16 +81,16 @@ class GraphWeights:
         return total
 
     def report(self, programs: Iterable[str], requests_per_s: float) -> dict[str, Any]:
-        """Returns the graph as plain values. What has become very rare is left out.
+        """Returns the graph as plain values, without very rare nodes and edges.
 
         Args:
-            programs: Those that the workflow may call; they are shown even if no request has called them.
+            programs: The programs that the workflow may call; they are shown even if no request has called them.
             requests_per_s: The workflow's true rate.
         """
         weight = self.weight or 1.0
         nodes = {INPUT: weight, ANSWER: 0.0} | {PathNode("program", name): 0.0 for name in programs}
         nodes |= {node: number for node, number in sorted(self.nodes.items()) if node in nodes or number / weight >= _MIN_SHARE}
-        edges = {  # in the same order again and again
+        edges = {  # in a stable order
             edge: use
             for edge, use in sorted(self.edges.items(), key=lambda item: item[0])
             if use.number / weight >= _MIN_SHARE and edge.source in nodes and edge.target in nodes
@@ -112,14 +112,14 @@ def _node(node: PathNode, per_request: float, requests_per_s: float) -> dict[str
     }
 
 
-def _edge(edge: PathEdge, passage: EdgeUse, num_sources: float, per_s: float) -> dict[str, Any]:
+def _edge(edge: PathEdge, use: EdgeUse, num_sources: float, per_s: float) -> dict[str, Any]:
     return {
         "source": _id(edge.source),
         "target": _id(edge.target),
         "label": edge.label,
-        "share": round(min(1.0, passage.num_sources / num_sources), 4) if num_sources else 0.0,
+        "share": round(min(1.0, use.num_sources / num_sources), 4) if num_sources else 0.0,
         "per_s": round(per_s, 3),
-        "guessed_share": round(passage.num_guessed / passage.number, 4),
+        "guessed_share": round(use.num_guessed / use.number, 4),
     }
 
 

@@ -1,4 +1,4 @@
-"""What is written down about one request, and who reads it."""
+"""The record of one request, and the contracts of the objects that make and read records."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -45,7 +45,7 @@ class RequestRecord(msgspec.Struct, kw_only=True, eq=False):
         ended_ns: When its receiver had the answer or the error.
         outcome: ``ok``, or the name of its error (`dyorc.errors`), as error bodies have it.
         error: The error's text.
-        trace_id: Of its trace: the caller's, or one made up; empty if nobody traces.
+        trace_id: Of its trace: the caller's, or a new one; empty if it is not traced.
         story: What the engine did; None if the request was refused before.
     """
 
@@ -105,7 +105,7 @@ class RequestRecorder(Protocol):
         ...
 
     def refused(self, outcome: str, record: Callable[[], RequestRecord]) -> None:
-        """Learns of a request that was refused, and asks for its record if somebody is to have it. Must not raise."""
+        """Learns of a refused request, and makes its record if a sink wants it. Must not raise."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The last requests' records, in memory: the latest ones, and for longer those that were slow or failed.
+"""Records of the last requests, in memory. Records of slow and failed requests are kept longer.
 
 For the event loop's thread.
 """
@@ -13,10 +13,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from dyorc.config import RecordsConfig
+from dyorc.telemetry.critical_path import WrongGuesses
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.record_size import num_bytes_of
-from dyorc.telemetry.retention import RefusedRecords, RetainedRecords, SizedRecord
-from dyorc.telemetry.wrong_guesses import WrongGuesses
+from dyorc.telemetry.retention import RefusedRecords, RetainedRecords, SizedRecord, num_bytes_of
 
 _REFUSED_RATIO = 1 / 16
 """The part of the memory that requests which were refused may take."""
@@ -33,8 +32,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workflow: Only of this one; None: of all.
         limit: How many at most.
-        beyond_ns: Only those that ended by then, or, in the order of ``slowest``, that took as long at most; None: all. So a list
-            goes on where another ended.
+        beyond_ns: Only requests that ended by then or, in the order ``slowest``, took at most as long; None: all. Used to
+            continue a list.
     """
 
     workflow: str | None = None
@@ -46,12 +45,12 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordUsage:
-    """What is kept.
+    """How much is kept.
 
     Attributes:
         num: How many records.
         num_bytes: How much memory they take, about.
-        oldest_ns: When the oldest of the latest ones ended; None if there is none. Of requests since then nothing was dropped.
+        oldest_ns: When the oldest of the latest ones ended; None without records. No later request was dropped.
     """
 
     num: int
@@ -63,12 +62,12 @@ class RecordStore:
     """Keeps records within a number of bytes.
 
     A new record is one of the latest. When room is needed, the oldest of those goes, unless it failed, took longer than
-    `slow_s`, or is among the slowest of its workflow: then it goes to a shelf of its own. The shelves may take up half of the
-    room; the latest have the rest. Requests that were refused have a little room apart, and take none from others. Whether a
-    request was slow is decided only when its record has to move: by then its client has read the answer.
+    `slow_s`, or is among the slowest of its workflow: then it is retained separately. Retained records may take up half of the
+    room; the latest have the rest. Refused requests have a little separate room. Whether a request was slow is decided only when
+    its record has to move: by then its client has read the answer.
 
     Attributes:
-        wrong_guesses: What replicas ran in vain.
+        wrong_guesses: Batches of wrong guesses that delayed other calls.
     """
 
     def __init__(self, config: RecordsConfig) -> None:
@@ -156,7 +155,7 @@ class RecordStore:
         return RecordUsage(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
 
     def _all(self) -> Iterator[RequestRecord]:
-        """Yields all records, the latest first, but for those on shelves, which follow."""
+        """Yields all records: the latest first, then the retained ones."""
         refused = self._refused.all()
         latest = heapq.merge(reversed(self._latest), refused, key=_ended_later) if refused else reversed(self._latest)
         yield from (kept.record for kept in latest)

@@ -1,4 +1,4 @@
-"""Hands the record of each request that has ended to whoever reads records. Lives on the event loop's thread."""
+"""Hands the record of each request that has ended to the sinks. Lives on the event loop's thread."""
 
 import random
 import time
@@ -16,7 +16,7 @@ _MAX_REFUSED_PER_S = 10.0
 
 
 class _Bucket:
-    """Each second brings so many tokens, of which as many are kept."""
+    """A token bucket: it gets `max_per_s` tokens each second, and holds at most as many."""
 
     __slots__ = ("_clock_s", "_filled_s", "_max_per_s", "_num_tokens")
 
@@ -41,8 +41,7 @@ class Recording:
     """Decides which requests are recorded, and gives the records to its sinks. Without sinks, nothing is recorded.
 
     A record costs as much as a quarter of a small request, so a busy server makes a sample of them: `max_per_s`, by tokens.
-    Requests that are refused have tokens of their own, some for each kind of error: so a flood of them costs little, and does
-    not hide the others.
+    Refused requests have separate tokens, some for each kind of error: a flood of them costs little, and does not hide others.
 
     Args:
         config: Which fraction of the requests is recorded, and how many at most.
@@ -63,11 +62,11 @@ class Recording:
         self._wants_all: Sink | None = None
 
     def add(self, sink: Sink) -> None:
-        """Gives records to one more reader from now on."""
+        """Adds a reader of records."""
         self._sinks = (*self._sinks, sink)
 
     def want_all(self, sink: Sink, *, is_wanted: bool) -> None:
-        """Gives one reader the records of all requests, whatever the fraction is; or from now on none."""
+        """Gives one reader the records of all requests, not only the fraction; or stops giving it any."""
         self._sinks = tuple(other for other in self._sinks if other is not sink)
         self._wants_all = sink if is_wanted else None
         if is_wanted:

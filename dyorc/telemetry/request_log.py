@@ -5,13 +5,13 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
+from dyorc.telemetry.critical_path import WrongGuesses
 from dyorc.telemetry.diagnosis import diagnose
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.wrong_guesses import WrongGuesses
 
 Which: TypeAlias = Literal["off", "errors", "slow", "all"]
 
-# These lines come whenever they are asked for, whatever the level of all others is.
+# The level of other lines does not apply to these.
 _log: Any = structlog.wrap_logger(
     None, wrapper_class=structlog.make_filtering_bound_logger(0), logger_factory_args=("dyorc.requests",)
 )
@@ -22,7 +22,7 @@ class RequestLog:
     """Writes the lines.
 
     Args:
-        which: Of which requests; "slow" includes errors.
+        which: The requests to log; "slow" includes errors.
         slow_s: A request that takes longer is slow.
         status_of: Returns the HTTP status of an outcome.
 

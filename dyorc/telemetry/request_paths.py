@@ -1,9 +1,8 @@
-"""Which way one request went through its workflow's graph, read off its story.
+"""The path of one request through its workflow's graph, derived from its story.
 
-The story says what each call and decision read, and under which outcome it was reached. From that an edge leads to each of them:
-from the decision before it if it begins a branch, from the calls whose results it reads if it goes on in one, else from the
-request's input. What nobody reads goes to the answer, and so does a branch that ends. Calls that turned out not to be needed
-are left out. Plain objects, no I/O.
+The story says what each call and decision read, and under which outcome it was reached. Each of them gets an edge: from the
+decision before it if it begins a branch, from the calls whose results it reads if it continues one, else from the request's
+input. Unread results and ends of branches lead to the answer. Calls that were not needed are left out. Plain objects, no I/O.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,14 +47,14 @@ class EdgeUse(msgspec.Struct, eq=True):
 
 
 class RequestPath(NamedTuple):
-    """A request's way: how many times each node was executed, and how each edge was used."""
+    """A request's path: how many times each node was executed, and how each edge was used."""
 
     nodes: dict[PathNode, float]
     edges: dict[PathEdge, EdgeUse]
 
 
 Label: TypeAlias = Callable[[str, str], str]
-"""Returns the label of a decision's outcome: the outcome, or one for all that there is no room for."""
+"""Returns the label of a decision's outcome: the outcome, or a common one for outcomes beyond the limit."""
 _Place: TypeAlias = tuple[int, str]
 """The branch in which something was reached: the last decision before it, and its outcome; -1 before the first."""
 _Start: TypeAlias = tuple[PathNode, int, str]
@@ -65,7 +64,7 @@ _FROM_INPUT: _Start = (INPUT, 0, "")
 
 
 def path_of_request(story: RequestTrace, label: Label) -> RequestPath:
-    """Returns a request's way. Cost: about 10 us, and 3 for each call or decision."""
+    """Returns a request's path. Cost: about 10 us, and 3 for each call or decision."""
     return _Walk(story, label).path()
 
 
@@ -76,7 +75,7 @@ class _Walk:
         self._is_answered = story.is_answered
         self._label = label
         self._decisions = story.decisions
-        self._is_taken = _taken(story.decisions)
+        self._is_taken = _find_taken(story.decisions)
         self._calls = {call.call_id: call for call in story.calls if _has_run(call) and self._is_real(call.decision, call.branch)}
         self._ends = self._find_ends()
         self._read: set[int] = set()
@@ -100,9 +99,9 @@ class _Walk:
         nodes[node] = nodes.get(node, 0) + 1
         for source, execution, label in starts:
             edge = PathEdge(source, node, label)
-            passage = edges.setdefault(edge, EdgeUse())
-            passage.number += 1
-            passage.num_guessed += is_guess
+            use = edges.setdefault(edge, EdgeUse())
+            use.number += 1
+            use.num_guessed += is_guess
             self._sources.setdefault(edge, set()).add(execution)
 
     def _starts(self, reached: CallTrace | DecisionTrace) -> Sequence[_Start]:
@@ -126,7 +125,7 @@ class _Walk:
         return _program(call), call.call_id, ""
 
     def _loose_ends(self) -> list[_Start]:
-        """Returns what makes up the answer: results that nobody else reads, and branches in which nothing follows."""
+        """Returns the parts of the answer: results that no call or decision reads, and branches in which nothing follows."""
         unread = [call for call in self._calls.values() if call.call_id not in self._read and call.outcome == "done"]
         ends = [(_program(call), call.call_id, "") for call in unread]
         return ends + [self._branch(number) for number in self._ends if number not in self._joined]
@@ -157,8 +156,8 @@ class _Walk:
         return True
 
 
-def _taken(decisions: Sequence[DecisionTrace]) -> list[bool]:
-    """Returns which decisions were reached in truth, not only by a wrong guess, and taken."""
+def _find_taken(decisions: Sequence[DecisionTrace]) -> list[bool]:
+    """Returns which decisions were really reached, not only by a wrong guess, and taken."""
     is_taken: list[bool] = []
     for decision in decisions:
         is_real = decision.decision < 0 or (

@@ -6,15 +6,61 @@ The last 10 minutes are kept second by second, the last 24 hours minute by minut
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import add
 
 import msgspec
 
 from dyorc.engine.estimators import DURATION_BOUNDS_NS
-from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
-from dyorc.telemetry.quantiles import RecentCounts, quantile_ms
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, combine
+
+WINDOW_S = 10
+"""The seconds that quantiles cover: a shorter window has too few requests for a 99th percentile."""
+
+
+class RecentCounts:
+    """The growth of a histogram in the last `WINDOW_S` samples, taken once a second."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[Sequence[int]] = deque(maxlen=WINDOW_S + 1)
+
+    def sample(self, counts: Sequence[int]) -> list[int]:
+        """Adds the counts of now, which only grow, and returns how much they have grown in the window."""
+        self._samples.append(counts)
+        return [now - before for now, before in zip(counts, self._samples[0], strict=True)]
+
+
+def quantile(bounds: Sequence[int], counts: Sequence[int], part: float) -> float | None:
+    """Returns the value below which this part of all values lies, as if they were spread evenly over their buckets.
+
+    Args:
+        bounds: The upper bounds of all buckets but the last, whose values count as its lower bound.
+        counts: The values in each bucket.
+
+    Returns:
+        None if there are no values.
+    """
+    rank = part * sum(counts)
+    if not rank:
+        return None
+    lower = 0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and rank <= count:
+            return lower + (bound - lower) * rank / count
+        rank -= count
+        lower = bound
+    return float(lower)
+
+
+def quantile_ms(bounds_ns: Sequence[int], counts: Sequence[int], part: float) -> float | None:
+    """Returns the same of durations, in milliseconds."""
+    duration_ns = quantile(bounds_ns, counts, part)
+    return None if duration_ns is None else round(duration_ns / 1e6, 3)
+
 
 NUM_SECONDS = 600
 NUM_MINUTES = 1440
@@ -43,11 +89,11 @@ class SeriesWindow(msgspec.Struct, kw_only=True):
     values: dict[str, list[float | None]]
 
     def plus(self, other: "SeriesWindow") -> "SeriesWindow":
-        """Returns those of two processes together: sums, of latencies the larger. Both have to end about now."""
+        """Returns the windows of two processes together: sums, but the larger latency. Both have to end about now."""
         from_s = max(self.from_s, other.from_s)
-        mine, others = (_shifted(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
+        mine, others = (_shift(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
         values = {
-            name: [_joined(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
+            name: [combine(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
             for name in mine
         }
         return SeriesWindow(from_s=from_s, step_s=self.step_s, values=values)
@@ -56,7 +102,7 @@ class SeriesWindow(msgspec.Struct, kw_only=True):
 class Ring:
     """Rows of numbers at whole steps of time; the latest `length` of them.
 
-    A step that was left out has NaN in its row. Cost: what is put in, whatever has been kept.
+    A skipped step has NaN in its row. Cost: in proportion to the new row, not to the rows that are kept.
     """
 
     __slots__ = ("_last", "_length", "_rows", "_width")
@@ -88,7 +134,7 @@ class Ring:
         return [[rows[step % length * width + column] for step in steps] for column in range(width)]
 
     def means(self, number: int) -> list[float]:
-        """Returns the means over the latest rows, without those that were left out; NaN if all were."""
+        """Returns the means over the latest rows, without skipped steps; NaN if all were skipped."""
         return [_mean(column) for column in self.columns(number)]
 
     @property
@@ -218,11 +264,7 @@ def _plain(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3)
 
 
-def _joined(value: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
-    return value if other is None else other if value is None else join(value, other)
-
-
-def _shifted(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:
+def _shift(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:
     """Returns the values as they would be had the span begun `number` steps later."""
     if not number:
         return span.values

@@ -1,8 +1,8 @@
 """Learns the graph of each workflow from what its requests do.
 
-A request's way is worked out once for each shape of story, and then only counted: most requests of a workflow are of few
-shapes. Later requests weigh more, so that the graph follows the traffic: a request's weight halves in 30 s, or with the next 140
-requests if those take longer. On the event loop's thread.
+A request's path is worked out once for each shape of story, and then only counted: most requests of a workflow have few shapes.
+Later requests weigh more, so that the graph follows the traffic: a request's weight halves in 30 s, or with the next 140 requests
+if that takes longer. On the event loop's thread.
 """
 
 from collections.abc import Hashable
@@ -33,11 +33,11 @@ OTHER = "other"
 
 
 class WorkflowGraph:
-    """One workflow's.
+    """The graph of one workflow.
 
     Attributes:
-        num_requests: All that ended, also those that were left out for lack of time.
-        num_looked_at: Without those.
+        num_requests: All requests that ended, including those skipped to save time.
+        num_looked_at: Requests that were not skipped.
         num_items: Calls and decisions in all shapes that are kept.
     """
 
@@ -46,9 +46,9 @@ class WorkflowGraph:
         self._weight = 1.0
         self._now_ns = 0
         self._shapes: dict[Hashable, list[Any]] = {}
-        """By shape: the tour, and the weight of its requests."""
+        """By shape: the path, and the weight of its requests."""
         self._rest = GraphWeights()
-        """What the shapes do not hold."""
+        """Requests that no shape holds."""
         self._labels: dict[str, set[str]] = {}
         self._stride = 1
         self._num_new = 0
@@ -76,13 +76,13 @@ class WorkflowGraph:
 
     def _add(self, story: RequestTrace, shape: Hashable | None, num_items: int, now_ns: int) -> None:
         self._pace(num_items, now_ns)
-        tour = path_of_request(story, self._label)
+        path = path_of_request(story, self._label)
         if shape is None:
-            self._rest.add(tour, self._weight)
+            self._rest.add(path, self._weight)
             return
         if len(self._shapes) >= _MAX_SHAPES or self.num_items + num_items > _MAX_ITEMS:
             self._forget_shapes()
-        self._shapes[shape] = [tour, self._weight]
+        self._shapes[shape] = [path, self._weight]
         self.num_items += num_items
 
     def _pace(self, num_items: int, now_ns: int) -> None:
@@ -96,9 +96,9 @@ class WorkflowGraph:
             self._num_new, self._stride = 0, min(_MAX_STRIDE, self._stride * 2)
 
     def _forget_shapes(self) -> None:
-        """Adds up what all shapes hold, and begins anew: those that are frequent soon come back."""
-        for tour, weight in self._shapes.values():
-            self._rest.add(tour, weight)
+        """Adds up all shapes, and starts again without any: frequent shapes soon come back."""
+        for path, weight in self._shapes.values():
+            self._rest.add(path, weight)
         self._shapes.clear()
         self.num_items = 0
 
@@ -126,8 +126,8 @@ class WorkflowGraph:
         """Returns all that is known, so that the latest request weighs 1. Cost: that of all shapes."""
         total = GraphWeights(num_requests=self.num_requests)
         total.merge(self._rest)
-        for tour, weight in self._shapes.values():
-            total.add(tour, weight)
+        for path, weight in self._shapes.values():
+            total.add(path, weight)
         total.scale(1 / self._weight)
         return total
 
@@ -154,7 +154,7 @@ class WorkflowGraphs:
 
 
 def _shape(story: RequestTrace) -> Hashable:
-    """Returns all that a request's way depends on."""
+    """Returns everything on which a request's path depends."""
     calls, decisions = story.calls, story.decisions
     places = {call.call_id: place for place, call in enumerate(calls)}
     return (

@@ -1,4 +1,4 @@
-"""Traces: when requests came, of which workflow, and what decided their branches. Files of them are read and written here.
+"""Traces: when requests came, for which workflow, and what decided their branches. Trace files are read and written here.
 
 A trace is CSV with a header, or JSON lines, with the fields of `TracedRequest`; a file without a header has one timestamp on each
 line. Times are seconds from any origin, ascending. The load generator makes such files, the simulator replays them.

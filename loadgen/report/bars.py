@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from loadgen.report.charts import WIDTH
 from loadgen.report.frame import Frame
 from loadgen.report.scales import Scale, linear, short
-from loadgen.report.svg import bar, legend, picture, shortened, text, text_px
+from loadgen.report.svg import bar, legend, picture, shorten, text, text_px
 
 _LEFT = 84.0
 _RIGHT = 20.0
@@ -74,13 +74,13 @@ def bar_chart(
     group_px = frame.width / len(groups)
     for at, group in enumerate(groups):
         left = frame.left + at * group_px
-        label = shortened(group, max(int(group_px / text_px("x")), 3))
+        label = shorten(group, max(int(group_px / text_px("x")), 3))
         drawn.append(text(label, left + group_px / 2, frame.top + frame.height + 18, anchor="middle"))
         drawn += _group(series, at, group, left + _GAP / 2 * group_px, (1 - _GAP) * group_px, frame, unit, numbered)
     drawn.append("" if reference is None else frame.across(reference, ""))
     described = "; ".join(
         f"{entry.name}: "
-        + ", ".join(f"{group} {_said(value, entry, unit)}" for group, value in zip(groups, entry.values, strict=True))
+        + ", ".join(f"{group} {_value_text(value, entry, unit)}" for group, value in zip(groups, entry.values, strict=True))
         for entry in series
     )
     below = _BELOW if x_name else _BELOW - 20
@@ -102,7 +102,7 @@ def _group(
     bottom = frame.top + frame.height
     for number, entry in enumerate(series):
         value, x = entry.values[at], left + number * bar_px
-        said = _said(value, entry, unit)
+        said = _value_text(value, entry, unit)
         if value is not None:
             top = frame.height_of(value)
             drawn.append(bar(x, top, max(bar_px - 1, 1), max(bottom - top, 0), entry.style, f"{group}, {entry.name}: {said}"))
@@ -113,7 +113,7 @@ def _group(
     return drawn
 
 
-def _said(value: float | None, entry: BarSeries, unit: str) -> str:
+def _value_text(value: float | None, entry: BarSeries, unit: str) -> str:
     return (entry.missing or "none") if value is None else f"{short(value)}{unit}"
 
 

@@ -114,14 +114,14 @@ def _curve(curve: Curve, points: Sequence[tuple[float, float]], frame: Frame) ->
     last_ms = next((ms for ms, share in points if share > frame.y.high), None)
     if last_ms is not None:
         shown.append(frame.point(last_ms, frame.y.high))
-    drawn = line(_thinned(shown), curve.style, dashes=dash(curve.style), label=curve.name)
+    drawn = line(_thin_out(shown), curve.style, dashes=dash(curve.style), label=curve.name)
     for share in _MARKED:
         ms = _at(points, share)
         drawn += marker(*frame.point(ms, share), curve.style, f"{curve.name}: p{100 * share:g} {ms:.4g} ms")
     return drawn
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _thin_out(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Leaves out points that nobody could see: those less than half a pixel from the one before."""
     kept = list(points[:1])
     for x, y in points[1:]:

@@ -82,9 +82,11 @@ def _chart(lines: Sequence[_Line], name: str, y_name: str, *, is_logarithmic: bo
         x_name="seconds",
         y_name=y_name,
     )
-    drawn = [head, frame.axes(), *(_drawn(entry, frame) for entry in lines)]
+    drawn = [head, frame.axes(), *(_draw_line(entry, frame) for entry in lines)]
     drawn.append(frame.across(slo_ms, f"SLO {short(slo_ms)} ms") if slo_ms else "")
-    described = "; ".join(f"{entry.course.name}, {entry.figure}: at most {max(_known(entry.values)):.4g}" for entry in lines)
+    described = "; ".join(
+        f"{entry.course.name}, {entry.figure}: at most {max(_without_gaps(entry.values)):.4g}" for entry in lines
+    )
     return picture(name, described, drawn, WIDTH, frame.top + _PLOT_PX + _BELOW)
 
 
@@ -93,11 +95,11 @@ def _logarithmic(values: Sequence[float]) -> Scale:
     return logarithmic(min(above, default=1.0), max(above, default=1.0))
 
 
-def _known(values: Values) -> list[float]:
+def _without_gaps(values: Values) -> list[float]:
     return [value for value in values if value is not None] or [0.0]
 
 
-def _drawn(entry: _Line, frame: Frame) -> str:
+def _draw_line(entry: _Line, frame: Frame) -> str:
     """Draws a line through the middles of the steps, broken where there is no value. A value between two gaps becomes a mark."""
     edges, label = entry.course.timeline.edges_s, f"{entry.course.name}: {entry.figure}"
     drawn = ""

@@ -10,7 +10,7 @@ from loadgen.tables import rate_text
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedResult:
     """A measurement with its unique name and the number of its colour."""
 
     name: str
@@ -18,19 +18,19 @@ class Named:
     result: RunResult
 
 
-def named(results: Sequence[RunResult]) -> list[Named]:
+def name_results(results: Sequence[RunResult]) -> list[NamedResult]:
     """Names each measurement by its label; by label and rate if several share the label; and by a number too if they share
     both."""
     names = [result.label for result in results]
-    names = _told_apart(names, [rate_text(result) for result in results])
+    names = _with_suffixes(names, [rate_text(result) for result in results])
     while len(set(names)) < len(names):
         seen: Counter[str] = Counter()
         numbers: list[str] = []
         for name in names:
             seen[name] += 1
             numbers.append(f"no. {seen[name]}")
-        names = _told_apart(names, numbers)
-    return [Named(name, style, result) for name, style, result in zip(names, _styles(results), results, strict=True)]
+        names = _with_suffixes(names, numbers)
+    return [NamedResult(name, style, result) for name, style, result in zip(names, _styles(results), results, strict=True)]
 
 
 def _styles(results: Sequence[RunResult]) -> list[int]:
@@ -46,6 +46,6 @@ def _styles(results: Sequence[RunResult]) -> list[int]:
     return styles
 
 
-def _told_apart(names: Sequence[str], more: Sequence[str]) -> list[str]:
+def _with_suffixes(names: Sequence[str], more: Sequence[str]) -> list[str]:
     often = Counter(names)
     return [f"{name}, {addition}" if often[name] > 1 else name for name, addition in zip(names, more, strict=True)]

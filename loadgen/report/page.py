@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from loadgen.report.bars import batch_chart, speculation_charts
 from loadgen.report.charts import Curve, LoadLine, cdf_chart, load_chart
 from loadgen.report.courses import Course, course_charts
-from loadgen.report.naming import Named, named
+from loadgen.report.naming import NamedResult, name_results
 from loadgen.report.parts import details, document, paragraph, section, table, tiles, warning
 from loadgen.results import BranchResult, RunResult
 from loadgen.tables import milliseconds, percent, rate_text
@@ -23,7 +23,7 @@ def page(results: Sequence[RunResult], *, heading: str = "Load test") -> str:
     """
     if not results:
         raise ValueError("a report needs at least one result")
-    entries = named(results)
+    entries = name_results(results)
     return document(
         heading,
         [
@@ -63,7 +63,7 @@ def _head_figures(results: Sequence[RunResult]) -> str:
     return tiles(figures)
 
 
-def _warnings(entries: Sequence[Named]) -> str:
+def _warnings(entries: Sequence[NamedResult]) -> str:
     lines = [f"{entry.name}: {entry.result.client_warning}" for entry in entries if entry.result.client_warning]
     return warning("The load generator, not the server, may have been the limit", lines)
 
@@ -74,7 +74,7 @@ _COLUMNS = (
 )
 
 
-def _results(entries: Sequence[Named]) -> str:
+def _results(entries: Sequence[NamedResult]) -> str:
     rows: list[list[str]] = []
     for entry in entries:
         latency, counts = entry.result.latency_ms, entry.result.counts
@@ -89,13 +89,13 @@ def _results(entries: Sequence[Named]) -> str:
     return section("Results", table(head, rows, bad=("errors", "wrong", "no answer")), paragraph(note, is_soft=True))
 
 
-def _curve(entry: Named) -> Curve:
+def _curve(entry: NamedResult) -> Curve:
     return Curve(name=entry.name, style=entry.style, histogram=entry.result.histogram)
 
 
-def _over_time(entries: Sequence[Named]) -> str:
+def _over_time(entries: Sequence[NamedResult]) -> str:
     known = [entry for entry in entries if entry.result.timeline is not None]
-    shown = _one_of_each(known)
+    shown = _highest_per_label(known)
     courses = [
         Course(name=entry.name, style=entry.style, timeline=entry.result.timeline)
         for entry in shown
@@ -113,8 +113,8 @@ def _slo_ms(results: Sequence[RunResult]) -> float | None:
     return None if objectives or slo_s is None else 1e3 * slo_s
 
 
-def _against_load(entries: Sequence[Named]) -> str:
-    lines: dict[str, list[Named]] = {}
+def _against_load(entries: Sequence[NamedResult]) -> str:
+    lines: dict[str, list[NamedResult]] = {}
     for entry in entries:
         if entry.result.load.get("arrivals") not in ("ramp", "closed"):
             lines.setdefault(entry.result.label, []).append(entry)
@@ -135,20 +135,20 @@ def _against_load(entries: Sequence[Named]) -> str:
     return section("Latency against load", chart)
 
 
-def _branches(entries: Sequence[Named]) -> str:
+def _branches(entries: Sequence[NamedResult]) -> str:
     rows = [_branch_row(entry, name, branch) for entry in entries for name, branch in sorted(entry.result.branches.items())]
     head = ["", "rate", "branch", "requests", "p50 ms", "p90 ms", "p99 ms", "max ms"]
     return section("By branch", table(head, rows))
 
 
-def _branch_row(entry: Named, name: str, branch: BranchResult) -> list[str]:
+def _branch_row(entry: NamedResult, name: str, branch: BranchResult) -> list[str]:
     latency = branch.latency_ms
     values = map(milliseconds, (latency.p50, latency.p90, latency.p99, latency.max))
     return [entry.result.label, rate_text(entry.result), name, f"{branch.num_requests:,}", *values]
 
 
-def _batches(entries: Sequence[Named]) -> str:
-    shown = _one_of_each(entries)
+def _batches(entries: Sequence[NamedResult]) -> str:
+    shown = _highest_per_label(entries)
     programs = dict.fromkeys(program for entry in shown for program in entry.result.server.batch_sizes)
     charts: list[str] = []
     for program in programs:
@@ -171,22 +171,22 @@ def _device_times(rows: Sequence[Sequence[str]], programs: Sequence[str]) -> str
     return section("Device time per request, ms", table(["", *programs], rows), level=3) if rows else ""
 
 
-def _one_of_each(entries: Sequence[Named]) -> Sequence[Named]:
+def _highest_per_label(entries: Sequence[NamedResult]) -> Sequence[NamedResult]:
     """Returns as many measurements as bars can tell apart: for each label, the one with the highest rate."""
-    highest: dict[str, Named] = {}
+    highest: dict[str, NamedResult] = {}
     for entry in sorted(entries, key=lambda entry: entry.result.rate_rps):
         highest[entry.result.label] = entry
     return list(highest.values())[:_MAX_BARS]
 
 
-def _speculation(entries: Sequence[Named]) -> str:
+def _speculation(entries: Sequence[NamedResult]) -> str:
     guessing = [entry for entry in entries if entry.result.server.speculation]
-    shown = _one_of_each(guessing)
+    shown = _highest_per_label(guessing)
     charts = speculation_charts({entry.name: (entry.style, entry.result.server.speculation) for entry in shown})
     return section("Speculation", paragraph(_CHOSEN, is_soft=True) if len(shown) < len(guessing) else "", *charts)
 
 
-def _errors(entries: Sequence[Named]) -> str:
+def _errors(entries: Sequence[NamedResult]) -> str:
     rows = [
         [entry.name, error, f"{number:,}"]
         for entry in entries
@@ -195,19 +195,19 @@ def _errors(entries: Sequence[Named]) -> str:
     return section("Errors", table(["", "error", "requests"], rows, is_text=True))
 
 
-def _what_was_run(entries: Sequence[Named]) -> str:
+def _what_was_run(entries: Sequence[NamedResult]) -> str:
     parts: list[str] = []
     for entry in entries:
         result = entry.result
         facts = {
-            "target": _told(result.target),
-            "load": _told(result.load),
+            "target": _facts_text(result.target),
+            "load": _facts_text(result.load),
             "started": result.started_at,
             "measured": f"{result.duration_s:g} s",
             "workers": f"{result.num_workers}, the busiest with {result.client_cpu_ratio:.0%} of a core",
             "sent late by": f"p50 {milliseconds(result.send_delay_ms.p50)} ms, p99 {milliseconds(result.send_delay_ms.p99)} ms",
-            "machine": _told(result.machine),
-            "versions": _told(result.versions),
+            "machine": _facts_text(result.machine),
+            "versions": _facts_text(result.versions),
             "commit": result.commit,
         }
         rows = [[name, value] for name, value in facts.items() if value]
@@ -215,7 +215,7 @@ def _what_was_run(entries: Sequence[Named]) -> str:
     return details("What was run", *parts)
 
 
-def _told(facts: object) -> str:
+def _facts_text(facts: object) -> str:
     return (
         ", ".join(f"{name}: {value}" for name, value in facts.items() if value not in ("", None, {}, []))
         if isinstance(facts, dict)

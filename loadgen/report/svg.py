@@ -101,7 +101,7 @@ def legend(entries: Sequence[tuple[str, int]], width: float, *, dashes: bool = F
     drawn: list[str] = []
     x, y = 0.0, 10.0
     for name, style in entries:
-        shown = shortened(name, 40)
+        shown = shorten(name, 40)
         takes = 34 + text_px(shown) + 18
         if x and x + takes > width:
             x, y = 0.0, y + 20
@@ -117,7 +117,7 @@ def legend(entries: Sequence[tuple[str, int]], width: float, *, dashes: bool = F
     return "".join(drawn), y + 14
 
 
-def shortened(label: str, max_chars: int) -> str:
+def shorten(label: str, max_chars: int) -> str:
     """Returns a label of at most `max_chars` letters: its beginning, and its end, which often holds a rate."""
     if len(label) <= max_chars:
         return label

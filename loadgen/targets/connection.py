@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias, cast
 
 import httptools
 
-from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol.header_names import JSON_LENGTH
 from loadgen.targets.base import RequestFailedError
 
 Reply: TypeAlias = tuple[int, int, bytes]

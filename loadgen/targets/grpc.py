@@ -14,7 +14,7 @@ from dyorc.core.arrays import dtype_of, numpy_dtype
 from dyorc.core.tensor import DType
 from dyorc.errors import DyOrcError
 from dyorc.protocol import inference_pb2
-from dyorc.protocol.calls import path_of
+from dyorc.protocol.api_paths import grpc_path
 from dyorc.protocol.raw import decode_bytes, encode_bytes
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pb: Any = inference_pb2
 """Its message classes are created at import, so type checkers do not know them."""
-METHOD = path_of("ModelInfer")
+METHOD = grpc_path("ModelInfer")
 _NUM_CHANNELS = 4
 """A single HTTP/2 connection is slower than several, and servers allow only some hundred streams on each."""
 _CONNECT_S = 10
@@ -49,7 +49,7 @@ class GrpcTarget:
         self._spec = spec
         self._has_batch_dim = spec.has_batch_dim
         self._requests = [
-            laid_out(spec.model, with_batch_dim(tensors) if spec.has_batch_dim else tensors) for tensors in pool.inputs
+            encode_request(spec.model, with_batch_dim(tensors) if spec.has_batch_dim else tensors) for tensors in pool.inputs
         ]
         self._metadata = tuple((name.lower(), value) for name, value in spec.headers.items())
         self._turn = 0
@@ -84,11 +84,11 @@ class GrpcTarget:
             raise RequestFailedError(f"gRPC {error.code().name}: {plain(error.details() or '')}") from None
 
     def decode(self, answer: RawAnswer) -> Tensors:
-        tensors = read(answer) if isinstance(answer, bytes) else answer
+        tensors = decode_response(answer) if isinstance(answer, bytes) else answer
         return without_batch_dim(tensors) if self._has_batch_dim else tensors
 
 
-def laid_out(model: str, tensors: Tensors) -> bytes:
+def encode_request(model: str, tensors: Tensors) -> bytes:
     """Returns a `ModelInferRequest`.
 
     Raises:
@@ -106,7 +106,7 @@ def laid_out(model: str, tensors: Tensors) -> bytes:
     return request.SerializeToString()
 
 
-def read(answer: bytes) -> Tensors:
+def decode_response(answer: bytes) -> Tensors:
     """Returns the tensors of a `ModelInferResponse`.
 
     Raises:

@@ -19,9 +19,9 @@ class HttpTarget:
     def __init__(self, spec: TargetSpec, pool: Pool) -> None:
         self._spec = spec
         self._connections = Connections(spec)
-        self._requests = [self._laid_out(tensors) for tensors in pool.inputs]
+        self._requests = [self._encode(tensors) for tensors in pool.inputs]
 
-    def _laid_out(self, tensors: Tensors) -> bytes:
+    def _encode(self, tensors: Tensors) -> bytes:
         spec = self._spec
         path, headers, body = oip_request(spec.model, with_batch_dim(tensors) if spec.has_batch_dim else tensors)
         return http_post(spec.url, path, headers, spec.headers, body)

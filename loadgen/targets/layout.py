@@ -9,10 +9,10 @@ import numpy as np
 from dyorc.core.arrays import dtype_of
 from dyorc.errors import DyOrcError
 from dyorc.protocol import media_types
-from dyorc.protocol.answers import parse_answer
+from dyorc.protocol.api_paths import INFER, model_path
+from dyorc.protocol.inference_answer import parse_answer
+from dyorc.protocol.inference_request import Options, infer_request
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, infer_request
-from dyorc.protocol.routes import INFER, model_path
 from loadgen.pool import Tensors
 
 JSON_BYTES = 8

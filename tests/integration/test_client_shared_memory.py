@@ -301,8 +301,8 @@ REGION = {"shared_memory_region": "r"}
 INPUTS: list[tuple[dict[str, Any], int, str]] = [
     ({"parameters": REGION | SIZE, "data": [1, 2]}, 400, f"{ONLY_ONE} in 'parameters'. But set 'data' 'shared_memory_region'"),
     ({"parameters": REGION | SIZE | {"binary_data_size": 8}}, 400, "But set 'binary_data_size' 'shared_memory_region'"),
-    ({"parameters": REGION}, 400, "input 'x' has shared_memory_region, and no shared_memory_byte_size"),
-    ({"parameters": SIZE}, 400, "input 'x' has shared_memory_byte_size, and no shared_memory_region"),
+    ({"parameters": REGION}, 400, "input 'x' has shared_memory_region, but no shared_memory_byte_size"),
+    ({"parameters": SIZE}, 400, "input 'x' has shared_memory_byte_size, but no shared_memory_region"),
     ({"parameters": SIZE | {"shared_memory_region": 7}}, 400, "Unable to parse 'shared_memory_region'"),
     ({"parameters": REGION | {"shared_memory_byte_size": -8}}, 400, "Unable to parse 'shared_memory_byte_size'"),
     ({"parameters": REGION | {"shared_memory_byte_size": True}}, 400, "Unable to parse 'shared_memory_byte_size'"),
@@ -339,7 +339,7 @@ async def test_impossible_inputs_are_refused(stack: Stack, fields: dict[str, Any
 OUTPUTS: list[tuple[dict[str, Any], int, str]] = [
     (REGION | SIZE | {"binary_data": True}, 400, "Output can't set both 'shared_memory_region' and 'binary_data'"),
     (REGION | SIZE | {"classification": 2}, 400, "Output can't set both 'shared_memory_region' and 'classification'"),
-    (REGION, 400, "output 'raised' has shared_memory_region, and no shared_memory_byte_size"),
+    (REGION, 400, "output 'raised' has shared_memory_region, but no shared_memory_byte_size"),
     (SIZE | {"shared_memory_region": "none"}, 404, "Unable to find shared memory region: 'none'"),
     (REGION | SIZE | {"shared_memory_offset": 57}, 400, f"{INVALID_RANGE} 'r'"),
     (

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.focused.gateway import light_grpc
 from benchmarks.focused.turns import Terms, Turn, medians
 from benchmarks.serving import Address, BenchmarkError
-from loadgen.limit import echoing
+from loadgen.limit import run_echo_server
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.run import run
@@ -31,7 +31,7 @@ def pool(num_values: int = 4, answer: np.ndarray = _ECHOED) -> Pool:
 
 
 def test_a_closed_loop_reports_its_figures() -> None:
-    with echoing("http") as url:
+    with run_echo_server("http") as url:
         figures = turn().closed_loop(TargetSpec(protocol="http", url=url, model="echo"), pool(), 2, "http")
 
     assert figures.keys() == {"http_p50_ms_2", "http_p99_ms_2", "http_rps_2", "http_cpu_2"}
@@ -40,7 +40,7 @@ def test_a_closed_loop_reports_its_figures() -> None:
 
 
 def test_a_wrong_answer_ends_a_benchmark() -> None:
-    with echoing("http") as url, pytest.raises(BenchmarkError, match="echo, 2 clients: request 0: output 'y'"):
+    with run_echo_server("http") as url, pytest.raises(BenchmarkError, match="echo, 2 clients: request 0: output 'y'"):
         turn().closed_loop(TargetSpec(protocol="http", url=url, model="echo"), pool(answer=_ECHOED + 1), 2)
 
 
@@ -51,7 +51,7 @@ def test_medians_are_of_each_figure() -> None:
 @pytest.mark.parametrize("num_values", [4, 4000])
 def test_light_grpc_takes_requests_up_to_a_frame(num_values: int) -> None:
     """Requests of 16 kB fill the connection's window again and again, so that they wait for the server to open it."""
-    with echoing("grpc") as address:
+    with run_echo_server("grpc") as address:
         spec = TargetSpec(protocol=light_grpc.PROTOCOL, url=address, model="echo")
         result = run("light", spec, pool(num_values), _LOAD)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.errors import DeadlineError
 from dyorc.models.status import ProgramState, ReplicaState
 from tests.asking import submission

@@ -1,4 +1,4 @@
-"""How the server is now, once or every second, for those who may see it and as long as they listen."""
+"""How the server is now, once or every second, for clients that may see it, as long as they listen."""
 
 import asyncio
 import contextlib
@@ -163,8 +163,8 @@ async def test_events_come_again_and_again_with_what_is_new(served: Served) -> N
 async def test_nothing_is_taken_while_nobody_listens(served: Served) -> None:
     async with served.client(served.operator) as client, client.stream("GET", "/events") as answer:
         await anext(answer.aiter_lines())
-        assert served.live.is_telling
-    await wait_until_async(lambda: not served.live.is_telling, "the client's end is noticed")
+        assert served.live.is_publishing
+    await wait_until_async(lambda: not served.live.is_publishing, "the client's end is noticed")
 
 
 async def test_a_revoked_key_ends_its_events(served: Served) -> None:

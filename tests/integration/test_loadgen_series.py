@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from loadgen.cli import app
 from loadgen.compare import Comparison
-from loadgen.limit import echoing
+from loadgen.limit import run_echo_server
 from loadgen.sweep import SweepResult
 
 _SHORT = ("--duration", "1", "--warm-up", "0.2", "--drain", "1")
@@ -20,7 +20,7 @@ _SHORT = ("--duration", "1", "--warm-up", "0.2", "--drain", "1")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with echoing("http") as address:
+    with run_echo_server("http") as address:
         yield address
 
 

@@ -1,4 +1,4 @@
-"""`GET /metrics` of a server with real replicas; of several processes, some of which have ended; and whose key may see it."""
+"""`GET /metrics` of a server with real replicas; of several processes, some ended; and whose key may see it."""
 
 import contextlib
 import platform
@@ -26,7 +26,7 @@ from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.models.registry import ModelRegistry
 from dyorc.telemetry.metrics import catalogue
-from dyorc.telemetry.metrics.bounded_labels import MAX_TENANTS, OTHER
+from dyorc.telemetry.metrics.metric import MAX_TENANTS, OTHER
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.version import version
 from tests import oip
@@ -116,10 +116,10 @@ class Others(NoPeers):
         self._answers = PeerReplies({0: answering}, missing=(2,), counted={2: {"metrics": ended}})
         self._inherited = inherited and {"metrics": inherited, "statistics": {}}
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         return self._answers
 
-    def counting(self, counts: Callable[[], Any]) -> Any:
+    def keep_counts(self, counts: Callable[[], Any]) -> Any:
         self.counts = counts
         return self._inherited
 

@@ -1,4 +1,4 @@
-"""Records of requests over HTTP: for those who may see them, from all processes, found by their ids."""
+"""Records of requests over HTTP: for clients that may see them, from all processes, found by their ids."""
 
 import contextlib
 import time
@@ -36,18 +36,18 @@ class Twin(NoPeers):
         self.is_silent = False
         self._handlers: dict[str, Callable[[Any], Any]] = {}
 
-    def answer(self, what: str, handler: Callable[[Any], Any]) -> None:
+    def answer(self, topic: str, handler: Callable[[Any], Any]) -> None:
         """Takes a handler."""
-        self._handlers[what] = handler
+        self._handlers[topic] = handler
 
-    async def ask(self, what: str, value: Any = None) -> PeerReplies:
+    async def ask(self, topic: str, value: Any = None) -> PeerReplies:
         """Asks the other."""
         if self.other is None:
             return PeerReplies({})
         if self.other.is_silent:
             return PeerReplies({}, (self.other.number,))
         asked = msgspec.json.decode(msgspec.json.encode(value))
-        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[what](asked)))})
+        return PeerReplies({self.other.number: msgspec.json.decode(msgspec.json.encode(self.other._handlers[topic](asked)))})
 
 
 class Served(NamedTuple):
@@ -87,7 +87,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 def ended(number: int, tenant: str, duration_ms: float = 20, **others: Any) -> RequestRecord:
-    """Returns a request of which the last byte came just now, and which shared its only batch with request 2."""
+    """Returns a request whose last byte came just now, and which shared its only batch with request 2."""
     one = batch("double", 2, 2, 15, size=2, requests=[number, 2], batch_id=77)
     found = record(duration_ms, [call(number, "double", 2, 2, 15, batches=[one])], number=number, tenant=tenant, **others)
     found.origin.request_id = others.get("request_id", f"r{number}")

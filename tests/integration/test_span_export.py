@@ -18,7 +18,7 @@ from dyorc.telemetry.tracing.destination import Destination
 from dyorc.telemetry.tracing.otlp import SpanExport
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span, SpanKind
-from dyorc.telemetry.tracing.tracing_setup import tracing
+from dyorc.telemetry.tracing.tracer import tracing
 from tests.collector import Collector, collecting_by_grpc, collecting_by_http
 from tests.unit.telemetry.recorded import batch_of, call_in, record_of
 
@@ -90,7 +90,7 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
     """But for OpenTelemetry's interface, which FastAPI imports if it is there."""
     code = (
         "import sys, dyorc.cells.orchestrator_cell, dyorc.gateway.http.app; from dyorc.config import TelemetryConfig;"
-        "from dyorc.telemetry.tracing.tracing_setup import tracing\n"
+        "from dyorc.telemetry.tracing.tracer import tracing\n"
         "with tracing(TelemetryConfig(), {}) as found: assert found is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
     )

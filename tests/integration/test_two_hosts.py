@@ -27,11 +27,11 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import RecordsConfig, TransportConfig
 from dyorc.errors import TransportError
+from dyorc.telemetry.critical_path import RequestStage
 from dyorc.telemetry.diagnosis import diagnose
 from dyorc.telemetry.record import Origin
 from dyorc.telemetry.record_store import RecordStore
 from dyorc.telemetry.recording import Recording
-from dyorc.telemetry.stages import RequestStage
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.cluster_network import ClusterSecrets, NodeNetwork
 from dyorc.transport.messages import ReplicaHello, encode

@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 from dyorc.core.arrays import same_array
 from dyorc.core.tensor import DType
 from dyorc.errors import TransportError
-from dyorc.protocol.answers import parse_answer
-from dyorc.protocol.headers import JSON_LENGTH
+from dyorc.protocol.header_names import JSON_LENGTH
+from dyorc.protocol.inference_answer import parse_answer
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
 from tests import oip
 from tests.scripted_server import binary_answer
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as npst
 
 from dyorc.errors import DyOrcError, InvalidInputError
 from dyorc.gateway.grpc.decoding import GrpcInputs, parse
-from dyorc.gateway.grpc.wire import split, streamed, with_raw
+from dyorc.gateway.grpc.wire import join_raw_outputs, split, wrap_streamed
 from dyorc.protocol import inference_pb2 as pb
 from tests import oip_grpc
 
@@ -56,9 +56,9 @@ def test_what_is_cut_out_and_put_back_is_the_message(raws: list[bytes], request_
     assert pb.ModelInferRequest.FromString(rest) == pb.ModelInferRequest(model_name="m", id=request_id)
     head = pb.ModelInferResponse(model_name="m", id=request_id)
     response = pb.ModelInferResponse(model_name="m", id=request_id, raw_output_contents=raws)
-    parts = with_raw(head.SerializeToString(), raws)
+    parts = join_raw_outputs(head.SerializeToString(), raws)
     assert pb.ModelInferResponse.FromString(b"".join(parts)) == response
-    assert pb.ModelStreamInferResponse.FromString(b"".join(streamed(parts))).infer_response == response
+    assert pb.ModelStreamInferResponse.FromString(b"".join(wrap_streamed(parts))).infer_response == response
 
 
 @given(st.binary(max_size=200))

@@ -64,11 +64,11 @@ def _garbage(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class _Fleet:
-    """Has what was wished for, or a part of it, as replicas come and go."""
+    """Has the desired replicas, or a part of them, as replicas come and go."""
 
     def __init__(self, bounds: dict[str, Bounds], costs: dict[str, Cost], policy: PredictivePolicy) -> None:
         self.bounds, self.costs, self.policy = bounds, costs, policy
-        self.wishes: dict[str, DesiredReplicas] = {}
+        self.all_desired: dict[str, DesiredReplicas] = {}
         self.counts = dict.fromkeys(_NAMES, ReplicaCounts())
 
     def decide(self, garbage: dict[str, dict[str, Any]], now_ns: int) -> None:
@@ -76,27 +76,27 @@ class _Fleet:
             ProgramLoad(program=name, bounds=self.bounds[name], cost=self.costs[name], counts=self.counts[name], **garbage[name])
             for name in _NAMES
         ]
-        for wish in self.policy.decide(loads, now_ns):
-            self.wishes[wish.program] = wish
+        for desired in self.policy.decide(loads, now_ns):
+            self.all_desired[desired.program] = desired
         for name in _NAMES:
             self._check(name)
 
     def _check(self, name: str) -> None:
-        wish, bounds = self.wishes[name], self.bounds[name]
-        assert bounds.min_warm <= wish.num_warm <= bounds.max_replicas
-        assert 0 <= wish.num_parked <= bounds.max_replicas - wish.num_warm
-        assert wish.reason
+        desired, bounds = self.all_desired[name], self.bounds[name]
+        assert bounds.min_warm <= desired.num_warm <= bounds.max_replicas
+        assert 0 <= desired.num_parked <= bounds.max_replicas - desired.num_warm
+        assert desired.reason
 
     def carry_out(self) -> None:
-        """Lets every wish come true."""
-        for name, wish in self.wishes.items():
-            self.counts[name] = ReplicaCounts(warm=wish.num_warm, parked=wish.num_parked)
+        """Gives every program its desired replicas."""
+        for name, desired in self.all_desired.items():
+            self.counts[name] = ReplicaCounts(warm=desired.num_warm, parked=desired.num_parked)
 
     def used(self, name: str) -> tuple[float, float, float]:
-        """Returns what a program takes while it becomes what is wished."""
-        cost, counts, wish = self.costs[name], self.counts[name], self.wishes[name]
-        warm = max(counts.warm, wish.num_warm)
-        parked = max(counts.num_processes, wish.num_warm + wish.num_parked) - warm
+        """Returns what a program takes while it changes to its desired replicas."""
+        cost, counts, desired = self.costs[name], self.counts[name], self.all_desired[name]
+        warm = max(counts.warm, desired.num_warm)
+        parked = max(counts.num_processes, desired.num_warm + desired.num_parked) - warm
         return warm * cost.num_cpus, warm * cost.num_gpus, warm * cost.warm_bytes + max(parked, 0) * cost.parked_bytes
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dyorc
-from benchmarks.workloads import NAMES, workload
+from benchmarks.workloads import workload
 from benchmarks.workloads.base import LoadedProgram, Tensors, TensorSpec, Workload, answer_alone
 from benchmarks.workloads.examples import use_example
 from benchmarks.workloads.lockstep import answer_together
@@ -19,6 +19,7 @@ from dyorc.authoring.loading import load
 from dyorc.authoring.spec import TensorSpec as DeclaredSpec
 from dyorc.authoring.workflow import Workflow
 from loadgen.pool import Pool
+from tests.unit.benchmarks.workload_params import WORKLOADS
 
 NUM_DRAWN = 6
 WIRE_NAMES = {"float32": "FP32", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "bool": "BOOL", "bytes": "BYTES"}
@@ -43,7 +44,7 @@ def path() -> Iterator[None]:
     sys.path[:] = before
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=WORKLOADS)
 def case(request: pytest.FixtureRequest, path: None) -> Case:
     """Makes a case; skips it where a model is not on this machine: weights are trained, or come in a package."""
     name: str = request.param

@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.config import GatewayConfig, Settings
 from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
-from dyorc.gateway.server_view import added_up
+from dyorc.gateway.server_view import add_up_reports
 from dyorc.supervisor.cell_main import settings_of_cell
 from dyorc.supervisor.cell_process import RestartBackoff
 from dyorc.system.ports import bind, reserve
@@ -66,7 +66,7 @@ def test_reports_are_added_up() -> None:
             "jobs": {"num_running": number, "max_bytes": 100},
         }
 
-    assert added_up([report(1, "loading", 2.0), report(3, "ready", None)]) == {
+    assert add_up_reports([report(1, "loading", 2.0), report(3, "ready", None)]) == {
         "num_requests": 4,
         "programs": {"p": {"state": "ready", "error": None, "batch_base_ms": 2.0}},
         "speculation": {"is_enabled": True, "wasted_ratio": pytest.approx(0.2)},
@@ -76,7 +76,7 @@ def test_reports_are_added_up() -> None:
 
 def test_a_replica_may_be_in_a_state_that_no_program_is_in() -> None:
     own = {"programs": {"large": {"state": "ready", "replicas": {"large#1": {"state": "parking", "pid": 1}}}}}
-    assert added_up([own, {}]) == own
+    assert add_up_reports([own, {}]) == own
 
 
 def test_statistics_are_added_up() -> None:

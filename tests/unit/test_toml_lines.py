@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from dyorc.system.toml_lines import Path, lines_of
+from dyorc.system.toml_lines import KeyPath, lines_of
 
 TEXT = '''\
 # a comment = 1
@@ -64,7 +64,7 @@ b = 1
         (("tables", 1, "inner", 1, "deep", "b"), 30),
     ],
 )
-def test_the_line_of_each_key_is_found(path: Path, line: int) -> None:
+def test_the_line_of_each_key_is_found(path: KeyPath, line: int) -> None:
     tomllib.loads(TEXT)
     assert lines_of(TEXT)[path] == line
 

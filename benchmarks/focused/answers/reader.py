@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.focused.answers.served import NUM_LARGE
 from dyorc.client import AsyncClient, Client
 from dyorc.protocol import inference_pb2
-from dyorc.protocol.calls import path_of
+from dyorc.protocol.api_paths import grpc_path
 
 _SEED = np.array([3], np.float32)
 _TIMEOUT_S = 300.0
@@ -93,7 +93,7 @@ def _by_grpc(address: str, model: str, name: str, array: np.ndarray) -> float:
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(address, options=limits) as channel:
         grpc.channel_ready_future(channel).result(_TIMEOUT_S)
-        infer = channel.unary_unary(path_of("ModelInfer"))
+        infer = channel.unary_unary(grpc_path("ModelInfer"))
         start_s = time.perf_counter()
         answer = infer(message, timeout=_TIMEOUT_S)
         duration_s = time.perf_counter() - start_s

@@ -16,7 +16,7 @@ from typing import Self, cast
 
 from loadgen.pool import Pool, Tensors
 from loadgen.targets.base import RawAnswer, RequestFailedError, TargetSpec
-from loadgen.targets.grpc import METHOD, laid_out, read
+from loadgen.targets.grpc import METHOD, decode_response, encode_request
 from loadgen.targets.layout import with_batch_dim, without_batch_dim
 
 PROTOCOL = f"{__name__}:make_target"
@@ -49,7 +49,7 @@ class LightGrpcTarget:
         self._port = int(port)
         self._call = Call.of(spec.url, METHOD)
         inputs = [with_batch_dim(tensors) for tensors in pool.inputs] if spec.has_batch_dim else pool.inputs
-        self._requests = [_message(laid_out(spec.model, tensors)) for tensors in inputs]
+        self._requests = [_message(encode_request(spec.model, tensors)) for tensors in inputs]
         if (longest := max(map(len, self._requests))) > _MAX_FRAME_BYTES:
             raise ValueError(f"a request has {longest} bytes, expected at most {_MAX_FRAME_BYTES}")
         self._idle: list[Connection] = []
@@ -83,7 +83,7 @@ class LightGrpcTarget:
         return reply
 
     def decode(self, answer: RawAnswer) -> Tensors:
-        tensors = read(answer) if isinstance(answer, bytes) else answer
+        tensors = decode_response(answer) if isinstance(answer, bytes) else answer
         return without_batch_dim(tensors) if self._has_batch_dim else tensors
 
 

@@ -14,7 +14,7 @@ from benchmarks.focused import turns
 from benchmarks.focused.scaling_live import watch
 from benchmarks.serving import Address, BenchmarkError, serving
 from dyorc.client import Client
-from dyorc.protocol.routes import SCALING
+from dyorc.protocol.api_paths import SCALING
 
 _APP = f"{Path(__file__).with_name('branch_app.py')}:branching"
 _PROGRAM = "branch"

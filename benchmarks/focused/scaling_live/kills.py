@@ -18,7 +18,7 @@ from benchmarks.focused.scaling_live import watch
 from benchmarks.focused.scaling_live.on_off import APP, THRIFTY, dyorc_spec
 from benchmarks.focused.scaling_live.traffic import OnOff, as_figures, guarded_pool, send_on_off
 from benchmarks.serving import Address, serving
-from dyorc.protocol.routes import STATUS
+from dyorc.protocol.api_paths import STATUS
 from dyorc.testing import ServerProcess
 
 FORK_SERVER = "fork server"

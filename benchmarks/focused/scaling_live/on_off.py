@@ -14,7 +14,7 @@ from benchmarks.focused.scaling_live.traffic import OnOff, as_figures, guarded_p
 from benchmarks.focused.scaling_live.watch import Sample, Watch
 from benchmarks.focused.turns import System
 from benchmarks.serving import Address, serving
-from dyorc.protocol.routes import SCALING
+from dyorc.protocol.api_paths import SCALING
 from loadgen.targets.base import TargetSpec
 
 APP = f"{Path(__file__).with_name('guarded_app.py')}:guarded"

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.engine_statistics import ModelRecord
 from dyorc.engine.model.speculation_budget import Round, SpeculationBudget
 from dyorc.engine.request_trace import RequestTrace

@@ -20,7 +20,7 @@ from dyorc.gateway.codec.json_outputs import AnswerForm, texts, wanted_outputs
 from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import EXPLAIN
+from dyorc.protocol.parameter_names import EXPLAIN
 
 _MAX_DEPTH = 32
 """How deeply an input's value may be nested; no tensor has more dimensions."""

@@ -24,8 +24,8 @@ from dyorc.errors import (
     UnsupportedError,
 )
 from dyorc.gateway.request_ids import Ids
-from dyorc.protocol.headers import RETRY_AFTER, Header
-from dyorc.protocol.refusals import ErrorBody, refusal, told
+from dyorc.protocol.header_names import RETRY_AFTER, Header
+from dyorc.protocol.wire_errors import ErrorBody, body_of, error_from_body
 
 _RETRY_AFTER = RETRY_AFTER.encode()
 
@@ -60,7 +60,7 @@ def status_of(error: DyOrcError) -> int:
 
 def status_of_outcome(outcome: str) -> int:
     """Returns the HTTP status of ``ok``, or of the error with this code."""
-    return 200 if outcome == "ok" else status_of(refusal(ErrorBody("", outcome)))
+    return 200 if outcome == "ok" else status_of(error_from_body(ErrorBody("", outcome)))
 
 
 def retry_headers(error: DyOrcError) -> list[Header]:
@@ -72,7 +72,7 @@ def retry_headers(error: DyOrcError) -> list[Header]:
 
 def error_body(error: Exception, ids: Ids) -> bytes:
     """Returns the form of every error on every route, encoded; with the ids of its request."""
-    return msgspec.json.encode(told(error, ids.request_id, ids.trace_id))
+    return msgspec.json.encode(body_of(error, ids.request_id, ids.trace_id))
 
 
 def http_error_body(text: str, ids: Ids) -> bytes:

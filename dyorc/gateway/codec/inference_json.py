@@ -17,7 +17,7 @@ from dyorc.gateway.codec.raw_body import read_raw_input
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_parameters import flag
-from dyorc.protocol.parameters import BINARY_DATA_OUTPUT
+from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):

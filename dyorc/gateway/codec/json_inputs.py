@@ -10,9 +10,9 @@ import numpy as np
 from dyorc.core.arrays import Array, are_numbers, numpy_dtype
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
-from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
+from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.protocol.parameters import BINARY_DATA_SIZE
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE
 
 
 class Input(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,7 +57,7 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
     if at != len(rest):
         raise InvalidInputError(f"the inputs take {at} bytes after the JSON, the body has {len(rest)}")
     if shared:
-        arrays |= fetched(shared, memory)
+        arrays |= fetch_inputs(shared, memory)
     return arrays
 
 

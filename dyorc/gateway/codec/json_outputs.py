@@ -11,11 +11,11 @@ from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.json_pieces import json_parts
-from dyorc.gateway.copies import copied
+from dyorc.gateway.copies import copy_bytes
 from dyorc.gateway.request_inputs import NO_JSON_FORM
 from dyorc.gateway.request_memory import RequestMemory
-from dyorc.gateway.request_outputs import WantedOutput, all_outputs, put, wanted_output
-from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.gateway.request_outputs import WantedOutput, all_outputs, put_output, wanted_output
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import encode_bytes
 
 
@@ -92,9 +92,9 @@ def encode_response(
         dtype = dtype_of(array)
         output: dict[str, Any] = {"name": model.signature.outputs.names[one.at], "datatype": dtype, "shape": array.shape}
         if one.span is not None:
-            output["parameters"] = put(array, dtype, one.span, output["name"])
+            output["parameters"] = put_output(array, dtype, one.span, output["name"])
         elif one.is_binary:
-            part = encode_bytes(array) if dtype is DType.BYTES else copied(array)
+            part = encode_bytes(array) if dtype is DType.BYTES else copy_bytes(array)
             output["parameters"] = {BINARY_DATA_SIZE: len(part)}
             raw.append(part)
             has_binary = True

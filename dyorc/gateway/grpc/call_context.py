@@ -12,7 +12,7 @@ from typing import Any
 from dyorc.gateway.access import Access
 from dyorc.gateway.shedding import Shedding
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION
 
 
 def tenant_of(access: Access, context: Any) -> Tenant:
@@ -39,14 +39,13 @@ def _key_of(metadata: Any) -> str | None:
 
 
 def limit_s_of(context: Any, arrived_ns: int) -> float | None:
-    """Returns how long a request may take, counted from `arrived_ns`; None if its call has no deadline, 0 if the deadline has
-    passed."""
+    """Returns how long a request may take, counted from `arrived_ns`; None without a deadline, 0 if the deadline has passed."""
     left_s = context.time_remaining()
     return left_s + (time.monotonic_ns() - arrived_ns) / 1e9 if left_s else left_s
 
 
-def let_in(shedding: Shedding | None, context: Any, arrived_ns: int) -> None:
-    """Admits a request, if it can be answered in time.
+def check_in_time(shedding: Shedding | None, context: Any, arrived_ns: int) -> None:
+    """Checks that a request can be answered in time.
 
     Raises:
         DeadlineError: If its time is up.

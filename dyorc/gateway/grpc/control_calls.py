@@ -23,7 +23,7 @@ from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import inference_pb2 as pb
 from dyorc.protocol.deployment_changes import Deploy, Undeploy
 
-_ORDERED = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
+_FIELDS_OF_PARAMETERS = {"fresh": "is_fresh", "allow_incompatible": "is_incompatible_allowed"}
 
 
 class ControlCalls:
@@ -62,29 +62,29 @@ class ControlCalls:
         return ParseDict({"config": model_config(self._model(request, tenant))}, pb.ModelConfigResponse())
 
     async def model_statistics(self, request: Any, tenant: Tenant) -> Any:
-        """Statistics of one model, or of all that the tenant may use."""
+        """Returns statistics of one model, or of all that the tenant may use."""
         if request.name:
-            found = self._model(request, tenant)
-            models = [found] if request.version else list(self._service.catalog.versions[found.name].values())
+            named_model = self._model(request, tenant)
+            models = [named_model] if request.version else list(self._service.catalog.versions[named_model.name].values())
         else:
             models = self._service.catalog.of_tenant(tenant.may_use)
         counts = await self._service.server_view.statistics([model.tally for model in models])
-        stats = [model_statistics(model.key, one) for model, one in zip(models, counts, strict=True)]
+        stats = [model_statistics(model.key, tally) for model, tally in zip(models, counts, strict=True)]
         return ParseDict({"model_stats": stats}, pb.ModelStatisticsResponse())
 
     def repository_index(self, request: Any, tenant: Tenant) -> Any:
         """Returns the models that the tenant may use. Repositories have no names here."""
         if request.repository_name:
-            raise UnsupportedError(f"there is no repository {request.repository_name!r}; leave repository_name empty")
-        found = self._service.repository_index(tenant, only_ready=request.ready)
-        return ParseDict({"models": found}, pb.RepositoryIndexResponse())
+            raise UnsupportedError(f"unknown repository {request.repository_name!r}; leave repository_name empty")
+        index = self._service.repository_index(tenant, only_ready=request.ready)
+        return ParseDict({"models": index}, pb.RepositoryIndexResponse())
 
     async def repository_model_load(self, request: Any, tenant: Tenant) -> Any:
-        """Loads a version of a model, with the parameters that HTTP takes; a share comes as text."""
+        """Loads a version of a model. The parameters are those of HTTP; a share comes as text."""
         deployments = self._service.managed(tenant)
-        asked = {_ORDERED.get(name, name): _value_of(value) for name, value in request.parameters.items()}
+        parameters = {_FIELDS_OF_PARAMETERS.get(name, name): _value_of(value) for name, value in request.parameters.items()}
         try:
-            change = msgspec.convert({**asked, "model": request.model_name}, Deploy, strict=False)
+            change = msgspec.convert({**parameters, "model": request.model_name}, Deploy, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidInputError(f"the parameters do not say what to load: {error}") from error
         await deployments.change(change)
@@ -93,27 +93,26 @@ class ControlCalls:
     async def repository_model_unload(self, request: Any, tenant: Tenant) -> Any:
         """Takes the version that the parameters name, or the whole model, out of service."""
         deployments = self._service.managed(tenant)
-        asked = {name: _value_of(value) for name, value in request.parameters.items()}
-        await deployments.change(Undeploy(request.model_name, asked.get("version")))
+        parameters = {name: _value_of(value) for name, value in request.parameters.items()}
+        await deployments.change(Undeploy(request.model_name, parameters.get("version")))
         return pb.RepositoryModelUnloadResponse()
 
     def trace_setting(self, request: Any, tenant: Tenant) -> Any:
-        """Returns the settings of one model or of all. Setting one to its current value, or to nothing (which resets it), changes
-        nothing."""
+        """Returns the settings of one model or of all. They can be set only to their current values, or reset."""
         if request.model_name:
             self._service.model(tenant, request.model_name)
-        asked = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
+        changes = {name: list(setting.value) for name, setting in request.settings.items() if setting.value}
         settings = {name: value if isinstance(value, list) else [value] for name, value in TRACE_SETTINGS.items()}
-        refuse_changes(asked, settings)
+        refuse_changes(changes, settings)
         return ParseDict({"settings": {name: {"value": value} for name, value in settings.items()}}, pb.TraceSettingResponse())
 
     async def log_settings(self, request: Any, tenant: Tenant) -> Any:
-        """Returns the settings, after it has changed those that are named. That needs a key that may manage."""
-        asked = {name: _value_of(setting) for name, setting in request.settings.items()}
+        """Changes the named settings, and returns all. A change needs a key that may manage."""
+        changes = {name: _value_of(setting) for name, setting in request.settings.items()}
         server_view = self._service.server_view
-        if asked:
+        if changes:
             tenant.check_managing()
-            await server_view.set_logs(asked)
+            await server_view.set_logs(changes)
         kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
         settings = {name: {kinds[type(value)]: value} for name, value in server_view.logs.settings().items()}
         return ParseDict({"settings": settings}, pb.LogSettingsResponse())
@@ -142,12 +141,12 @@ class ClientMemoryCalls:
         self._server_view = server_view
 
     def status(self, request: Any, tenant: Tenant) -> Any:
-        found = pb.SystemSharedMemoryStatusResponse()
+        response = pb.SystemSharedMemoryStatusResponse()
         for region in self._clients.status(request.name or None):
-            entry = found.regions[region["name"]]
+            entry = response.regions[region["name"]]
             entry.name, entry.key = region["name"], region["key"]
             entry.offset, entry.byte_size = region["offset"], region["byte_size"]
-        return found
+        return response
 
     async def register(self, request: Any, tenant: Tenant) -> Any:
         self._clients.check_allowed()

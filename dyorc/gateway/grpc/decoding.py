@@ -20,12 +20,12 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import PAUSE_S, PIECE_ITEMS, copy_into
 from dyorc.gateway.grpc.wire import split
 from dyorc.gateway.infer_request import InferRequest, make_request
-from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetched, from_bytes, read_head, reshape, span_of
+from dyorc.gateway.request_inputs import NO_JSON_FORM, Head, SharedInput, fetch_inputs, from_bytes, read_head, reshape, span_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_outputs import WantedOutput, all_outputs, wanted_output
 from dyorc.gateway.request_parameters import flag
 from dyorc.protocol.inference_pb2 import ModelInferRequest
-from dyorc.protocol.parameters import EMPTY_FINAL
+from dyorc.protocol.parameter_names import EMPTY_FINAL
 from dyorc.protocol.raw import MAX_RANK
 from dyorc.system.thread_offload import INLINE_BYTES, ThreadOffload
 from dyorc.transport.outbox import offsets_of
@@ -56,50 +56,49 @@ def model_in(message: bytes) -> str:
 
 
 async def decode_request(
-    found: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: ThreadOffload
+    message: Any, raws: Sequence[memoryview], model: Model, memory: RequestMemory, off_loop: ThreadOffload
 ) -> tuple[InferRequest, bool]:
     """Checks a request.
 
     Args:
-        found: A `ModelInferRequest` whose raw bytes are in `raws`.
+        message: A `ModelInferRequest` whose raw bytes are in `raws`.
         memory: Takes inputs that are large or in client memory.
-        off_loop: Copies and converts inputs if they are large together.
+        off_loop: Copies and converts inputs that are large together.
 
     Returns:
         The request, and whether a streamed answer ends with an empty last response.
 
     Raises:
-        InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
-            what came.
+        InvalidInputError: If it is malformed or does not fit the model. The message says what was expected and what came.
         UnsupportedError: If it belongs to a sequence.
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
     """
-    _check_number(found.inputs, "inputs")
-    inputs = GrpcInputs(found.inputs, raws, memory)
+    _check_number(message.inputs, "inputs")
+    inputs = GrpcInputs(message.inputs, raws, memory)
     if inputs.num_bytes > INLINE_BYTES:
-        given = await off_loop.run(inputs.arrays)
+        arrays = await off_loop.run(inputs.arrays)
     else:
-        given = inputs.arrays()
-    parameters = values_of(found.parameters) if found.parameters else {}
+        arrays = inputs.arrays()
+    parameters = values_of(message.parameters) if message.parameters else {}
     has_empty_final = flag(parameters, EMPTY_FINAL)
-    request = make_request(model, found.id, given, parameters, _wanted(found.outputs, model, memory))
+    request = make_request(model, message.id, arrays, parameters, _wanted(message.outputs, model, memory))
     return request, has_empty_final
 
 
-def _wanted(asked: Any, model: Model, memory: RequestMemory) -> list[WantedOutput]:
-    if not asked:
+def _wanted(outputs: Any, model: Model, memory: RequestMemory) -> list[WantedOutput]:
+    if not outputs:
         return all_outputs(model, is_binary=True)
-    _check_number(asked, "outputs")
-    return [wanted_output(output.name, values_of(output.parameters), True, model, memory) for output in asked]
+    _check_number(outputs, "outputs")
+    return [wanted_output(output.name, values_of(output.parameters), True, model, memory) for output in outputs]
 
 
-def _check_number(tensors: Any, what: str) -> None:
+def _check_number(tensors: Any, kind: str) -> None:
     if len(tensors) > _MAX_TENSORS:
-        raise InvalidInputError(f"the request has {len(tensors)} {what}, expected at most {_MAX_TENSORS}")
+        raise InvalidInputError(f"the request has {len(tensors)} {kind}, expected at most {_MAX_TENSORS}")
 
 
 class GrpcInputs:
-    """A request's inputs. Making one checks their heads, and finds the memory that they need.
+    """A request's inputs. The constructor checks their heads, and reserves the memory that they need.
 
     Args:
         inputs: Of a `ModelInferRequest`.
@@ -110,7 +109,7 @@ class GrpcInputs:
         DyOrcError: See `RequestMemory.room`, `span` and `fetch`.
 
     Attributes:
-        num_bytes: How much work `arrays` is, in bytes to copy.
+        num_bytes: The work that `arrays` has to do, in bytes to copy.
     """
 
     def __init__(self, inputs: Any, raws: Sequence[memoryview], memory: RequestMemory) -> None:
@@ -123,7 +122,7 @@ class GrpcInputs:
         if len(self._raw) != len(raws):
             raise InvalidInputError(f"there are {len(raws)} raw_input_contents for {len(self._raw)} inputs")
         self._places = _places(self._raw, memory)
-        self._fetched = fetched(self._shared, memory) if self._shared else {}
+        self._fetched = fetch_inputs(self._shared, memory) if self._shared else {}
         self.num_bytes = sum(map(len, raws)) + sum(num_bytes_of(head, contents) for head, contents in self._typed)
 
     def arrays(self) -> dict[str, Array]:
@@ -132,14 +131,14 @@ class GrpcInputs:
         Raises:
             InvalidInputError: If bytes or contents do not fit an input's type and shape.
         """
-        found: dict[str, Any] = dict(self._names)
+        arrays: dict[str, Any] = dict(self._names)
         for head, contents in self._typed:
-            found[head.name] = from_bytes(head, b"") if contents is None else from_contents(head, contents)
+            arrays[head.name] = from_bytes(head, b"") if contents is None else from_contents(head, contents)
         for (head, raw), place in zip(self._raw, self._places, strict=True):
             if place is not None:
                 copy_into(place, raw)
-            found[head.name] = from_bytes(head, raw if place is None else place)
-        return found | self._fetched
+            arrays[head.name] = from_bytes(head, raw if place is None else place)
+        return arrays | self._fetched
 
     def _add(self, tensor: Any, raws: Sequence[memoryview], memory: RequestMemory) -> None:
         head = _read_head(tensor)
@@ -171,11 +170,11 @@ def _read_head(tensor: Any) -> Head:
 
 def _refuse_contents(tensor: Any, other: str) -> None:
     if tensor.contents.ListFields():
-        raise InvalidInputError(f"input {tensor.name!r} has contents, which must be empty beside {other}")
+        raise InvalidInputError(f"input {tensor.name!r} has contents as well as {other}, expected only one")
 
 
 def _places(raw_inputs: Sequence[tuple[Head, memoryview]], memory: RequestMemory) -> list[memoryview | None]:
-    """Returns for each input where in the arena it is to be copied, so that programs read it there; None: it stays where it is.
+    """Returns for each input the place in the arena to copy it to, where programs read it; None: it stays where it is.
 
     BYTES are not read in place, so they need not be there.
     """
@@ -207,7 +206,7 @@ _NARROW = {
 """Types whose field in the message has a wider type."""
 
 _ITEM_WORK_BYTES = 64
-"""An item that is converted takes about as long as this many bytes that are copied."""
+"""Converting an item takes about as long as copying this many bytes."""
 
 _MAX_PARAMETERS = 1000
 
@@ -235,7 +234,7 @@ def from_contents(head: Head, contents: Any) -> Array:
 
 
 def num_bytes_of(head: Head, contents: Any) -> int:
-    """Estimates how much work an input's contents are, in bytes of an array: each item is an object of Python's in between."""
+    """Estimates the work to convert an input's contents, in bytes to copy: each item becomes a Python object in between."""
     field = _FIELDS.get(head.dtype)
     if contents is None or field is None:
         return 0
@@ -243,26 +242,26 @@ def num_bytes_of(head: Head, contents: Any) -> int:
 
 
 def _filled(items: Any, dtype: np.dtype[Any]) -> Array:
-    """Returns items as an array. Each piece is taken at once, without other threads, so there is a pause after it."""
-    found = np.empty(len(items), dtype)
+    """Returns items as an array. NumPy holds the interpreter's lock for each piece, so there is a pause after it."""
+    array = np.empty(len(items), dtype)
     for at in range(0, len(items), PIECE_ITEMS):
         if at:
             time.sleep(PAUSE_S)
-        found[at : at + PIECE_ITEMS] = items[at : at + PIECE_ITEMS]
-    return found
+        array[at : at + PIECE_ITEMS] = items[at : at + PIECE_ITEMS]
+    return array
 
 
 def _numbers(head: Head, items: Any) -> Array:
     target = numpy_dtype(head.dtype)
-    found = _filled(items, _NARROW.get(head.dtype, target))
-    if found.dtype == target or not found.size:
-        return found.astype(target, copy=False)
+    array = _filled(items, _NARROW.get(head.dtype, target))
+    if array.dtype == target or not array.size:
+        return array.astype(target, copy=False)
     limits = np.iinfo(target)
-    if found.min() < limits.min or found.max() > limits.max:
+    if array.min() < limits.min or array.max() > limits.max:
         raise InvalidInputError(
-            f"input {head.name!r} holds a number outside the range of {head.dtype}: {found.min()} to {found.max()}"
+            f"input {head.name!r} holds a number outside the range of {head.dtype}: {array.min()} to {array.max()}"
         )
-    return found.astype(target)
+    return array.astype(target)
 
 
 def values_of(parameters: Any) -> dict[str, Any]:

@@ -11,13 +11,13 @@ import orjson
 from dyorc.core.arrays import Array, dtype_of
 from dyorc.core.tensor import DType
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.copies import joined
-from dyorc.gateway.grpc.wire import Buffer, streamed, with_raw
+from dyorc.gateway.copies import join_buffers
+from dyorc.gateway.grpc.wire import Buffer, join_raw_outputs, wrap_streamed
 from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.request_ids import Ids
-from dyorc.gateway.request_outputs import put
+from dyorc.gateway.request_outputs import put_output
 from dyorc.protocol.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from dyorc.protocol.parameters import EXPLAIN, FINAL
+from dyorc.protocol.parameter_names import EXPLAIN, FINAL
 from dyorc.protocol.raw import encode_bytes
 
 _COPY_LIMIT_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ def encode_response(
 
     Args:
         story: The steps of the request, if it asked for them.
-        is_final: Whether the request's last response on a stream; None if not on a stream.
+        is_final: Whether it is the request's last response on a stream; None if not on a stream.
 
     Raises:
         InvalidInputError: If a client truncated its memory.
@@ -53,13 +53,13 @@ def encode_response(
         if wanted.span is None:
             raws.append(_raw(array, dtype))
         else:
-            _set_all(output.parameters, put(array, dtype, wanted.span, name))
+            _set_all(output.parameters, put_output(array, dtype, wanted.span, name))
             raws.append(b"")
     if is_final is not None:
         response.parameters[FINAL].bool_param = is_final
     if story is not None:
         response.parameters[EXPLAIN].string_param = orjson.dumps(story).decode()
-    return with_raw(response.SerializeToString(), raws)
+    return join_raw_outputs(response.SerializeToString(), raws)
 
 
 def _raw(array: Array, dtype: DType) -> Buffer:
@@ -82,10 +82,10 @@ def encode_part(
     model: Model, request: InferRequest, arrays: Sequence[Array], story: Sequence[Any] | None, is_final: bool
 ) -> bytes:
     """Returns a response on a stream. Raises what `encode_response` raises."""
-    return joined(streamed(encode_response(model, request, arrays, story, is_final)))
+    return join_buffers(wrap_streamed(encode_response(model, request, arrays, story, is_final)))
 
 
-def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> bytes:
+def encode_empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> bytes:
     """Returns the message that ends a request's responses on a stream."""
     answer = ModelStreamInferResponse()
     response = answer.infer_response
@@ -96,7 +96,7 @@ def empty_final(model: Model, request_id: str, story: Sequence[Any] | None) -> b
     return answer.SerializeToString()
 
 
-def streamed_error(text: str, request: ModelInferRequest, ids: Ids) -> bytes:
+def encode_stream_error(text: str, request: ModelInferRequest, ids: Ids) -> bytes:
     """Returns the message that reports a failed request on a stream."""
     answer = ModelStreamInferResponse(error_message=text)
     response = answer.infer_response

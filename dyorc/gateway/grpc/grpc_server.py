@@ -62,7 +62,7 @@ class GrpcServer:
         """
         refuse_open_address(self._config)
         try:
-            credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each checks for new files by itself
+            credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each watches the files on its own
             self.address = _wanted(self._config) if self._is_port_shared else _free_address(self._config)
         except OSError as error:
             raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
@@ -83,7 +83,6 @@ class GrpcServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Refuses new requests, and waits for those in flight."""
         await self.drain(self._config.drain_timeout_s)
 
     async def drain(self, timeout_s: float) -> None:
@@ -127,7 +126,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 def grpc_port_of(config: GatewayConfig) -> int:
-    """Returns the port to listen on; 0 stands for any free port."""
+    """Returns the port to listen on; 0 means any free port."""
     if config.grpc_port is not None:
         return config.grpc_port
     return config.port + 1 if config.port else 0
@@ -139,8 +138,7 @@ def _wanted(config: GatewayConfig, port: int | None = None) -> str:
 
 
 def _free_address(config: GatewayConfig) -> str:
-    """Returns an address on which nobody listens yet. Without this check, our sockets would silently share the port with another
-    process.
+    """Returns an unused address. Without this check, our sockets would silently share the port with another process.
 
     Raises:
         OSError: If the address is taken.
@@ -201,14 +199,14 @@ class _Files:
                 state = self._look()
                 if state == self._state:
                     return None
-                found = self.read()
+                certificates = self.read()
             except OSError as error:
                 self._broken.report(error=str(error))
                 return None
             self._state = state
         _log.info("tls_certificate_read", path=str(self._pair[1]))
-        return found
+        return certificates
 
     def _look(self) -> list[tuple[int, int]]:
         paths = [*self._pair, *([self._roots] if self._roots is not None else [])]
-        return [(found.st_mtime_ns, found.st_ino) for found in map(os.stat, paths)]
+        return [(status.st_mtime_ns, status.st_ino) for status in map(os.stat, paths)]

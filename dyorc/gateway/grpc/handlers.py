@@ -1,6 +1,6 @@
 # pyright: basic
 # grpcio ships no types.
-"""Maps calls to functions. Messages are passed as bytes, so that garbage raises an error of ours and not gRPC's."""
+"""Maps calls to functions. Messages are passed as bytes, so that a malformed one raises our error and not gRPC's."""
 
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -18,10 +18,10 @@ from dyorc.gateway.request_ids import ids_in_metadata
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
 from dyorc.protocol import inference_pb2 as pb
-from dyorc.protocol.calls import SERVICE, path_of
+from dyorc.protocol.api_paths import GRPC_SERVICE, grpc_path
 
 _OPEN_CALLS = frozenset({"ServerLive", "ServerReady"})
-"""Calls that need no key besides gRPC's health service: as over HTTP, those that load balancers use."""
+"""Calls that need no key, as load balancers use them; gRPC's health service needs none either."""
 
 
 class Method(NamedTuple):
@@ -29,7 +29,7 @@ class Method(NamedTuple):
 
     Attributes:
         handle: Takes a message and the call's context and returns the answer; for a stream, reads and writes by the context.
-        is_timed: Whether it also takes, first, when its call was accepted.
+        is_timed: Whether its first argument is the time when the call was accepted.
     """
 
     handle: Callable[..., Awaitable[Any]]
@@ -40,13 +40,13 @@ class Method(NamedTuple):
 def all_methods(service: InferenceService, streams: OpenStreams) -> dict[str, Method]:
     """Returns the methods by path: the protocol's, and gRPC's own."""
     unary: dict[str, Any] = {name: _unary(service, name, answer) for name, answer in _answers(service).items()}
-    methods = {path_of(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
-    methods[path_of("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
-    methods[path_of("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
-    health = Health(service.server_view.status, streams, frozenset({SERVICE}))
+    methods = {grpc_path(name): Method(handle, is_streaming=False) for name, handle in unary.items()}
+    methods[grpc_path("ModelInfer")] = Method(ModelInfer(service).answer, is_streaming=False, is_timed=True)
+    methods[grpc_path("ModelStreamInfer")] = Method(ModelStreamInfer(service, streams).__call__, is_streaming=True)
+    health = Health(service.server_view.status, streams, frozenset({GRPC_SERVICE}))
     methods[f"/{HEALTH}/Check"] = Method(health.check, is_streaming=False)
     methods[f"/{HEALTH}/Watch"] = Method(health.watch, is_streaming=True)
-    reflection = Reflection(service, streams, (SERVICE, HEALTH))
+    reflection = Reflection(service, streams, (GRPC_SERVICE, HEALTH))
     methods[f"/{REFLECTION}/ServerReflectionInfo"] = Method(reflection.info, is_streaming=True)
     return methods
 
@@ -90,10 +90,10 @@ def _unary(
                 request = parse(message)
             except DecodeError as error:
                 raise InvalidInputError(f"the request is not a {name}Request: {error}") from None
-            found = answer(request, tenant)
-            if isawaitable(found):
-                found = await found
-            return found.SerializeToString()
+            response = answer(request, tenant)
+            if isawaitable(response):
+                response = await response
+            return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, name, ids_in_metadata(context))
 

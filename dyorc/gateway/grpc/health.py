@@ -47,10 +47,9 @@ class Health:
         self._services = services | {"", _LIVENESS}
 
     async def check(self, message: bytes, context: Any) -> bytes:
-        """Returns the state of a service."""
         service = await _service_in(message, context)
         if service not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {service[:200]!r}")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {service[:200]!r}")
         return self._answer(service)
 
     async def watch(self, messages: Any, context: Any) -> None:
@@ -98,7 +97,7 @@ class Reflection:
         self._servicer: Any = reflection.ReflectionServicer((*services, REFLECTION), pool=pools)
 
     async def info(self, messages: Any, context: Any) -> None:
-        """Answers one question after another."""
+        """Answers the questions of one stream, in order."""
         try:
             tenant_of(self._service.access, context)
         except DyOrcError as error:
@@ -118,18 +117,18 @@ class Reflection:
 
 
 class _Pools:
-    """The descriptors of all services. The protocol's have a pool of their own, since other packages define it too."""
+    """The descriptors of all services. The protocol's are in a separate pool, since other packages define it too."""
 
     def __init__(self) -> None:
         self._pools = (DESCRIPTOR.pool, descriptor_pool.Default())
 
     def __getattr__(self, name: str) -> Any:
-        def find(what: Any) -> Any:
+        def find(key: Any) -> Any:
             for pool in self._pools[:-1]:
                 try:
-                    return getattr(pool, name)(what)
+                    return getattr(pool, name)(key)
                 except KeyError:
                     continue
-            return getattr(self._pools[-1], name)(what)
+            return getattr(self._pools[-1], name)(key)
 
         return find

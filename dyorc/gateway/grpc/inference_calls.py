@@ -23,13 +23,13 @@ import structlog
 
 from dyorc.gateway.admission import Ticket
 from dyorc.gateway.catalog import Model
-from dyorc.gateway.copies import joined
-from dyorc.gateway.grpc.call_context import let_in, limit_s_of, tenant_of
+from dyorc.gateway.copies import join_buffers
+from dyorc.gateway.grpc.call_context import check_in_time, limit_s_of, tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
-from dyorc.gateway.grpc.encoding import empty_final, encode_part, encode_response, streamed_error
-from dyorc.gateway.grpc.grpc_errors import known, refuse, text_of
+from dyorc.gateway.grpc.encoding import encode_empty_final, encode_part, encode_response, encode_stream_error
+from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.origins import Arrival, steps_of, written
+from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import Ids, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
@@ -57,7 +57,7 @@ class ModelInfer:
         arrival = Arrival.read_now("grpc", ids_in_metadata(context), arrived_ns, len(message))
         service, owner = self._service, ""
         try:
-            let_in(service.shedding, context, arrived_ns)
+            check_in_time(service.shedding, context, arrived_ns)
             tenant = tenant_of(service.access, context)
             owner = tenant.name
             with service.admission.admit(tenant, len(message)) as ticket:
@@ -65,15 +65,15 @@ class ModelInfer:
                 arrival = arrival.traced_as(service.origins.traced_by_metadata(context))
                 return await self._infer(message, tenant, ticket, arrival, limit_s_of(context, arrived_ns))
         except Exception as error:
-            service.origins.refused(arrival, error, lambda: model_in(message), owner)
+            service.origins.record_refusal(arrival, error, lambda: model_in(message), owner)
             await refuse(context, error, "ModelInfer", arrival.ids)
 
     async def _infer(self, message: bytes, tenant: Tenant, ticket: Ticket, arrival: Arrival, timeout_s: float | None) -> bytes:
-        found, raws = parse(message)
-        arrival.ids.name(found.id)
-        model = self._service.model(tenant, found.model_name, found.model_version or None)
+        parsed, raws = parse(message)
+        arrival.ids.name(parsed.id)
+        model = self._service.model(tenant, parsed.model_name, parsed.model_version or None)
         with self._service.memory() as memory:
-            request, _ = await decode_request(found, raws, model, memory, self._service.off_loop)
+            request, _ = await decode_request(parsed, raws, model, memory, self._service.off_loop)
             origin = self._service.origins.of(request, arrival)
             answer = await self._service.infer(
                 ticket,
@@ -82,9 +82,9 @@ class ModelInfer:
                 memory,
                 timeout_s=timeout_s,
                 origin=origin,
-                take=lambda arrays: joined(encode_response(model, request, arrays, steps_of(request, origin))),
+                take=lambda arrays: join_buffers(encode_response(model, request, arrays, steps_of(request, origin))),
             )
-        written(origin)
+        note_written(origin)
         return answer
 
 
@@ -99,14 +99,13 @@ EOF: Any = grpc.aio.EOF
 
 
 class OpenStreams:
-    """Tasks that wait for clients, which may be silent for hours; ends that wait when the server stops."""
+    """Tasks that wait for clients, which may be silent for hours; stops waiting when the server stops."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[Any]] = set()
         self.is_stopping = False
 
     def stop(self) -> None:
-        """Ends all waiting, from now on."""
         self.is_stopping = True
         for task in self._waiting:
             task.cancel()
@@ -121,7 +120,7 @@ class OpenStreams:
         try:
             return await waiting
         except asyncio.CancelledError:
-            if not self.is_stopping or task.uncancel():  # somebody else has cancelled it too
+            if not self.is_stopping or task.uncancel():  # another caller has cancelled it too
                 raise
             return None
         finally:
@@ -141,7 +140,6 @@ class ModelStreamInfer:
         self._streams = streams
 
     async def __call__(self, messages: Any, context: Any) -> None:
-        """Answers one stream."""
         try:
             tenant = tenant_of(self._service.access, context)
         except Exception as error:
@@ -160,11 +158,11 @@ class ModelStreamInfer:
 
 
 class _StreamLostError(Exception):
-    """The client went away while an answer was being written. gRPC cancels the call once it knows; this may come earlier."""
+    """The client went away while an answer was being written. This may come before gRPC cancels the call."""
 
 
 class _Stream:
-    """One stream, and what its requests share."""
+    """One stream and the state that its requests share."""
 
     def __init__(self, service: InferenceService, tenant: Tenant, context: Any) -> None:
         self._service = service
@@ -184,39 +182,41 @@ class _Stream:
             _StreamLostError: If the client is gone.
         """
         turn = _NO_TURN
-        found: Any = _NAMELESS
+        parsed: Any = _NAMELESS
         ids = Ids.made_up()
         arrival = Arrival("grpc", ids, arrived_ns, len(message), arrived_ns)
         try:
-            found, raws = parse(message)
-            ids.name(found.id)
-            turn = self._turn_of(found)
-            let_in(self._service.shedding, self._context, arrived_ns)
+            parsed, raws = parse(message)
+            ids.name(parsed.id)
+            turn = self._turn_of(parsed)
+            check_in_time(self._service.shedding, self._context, arrived_ns)
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
                 arrival = arrival.traced_as(self._service.origins.traced_by_metadata(self._context))
-                await self._run(found, raws, memory, _Admitted(ticket, arrival), turn)
+                await self._run(parsed, raws, memory, _Admitted(ticket, arrival), turn)
         except _StreamLostError:
             raise
         except Exception as error:
-            turn = self._turn_of(found) if found is _NAMELESS else turn
-            self._service.origins.refused(arrival, error, lambda: found.model_name, self._tenant.name)
-            text = text_of(known(error, _CALL, ids))
-            await self._write(streamed_error(text, found, ids), turn)
+            turn = self._turn_of(parsed) if parsed is _NAMELESS else turn
+            self._service.origins.record_refusal(arrival, error, lambda: parsed.model_name, self._tenant.name)
+            text = text_of(as_dyorc_error(error, _CALL, ids))
+            await self._write(encode_stream_error(text, parsed, ids), turn)
         finally:
             turn.is_over.set()
             self.room.release()
 
-    def _turn_of(self, found: Any) -> "_Turn":
-        if found.id:
+    def _turn_of(self, parsed: Any) -> "_Turn":
+        if parsed.id:
             return _NO_TURN
         turn = _Turn(self._last_turn)
         self._last_turn = turn.is_over
         return turn
 
-    async def _run(self, found: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn") -> None:
-        model = self._service.model(self._tenant, found.model_name, found.model_version or None)
-        request, has_empty_final = await decode_request(found, raws, model, memory, self._service.off_loop)
+    async def _run(
+        self, parsed: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn"
+    ) -> None:
+        model = self._service.model(self._tenant, parsed.model_name, parsed.model_version or None)
+        request, has_empty_final = await decode_request(parsed, raws, model, memory, self._service.off_loop)
         ticket = admitted.ticket
         origin = self._service.origins.of(request, admitted.arrival)
         if not model.is_streaming:
@@ -230,15 +230,15 @@ class _Stream:
                 take=lambda arrays: encode_part(model, request, arrays, steps_of(request, origin), True),
             )
             await self._write(part, turn)
-            written(origin)
+            note_written(origin)
             return
         async with contextlib.aclosing(self._parts(ticket, model, request, memory, origin)) as parts:
             async for together in parts:
                 for part in together:
                     await self._write(part, turn)
         if has_empty_final:
-            await self._write(empty_final(model, request.request_id, steps_of(request, origin)), turn)
-        written(origin)
+            await self._write(encode_empty_final(model, request.request_id, steps_of(request, origin)), turn)
+        note_written(origin)
 
     def _limit_s(self, ticket: Ticket) -> float | None:
         assert ticket.arrived_ns is not None
@@ -247,7 +247,7 @@ class _Stream:
     def _parts(
         self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, origin: Origin | None
     ) -> AsyncGenerator[list[bytes]]:
-        """Yields the parts of a streamed answer. The last is known when no more come; only then is there a story."""
+        """Yields the parts of a streamed answer. None is marked as final, as which one is last shows only afterwards."""
         return self._service.stream(
             ticket,
             model,
@@ -269,8 +269,6 @@ class _Stream:
 
 
 class _Admitted(NamedTuple):
-    """A request that may be run."""
-
     ticket: Ticket
     arrival: Arrival
 
@@ -287,4 +285,4 @@ _NO_TURN = _Turn(None)
 """For requests that need not wait, and for which no other waits."""
 
 _NAMELESS = ModelInferRequest()
-"""Stands for a request that cannot be read."""
+"""Takes the place of a request that cannot be read."""

@@ -97,7 +97,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
     )
 
 
-def with_raw(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
+def join_raw_outputs(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
     """Returns a `ModelInferResponse` in parts: `head`, which has everything else, and its `raw_output_contents`."""
     parts: list[Buffer] = [head]
     for raw in raws:
@@ -105,7 +105,7 @@ def with_raw(head: bytes, raws: Sequence[Buffer]) -> list[Buffer]:
     return parts
 
 
-def streamed(parts: Sequence[Buffer]) -> list[Buffer]:
+def wrap_streamed(parts: Sequence[Buffer]) -> list[Buffer]:
     """Returns a `ModelStreamInferResponse` in parts, around the parts of its `infer_response`."""
     return [_STREAMED_RESPONSE, _length(sum(map(len, parts))), *parts]
 

@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 from dyorc.gateway.http.cors import Cors
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
 
 _JOIN_BYTES = 64 * 2**10
 """Longer parts are written separately: copying them costs more than another write."""
@@ -53,8 +53,8 @@ class CommonHeaders:
             self._lines = _lines(self._headers)
         return self._lines
 
-    def lines_beside(self, headers: Sequence[Header]) -> bytes:
-        """Returns those that are not in `headers`."""
+    def lines_missing_in(self, headers: Sequence[Header]) -> bytes:
+        """Returns the ones that are not in `headers`."""
         self.lines()
         names = {name for name, _ in headers}
         return _lines([header for header in self._headers if header[0] not in names])
@@ -70,23 +70,14 @@ class AnswerWriter:
 
     Attributes:
         is_last: Whether the connection ends with this answer.
-        has_started: Whether the application has given the head.
-        is_complete: Whether it has given all of the body as well.
+        has_started: Whether it has the head.
+        is_complete: Whether it has all of the body as well.
     """
 
     __slots__ = (
-        "_common",
-        "_cors",
-        "_has_body",
-        "_held",
-        "_is_chunked",
-        "_is_old",
-        "_missing_bytes",
-        "_transport",
-        "has_started",
-        "is_complete",
-        "is_last",
-    )
+        "_common", "_cors", "_has_body", "_held", "_is_chunked", "_is_old", "_missing_bytes", "_transport",
+        "has_started", "is_complete", "is_last",
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, common: CommonHeaders, head: ParsedHead | None) -> None:
         self._transport = transport
@@ -97,7 +88,7 @@ class AnswerWriter:
         self.has_started = self.is_complete = False
         self._held = b""
         self._is_chunked = False
-        # HTTP/1.0 closes after an answer unless told otherwise, and has no chunks.
+        # HTTP/1.0 closes after an answer by default, and has no chunks.
         self._is_old = head is not None and head.version == "1.0"
         self._missing_bytes: int | None = None
 
@@ -121,7 +112,7 @@ class AnswerWriter:
         if length is None and self._has_body:
             self._is_chunked = not self._is_old
             self.is_last = self.is_last or self._is_old  # the body ends when the connection does
-        common = self._common.lines_beside(headers) if has_own else self._common.lines()
+        common = self._common.lines_missing_in(headers) if has_own else self._common.lines()
         lines = [_STATUS_LINES[status], common, self._cors, _lines(headers)]
         if self._is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
@@ -158,7 +149,7 @@ class AnswerWriter:
         self.is_complete = is_last_part
 
     def write_whole(self, lines: bytes, parts: Iterable[bytes | memoryview]) -> None:
-        """Writes an answer, 200, as a whole, on a connection that stays.
+        """Writes a whole answer with status 200, on a connection that stays open.
 
         Args:
             lines: Its headers, encoded, besides the common ones.

@@ -29,8 +29,8 @@ class Gateway:
     Args:
         service: Runs requests.
         jobs: Keeps durable jobs; if None, there are no routes for jobs.
-        live: What the live page reads; if None, there are no routes for it, and no page.
-        records: What is kept of requests that have ended; if None, there are no routes for it.
+        live: What the live page reads; if None, there are no page and no routes for it.
+        records: Records of requests that have ended; if None, there are no routes for them.
         metrics: What ``/metrics`` shows; if None, there is no such route.
     """
 
@@ -53,7 +53,6 @@ class Gateway:
         self._control = CommonMethods(app, app.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if self._cors is not None and self._cors.is_preflight(scope["method"], scope["headers"]):
             await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
             return
@@ -66,7 +65,7 @@ class Gateway:
         except ClientError as error:
             await refuse(scope, send, error)
             if (target := target_of(scope["path"])) is not None:
-                self._origins.refused(arrival_of(scope), error, lambda: target.model)
+                self._origins.record_refusal(arrival_of(scope), error, lambda: target.model)
             return
         target = target_of(scope["path"])
         if target is None:

@@ -1,11 +1,10 @@
-"""Finds a request's tenant and checks its rights. This happens once, before any route sees the request and before its body is
-read.
+"""Finds a request's tenant and checks its rights, once, before any route sees the request and before its body is read.
 
 Health routes need no key: load balancers have none, and the routes reveal only that the server is there. The description of the
 API and the live page need none either: a browser can enter a key only on a page it has loaded, and their files are the same on
-every server of this version. Everything else needs one. A tenant that may use only some models learns nothing about others. Of
-the routes that belong to no model, it may use only those that show its own models; a new route is closed to it until it is
-listed here.
+every server of this version. Everything else needs one. A tenant that may use only some models learns nothing about others. It
+may use a route that belongs to no model only if that shows just its own models; a new route is closed to it until it is listed
+here.
 """
 
 from collections.abc import Iterable
@@ -17,8 +16,7 @@ from dyorc.gateway.access import Access
 from dyorc.gateway.http.inference_answers import write_error
 from dyorc.gateway.http.middleware import TENANT, ids_of
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol.headers import API_KEY, AUTHORIZATION, Header
-from dyorc.protocol.routes import (
+from dyorc.protocol.api_paths import (
     HEALTH,
     JOBS,
     LIVE_EVENTS,
@@ -33,6 +31,7 @@ from dyorc.protocol.routes import (
     TRACE,
     UI,
 )
+from dyorc.protocol.header_names import API_KEY, AUTHORIZATION, Header
 
 _OPEN = frozenset({"/docs", "/openapi.json", UI})
 _OPEN_FOLDERS = (f"{HEALTH}/", "/docs/", f"{UI}/")
@@ -74,7 +73,6 @@ def key_in(headers: Iterable[Header]) -> str | None:
 
 
 async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
-    """Answers a request that was refused."""
     await write_error(send, error, ids_of(scope), [CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 

@@ -1,4 +1,4 @@
-"""The routes of the shared memory extensions, for system memory and for CUDA memory, of which no region can ever be registered.
+"""The routes of the shared memory extensions, for system memory and for CUDA memory, which can have no regions.
 
 Clients such as perf_analyzer unregister all regions of both kinds before they begin, so both must answer.
 """
@@ -26,7 +26,6 @@ class _Registration(msgspec.Struct):
     offset: int = 0
 
 
-_decoder = msgspec.json.Decoder(_Registration)
 _BODY = json_body(
     {
         "type": "object",
@@ -53,7 +52,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory, server_view: Se
         memory.check_allowed()
         if name is None:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")
-        wanted = await read_json(request, _decoder)
+        wanted = await read_json(request, _Registration)
         if wanted.key is msgspec.UNSET:
             raise InvalidInputError("Shared memory register request has no 'key' field")
         if wanted.byte_size is msgspec.UNSET:
@@ -70,7 +69,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory, server_view: Se
 
 
 def add_cuda_memory_routes(app: FastAPI, memory: ClientMemory) -> None:
-    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. There never are any such regions."""
+    """Adds ``/v2/cudasharedmemory[/region/{name}]/(status|register|unregister)``. It never has regions."""
 
     @app.get(f"{_CUDA}/status", response_model=list[Region], tags=_TAGS)
     @app.get(f"{_CUDA}/region/{{name}}/status", response_model=list[Region], tags=_TAGS)

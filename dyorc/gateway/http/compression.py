@@ -36,7 +36,6 @@ class Encoding(Enum):
 
     @property
     def token(self) -> bytes:
-        """Its name in HTTP."""
         return self.name.lower().encode()
 
 
@@ -118,7 +117,7 @@ async def decompress(body: bytes, encoding: Encoding, max_bytes: int, grow: Call
 class _Stream:
     """The unread rest of a compressed body. A gzip body may consist of several files in a row.
 
-    zlib copies what it was given and did not need, so it gets a little at a time; otherwise a body of many tiny files would be
+    zlib copies the input that it does not need, so it gets a little at a time; otherwise a body of many tiny files would be
     copied once for each of them.
     """
 
@@ -133,20 +132,20 @@ class _Stream:
 
     def read(self, max_bytes: int) -> bytes:
         """Returns the next bytes: at most `max_bytes`, and at least one unless the body has ended."""
-        found = b""
-        while not found and not self.is_at_end:
+        data = b""
+        while not data and not self.is_at_end:
             window = self._body[self._at : self._at + _WINDOW_BYTES]
             try:
-                found = self._member.decompress(window, max_bytes)
+                data = self._member.decompress(window, max_bytes)
             except zlib.error as error:
                 raise InvalidInputError(f"the request's body is not a {self._name} stream: {error}") from None
             member = self._member
             self._at += len(window) - len(member.unused_data if member.eof else member.unconsumed_tail)
             if member.eof:
                 self._next_member()
-            elif not found and not window:
+            elif not data and not window:
                 raise InvalidInputError(f"the request's body ends in the middle of its {self._name} stream")
-        return found
+        return data
 
     def _next_member(self) -> None:
         num_left = len(self._body) - self._at
@@ -154,7 +153,7 @@ class _Stream:
             self.is_at_end = True
             return
         if self._encoding is Encoding.DEFLATE:
-            raise InvalidInputError(f"the request's body goes on for {num_left} bytes after the end of its deflate stream")
+            raise InvalidInputError(f"the request's body has {num_left} more bytes after the end of its deflate stream")
         self._num_members += 1
         if self._num_members > _MAX_MEMBERS:
             raise InvalidInputError(f"the request's body has more than {_MAX_MEMBERS} gzip files in a row")
@@ -162,12 +161,12 @@ class _Stream:
 
 
 async def compress(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes | None:
-    """Returns a compressed body in parts; None if that would not make it shorter."""
+    """Returns a body compressed; None if that would not make it shorter."""
     num_bytes = sum(len(part) for part in parts)
     if num_bytes < MIN_BYTES:
         return None
-    found = _compressed(parts, encoding) if num_bytes <= _INLINE_BYTES else await asyncio.to_thread(_compressed, parts, encoding)
-    return found if len(found) < num_bytes else None
+    body = _compressed(parts, encoding) if num_bytes <= _INLINE_BYTES else await asyncio.to_thread(_compressed, parts, encoding)
+    return body if len(body) < num_bytes else None
 
 
 def _compressed(parts: Sequence[bytes | memoryview], encoding: Encoding) -> bytes:

@@ -18,7 +18,7 @@ from dyorc.telemetry.metrics.readings import Readings
 
 
 class RegisteredConnection(Protocol):
-    """A connection, as the server sees it."""
+    """A connection, for the server."""
 
     def shut_down(self) -> None:
         """Ends the connection once its requests are answered, because the server stops."""
@@ -62,17 +62,15 @@ class ConnectionRegistry:
         """Adds a connection. Returns whether there is room for it."""
         self.connections.add(connection)
         self._num_entered += 1
-        if self._is_stopping:  # it was accepted just before, and nobody would close it any more
+        if self._is_stopping:  # it was accepted just before; `empty` has not seen it
             connection.shut_down()
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: RegisteredConnection) -> None:
-        """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         readings.add(catalogue.CONNECTIONS, len(self.connections))
         readings.add(catalogue.CONNECTIONS_ACCEPTED, self._num_entered)
 
@@ -83,7 +81,7 @@ class ConnectionRegistry:
         task.add_done_callback(self._forget)
 
     async def empty(self, timeout_s: float) -> None:
-        """Ends all connections once their requests are answered, or after `timeout_s`; and from now on, each that comes."""
+        """Ends all connections once their requests are answered, or after `timeout_s`; and new ones at once."""
         self._is_stopping = True
         for connection in list(self.connections):
             connection.shut_down()
@@ -137,11 +135,11 @@ class KnownHeads:
         self._old: dict[bytes, KnownHead] = {}
 
     def find(self, raw: bytes) -> KnownHead | None:
-        """Returns what these bytes say, if that is known."""
+        """Returns the head that these bytes are, if it is known."""
         return self._young.get(raw) or self._old.get(raw)
 
     def add(self, raw: bytes, known: KnownHead) -> None:
-        """Keeps what these bytes say."""
+        """Keeps the head that these bytes are."""
         if len(self._young) >= _MAX_HEADS:
             self._old, self._young = self._young, {}
         self._young[raw] = known

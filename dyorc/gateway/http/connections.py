@@ -28,8 +28,8 @@ from dyorc.gateway.http.request_parser import HttpRefusal, ParsedHead, RequestPa
 from dyorc.gateway.http.server_exchange import ServerExchange
 from dyorc.gateway.http.timeouts import ConnectionStage, ConnectionTimeouts
 from dyorc.gateway.request_ids import Ids, header_of
-from dyorc.protocol.headers import RETRY_AFTER, Header
-from dyorc.protocol.refusals import ErrorBody
+from dyorc.protocol.header_names import RETRY_AFTER, Header
+from dyorc.protocol.wire_errors import ErrorBody
 
 Callback: TypeAlias = Callable[[], None]
 
@@ -62,15 +62,13 @@ class HttpConnection(asyncio.Protocol):
         self._is_reading_head = self._is_new = False
         self.received_ns = self._arrived_ns = 0  # when the last bytes came, and the first bytes of the last request
         self._unread = _NOTHING  # received but not parsed yet
-        self._last_words: HttpRefusal | None = None  # ends the connection once everything before it has been answered
-        self._has_hung_up = False  # nothing more will be said, and what still comes is discarded
+        self._final_refusal: HttpRefusal | None = None  # ends the connection once everything before it has been answered
+        self._has_hung_up = False  # nothing more will be written, and what still comes is discarded
         self._is_lost = self._is_stopping = self._is_half_closed = False
 
     # For exchanges
 
     def on_lost(self, callback: Callback) -> None:
-        """Registers `callback` for the loss of the connection, until `discard`. Calls it at once if the connection is lost
-        already."""
         if self._is_lost:
             callback()
             return
@@ -78,14 +76,12 @@ class HttpConnection(asyncio.Protocol):
         self.flow.resume_reading()  # a loss is noticed only by reading
 
     def discard(self, callback: Callback) -> None:
-        """Removes the callback."""
         if callback in self._callbacks:
             self._callbacks.remove(callback)
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handles that the connection is open."""
         self.transport = cast(asyncio.Transport, transport)
         self.flow = Flow(self.transport, self._may_read)
         socket, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
@@ -98,7 +94,6 @@ class HttpConnection(asyncio.Protocol):
         self._timeouts.settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles that the connection is gone."""
         self._is_lost = True
         self._timeouts.end()
         self._registry.leave(self)
@@ -106,8 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Handles bytes from the client."""
-        if self._last_words is not None or self._has_hung_up or self.transport.is_closing():
+        if self._final_refusal is not None or self._has_hung_up or self.transport.is_closing():
             return
         raw_head = b""
         if self._is_at_rest:
@@ -132,30 +126,26 @@ class HttpConnection(asyncio.Protocol):
         self._drop_unfinished()
         exchange = self._answering
         if exchange is None or exchange.writer.has_started or self._has_hung_up or self.transport.is_closing():
-            return False  # a stream goes on as long as its client is there, and here nobody could find that out
+            return False  # a stream goes on while its client is there, which cannot be found out here
         self._is_half_closed = True
         HalfClosed(self.transport, is_asked=exchange.head.version != "1.0")
         return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
-        """Handles that the client reads more slowly than the server writes."""
         self.flow.pause_writing()
         self._timeouts.on_writing_paused()
 
     def resume_writing(self) -> None:
-        """Handles that the client has caught up."""
         self.flow.resume_writing()
         self._timeouts.on_writing_resumed()
 
     # What the parser calls
 
     def on_begin(self) -> None:
-        """Handles the beginning of a request."""
         self._is_reading_head = self._is_new = True
         self._arrived_ns = self.received_ns
 
     def on_head(self, head: ParsedHead) -> None:
-        """Handles the complete head of a request."""
         self._is_reading_head = False
         exchange = self._reading = ServerExchange(
             head, self, AnswerWriter(self.transport, self._registry.common_headers, head), self._arrived_ns
@@ -167,19 +157,16 @@ class HttpConnection(asyncio.Protocol):
         self.flow.pause_reading()
 
     def on_body(self, part: bytes) -> None:
-        """Handles a part of a request's body."""
         assert self._reading is not None
         self._reading.add(part)
 
     def on_end(self) -> None:
-        """Handles the end of a request."""
         assert self._reading is not None
         self._reading.end()
 
     # What the exchange calls
 
     def on_answered(self) -> None:
-        """Handles that an answer has been written."""
         exchange, self._answering, self._direct = self._answering, None, None
         if exchange is None or self._is_lost:  # a refusal that was written a turn of the loop ago
             return
@@ -195,21 +182,19 @@ class HttpConnection(asyncio.Protocol):
         self._settle()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Has a task answer."""
         self._registry.start(work)
 
     # What the server and the timeouts call
 
     @property
     def stage(self) -> ConnectionStage:
-        """What the connection is waiting for."""
         if self._is_lost:
             return ConnectionStage.LOST
         if self.transport.is_closing():
             return ConnectionStage.CLOSING
         if self._has_hung_up:
             return ConnectionStage.REFUSED
-        if self._last_words is not None or self._is_half_closed:
+        if self._final_refusal is not None or self._is_half_closed:
             return ConnectionStage.ANSWER
         if self._is_reading_head:
             return ConnectionStage.HEAD
@@ -219,7 +204,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether anything waits for the rest of the body."""
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
@@ -232,16 +216,15 @@ class HttpConnection(asyncio.Protocol):
         self._settle()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
         self.transport.abort()
 
     def refuse(self, refusal: HttpRefusal) -> None:
-        """Refuses the client: answers its complete requests, then says why, and closes when the client does, or soon after."""
-        if self._last_words is None and not self._has_hung_up and not self.transport.is_closing():
-            self._last_words = refusal
+        """Refuses the client: answers its complete requests, sends the refusal, and closes when the client does, or soon."""
+        if self._final_refusal is None and not self._has_hung_up and not self.transport.is_closing():
+            self._final_refusal = refusal
             self._drop_unfinished()
             if self._answering is None and not self.transport.is_closing():
-                self._say_last_words(refusal)
+                self._write_final_refusal(refusal)
         self._settle()
 
     # Inside
@@ -254,14 +237,14 @@ class HttpConnection(asyncio.Protocol):
             and not self._is_reading_head
             and not self._unread
             and (self._reading is None or self._reading.is_read)
-            and self._last_words is None
+            and self._final_refusal is None
             and not (self._is_half_closed or self.flow.is_writing_paused or self.flow.is_reading_paused)
         )
 
     def _answer_known(self, known: KnownHead, data: bytes) -> None:
         """Answers a request that came as a whole, with a head that has been parsed before.
 
-        The connection stays in its timeout queue: in most cases it would come back in no time.
+        The connection stays in its timeout queue: in most cases it would be back there at once.
         """
         registry = self._registry
         exchange = self._reading = ServerExchange(
@@ -273,7 +256,7 @@ class HttpConnection(asyncio.Protocol):
             direct.run(data[len(data) - known.route.num_bytes :])
 
     def _learn(self, direct: DirectRequest, raw_head: bytes, num_bytes: int) -> None:
-        """Remembers the head of a direct request, if that request is all that has come."""
+        """Remembers the head of a direct request, if nothing else came with the request."""
         exchange, route = direct.exchange, direct.route
         if exchange.is_read and raw_head.startswith(b"POST ") and len(raw_head) + route.num_bytes == num_bytes:
             self._registry.known_heads.add(raw_head, KnownHead(exchange.head, route, num_bytes))
@@ -286,7 +269,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _parse(self) -> None:
         """Parses received bytes until requests wait for their turn."""
-        while self._unread and not self._waiting and self._last_words is None:
+        while self._unread and not self._waiting and self._final_refusal is None:
             size = max(_PIECE_BYTES, self._parser.num_missing_bytes)
             piece, self._unread = (
                 self._unread[:size],
@@ -299,14 +282,14 @@ class HttpConnection(asyncio.Protocol):
             self.flow.pause_reading()
 
     def _go_on(self) -> None:
-        """Goes on after an answer with which the connection does not end."""
+        """Goes on after an answer that does not end the connection."""
         if self._waiting:
             self._start(self._waiting.popleft())
         self._parse()  # it may be the rest of that request
         if self._direct is not None:
             asyncio.get_running_loop().call_soon(self._run_direct)  # not here: its answer may come at once, then the next, ...
-        if self._answering is None and self._last_words is not None:
-            self._say_last_words(self._last_words)
+        if self._answering is None and self._final_refusal is not None:
+            self._write_final_refusal(self._final_refusal)
         elif self._answering is None and self._is_half_closed:
             self._hang_up()
         self.flow.resume_reading()
@@ -352,25 +335,25 @@ class HttpConnection(asyncio.Protocol):
             return
         if (
             exchange.writer.has_started
-        ):  # another answer would be mistaken for a part of this one, or for the answer to the next request
+        ):  # another answer would be mistaken for a part of this one, or for that to the next request
             self.transport.close()
         self._answering = self._direct = None
-        self._tell_of_loss()
+        self._report_loss()
 
-    def _say_last_words(self, refusal: HttpRefusal) -> None:
+    def _write_final_refusal(self, refusal: HttpRefusal) -> None:
         _write(AnswerWriter(self.transport, self._registry.common_headers, None), refusal, Ids.made_up())
         self._hang_up()
 
     def _hang_up(self) -> None:
         """Closes the connection once the client has had time to read what was written.
 
-        While the client is still sending, closing at once would not do: its kernel would learn that nobody reads, and discard the
-            answer.
+        While the client is still sending, the connection must not be closed at once: the client's kernel would see a reset, and
+        discard the answer.
         """
         self._waiting.clear()
         self._unread = _NOTHING
         is_sending = self._is_reading_head or not (self._reading is None or self._reading.is_read)
-        if self._is_half_closed or (self._last_words is None and not is_sending):
+        if self._is_half_closed or (self._final_refusal is None and not is_sending):
             self.transport.close()
             return
         self._has_hung_up = True
@@ -379,16 +362,16 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write_eof()
 
     def _give_up_requests(self) -> None:
-        """Gives up all requests, because nobody waits for their answers any more."""
+        """Gives up all requests, because their client is gone."""
         self._waiting.clear()
         self._unread = _NOTHING
         if self._answering is not None:
             self._answering.lose()
         if self._direct is not None:
             self._direct.lose()
-        self._tell_of_loss()
+        self._report_loss()
 
-    def _tell_of_loss(self) -> None:
+    def _report_loss(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()

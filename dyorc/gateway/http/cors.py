@@ -1,16 +1,16 @@
 """Which pages of browsers may call the server: cross-origin resource sharing.
 
-Source: the Fetch standard, https://fetch.spec.whatwg.org/#http-cors-protocol. A browser sends what a page asks for with the
+Source: the Fetch standard, https://fetch.spec.whatwg.org/#http-cors-protocol. A browser sends a page's requests with the
 page's origin, and shows the page an answer only if that allows the origin. Before requests that a plain form could not send it
-asks in a request of its own, a preflight, which carries no key.
+sends a separate request, a preflight, which carries no key.
 """
 
 from collections.abc import Iterable
 from typing import Self
 
 from dyorc.config import GatewayConfig
-from dyorc.protocol import headers as names
-from dyorc.protocol.headers import Header
+from dyorc.protocol import header_names as names
+from dyorc.protocol.header_names import Header
 
 _ORIGIN = b"origin"
 _ASKED_METHOD = b"access-control-request-method"
@@ -21,7 +21,7 @@ _SENT = (
 )  # fmt: skip
 """Headers that the server reads."""
 _SHOWN = (names.REQUEST_ID, names.JSON_LENGTH, names.RETRY_AFTER, "www-authenticate", "location")
-"""Headers of answers that pages may read, besides those that they always may."""
+"""Headers of answers that pages may read, besides the ones that they always may."""
 _MAX_AGE_S = 600
 
 PREFLIGHT = {
@@ -51,7 +51,7 @@ class Cors:
 
     @classmethod
     def of(cls, config: GatewayConfig) -> Self | None:
-        """Returns what a server is told to allow; None if that is nothing."""
+        """Returns the allowed origins as configured; None if there are none."""
         return cls(config.cors_origins, config.cors_credentials) if config.cors_origins else None
 
     def lines(self, sent: Iterable[Header]) -> bytes:

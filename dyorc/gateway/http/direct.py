@@ -27,11 +27,11 @@ from dyorc.gateway.http.request_parser import ParsedHead
 from dyorc.gateway.http.request_templates import RequestTemplate, RequestTemplateCache
 from dyorc.gateway.http.server_exchange import ConnectionLike, ServerExchange
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.origins import Arrival, steps_of, written
+from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import id_line
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import INFER
+from dyorc.protocol.api_paths import INFER
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -41,7 +41,7 @@ _MAX_BODY_BYTES = 64 * 2**10
 _MAX_ANSWER_BYTES = 64 * 2**10
 """Longer answers are written in pieces, as the client reads them."""
 
-Taken: TypeAlias = tuple[bytes, Sequence[bytes | memoryview], int | None]
+EncodedAnswer: TypeAlias = tuple[bytes, Sequence[bytes | memoryview], int | None]
 """An answer: its own headers, encoded; its body; and the length of the JSON in it, if tensors follow."""
 
 
@@ -56,7 +56,7 @@ class Route(NamedTuple):
 
 
 class DirectConnection(ConnectionLike, Protocol):
-    """The connection, as a direct request sees it."""
+    """The connection, for a direct request."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Lets a task answer the request."""
@@ -77,15 +77,14 @@ class DirectInference:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in flight."""
         return not self.service.admission.num_requests
 
     def refused(self, exchange: ServerExchange, error: DyOrcError) -> None:
-        """Notes that a request was refused before it was read."""
+        """Records a request that was refused before it was read."""
         target = target_of(exchange.head.path)
         if target is not None:
             arrival = Arrival("http", exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
-            self.service.origins.refused(arrival, error, lambda: target.model)
+            self.service.origins.record_refusal(arrival, error, lambda: target.model)
 
     def route(self, head: ParsedHead) -> Route | None:
         """Returns where a request goes; None if it is not direct."""
@@ -106,33 +105,21 @@ class DirectInference:
 
 
 class DirectRequest:
-    """One direct request. It receives its own answer (`dyorc.core.receiver`).
+    """One direct request. It receives its own answer (`dyorc.core.request`).
 
     Args:
         exchange: Holds the request, and takes its answer.
         connection: The connection.
 
     Attributes:
-        exchange: The same.
         route: What its head says.
         is_running: Whether it has been started.
     """
 
     __slots__ = (
-        "_connection",
-        "_inference",
-        "_memory",
-        "_model",
-        "_origin",
-        "_request",
-        "_request_id",
-        "_template",
-        "_tenant",
-        "_ticket",
-        "exchange",
-        "is_running",
-        "route",
-    )
+        "_connection", "_inference", "_memory", "_model", "_origin", "_request", "_request_id", "_template", "_tenant",
+        "_ticket", "exchange", "is_running", "route",
+    )  # fmt: skip
 
     _model: Model
     _request: InferRequest
@@ -179,29 +166,28 @@ class DirectRequest:
             self.failed(error)
 
     def lose(self) -> None:
-        """Learns that nobody waits for the answer any more."""
+        """Cancels the request, because its client is gone."""
         if self._request_id and self._ticket is not None and self._inference.service.backend.cancel(self._request_id):
             self._close()
 
     # Receiver
 
-    def take(self, arrays: list[Array], /) -> Taken:
+    def take(self, arrays: list[Array], /) -> EncodedAnswer:
         """Encodes the outputs."""
         self._inference.service.check_answer(self._model, arrays)
-        if self._template is not None and (found := self._template.answer(arrays)) is not None:
-            return found
+        if self._template is not None and (answer := self._template.answer(arrays)) is not None:
+            return answer
         request = self._request
         steps = steps_of(request, self._origin)
         parts, json_bytes = encode_response(self._model, request.request_id, request.outputs, arrays, steps)
         return answer_lines(sum(map(len, parts)), json_bytes), parts, json_bytes
 
-    def done(self, taken: Taken) -> None:
-        """Writes the answer."""
+    def done(self, taken: EncodedAnswer) -> None:
         self._close()
         exchange, connection = self.exchange, self._connection
         if exchange.is_lost:
             return
-        if connection.transport.is_closing():  # the loop has not told the connection of its end yet
+        if connection.transport.is_closing():  # the connection has not been notified of its end yet
             connection.on_answered()
             return
         try:
@@ -210,7 +196,7 @@ class DirectRequest:
             _log.exception("answer_not_written", model=self.route.model, **exchange.ids.facts)
             connection.give_up()
 
-    def _write_answer(self, taken: Taken) -> None:
+    def _write_answer(self, taken: EncodedAnswer) -> None:
         exchange, connection, head = self.exchange, self._connection, self.route.head
         lines, parts, json_bytes = taken
         num_bytes = 0
@@ -223,11 +209,10 @@ class DirectRequest:
             if head.request_id or exchange.has_given_id:
                 lines += id_line(exchange.ids)
             exchange.writer.write_whole(lines + VARY if head.negotiates else lines, parts)
-            written(self._origin)
+            note_written(self._origin)
             connection.on_answered()
 
     def failed(self, error: Exception) -> None:
-        """Writes the error."""
         self._close()
         status = status_of(error) if isinstance(error, DyOrcError) else 500
         if not isinstance(error, DyOrcError):
@@ -235,22 +220,21 @@ class DirectRequest:
         elif status >= 500:
             facts = self.exchange.ids.facts
             _log.warning("request_failed", model=self.route.model, status=status, error=str(error), **facts)
-        if not self._request_id:  # else its record tells, if it has one
-            self._tell(error)
+        if not self._request_id:  # otherwise the orchestrator records it
+            self._record_refusal(error)
         if not self.exchange.is_lost:
             more = [CHALLENGE] if isinstance(error, AuthenticationError) else ()
             self._connection.start(_refuse(self.exchange, error, more))
 
     # Inside
 
-    def _tell(self, error: Exception) -> None:
-        """Has the request recorded, which was refused."""
+    def _record_refusal(self, error: Exception) -> None:
         exchange, route = self.exchange, self.route
         arrival = Arrival("http", exchange.ids, exchange.arrived_ns, route.num_bytes, exchange.read_ns)
-        self._inference.service.origins.refused(arrival, error, lambda: route.model, self._tenant)
+        self._inference.service.origins.record_refusal(arrival, error, lambda: route.model, self._tenant)
 
     def _decode(self, body: bytes) -> Sequence[Array]:
-        """Returns the inputs, and notes the request's other fields."""
+        """Returns the inputs, and keeps the request's other fields."""
         model, json_bytes = self._model, self.route.head.json_bytes
         templates = self._inference.templates
         if json_bytes:
@@ -267,7 +251,6 @@ class DirectRequest:
         return request.arrays
 
     def _close(self) -> None:
-        """Releases everything that it holds."""
         if self._memory is not None:
             self._memory.close()
         if self._ticket is not None:
@@ -283,7 +266,7 @@ async def _write(
     origin: Origin | None,
 ) -> None:
     await write_answer(exchange.send, head, parts, json_bytes)
-    written(origin)
+    note_written(origin)
 
 
 async def _refuse(exchange: ServerExchange, error: Exception, more: Sequence[tuple[bytes, bytes]]) -> None:

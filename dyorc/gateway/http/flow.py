@@ -32,11 +32,10 @@ class Flow:
     def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
         self._transport = transport
         self._may_read = may_read
-        self._drained: asyncio.Event | None = None  # created when somebody waits for it
+        self._drained: asyncio.Event | None = None  # created when a task waits for it
         self.is_reading_paused = self.is_writing_paused = False
 
     def pause_reading(self) -> None:
-        """Stops reading for now."""
         if not self.is_reading_paused:
             self.is_reading_paused = True
             self._transport.pause_reading()
@@ -52,7 +51,6 @@ class Flow:
         self.is_writing_paused = True
 
     def resume_writing(self) -> None:
-        """Notes that the client has caught up."""
         self.is_writing_paused = False
         if self._drained is not None:
             self._drained.set()
@@ -85,7 +83,7 @@ def waited_ns(transport: asyncio.Transport) -> int:
 
 
 def is_cut(transport: asyncio.Transport) -> bool:
-    """Returns whether the connection has ended on both sides, or may have: without reading, the server is not told."""
+    """Returns whether the connection has ended on both sides, or may have: without reading, the server does not notice."""
     info = _tcp_info(transport)
     return info is None or info[_STATE_AT] == _TCP_CLOSE
 
@@ -99,7 +97,7 @@ def _tcp_info(transport: asyncio.Transport) -> bytes | None:
     return info if len(info) >= _BYTES_ACKNOWLEDGED_AT + 8 else None
 
 
-GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FIRST_WAIT_S = 0.01
 _MAX_WAIT_S = 1.0
 
@@ -119,7 +117,7 @@ class HalfClosed:
         self._transport = transport
         self._wait_s = _FIRST_WAIT_S
         if is_asked:
-            transport.write(GO_ON)
+            transport.write(CONTINUE)
         self._look()
 
     def _look(self) -> None:

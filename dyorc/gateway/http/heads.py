@@ -7,15 +7,15 @@ from typing import NamedTuple
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError
 from dyorc.gateway.http.compression import Encoding, accepted_encoding, encoding_of
-from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable
-from dyorc.protocol import headers, media_types
-from dyorc.protocol.headers import Header
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.gateway.request_ids import TRACEPARENT_NAME, TRACESTATE_NAME, caller_of, usable_id
+from dyorc.protocol import header_names, media_types
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS
+from dyorc.protocol.header_names import Header
 
 _FRAMES = media_types.FRAMES.encode()
-_JSON_LENGTH = headers.JSON_LENGTH.encode()
-_REQUEST_ID = headers.REQUEST_ID.encode()
-_TIMEOUT = headers.TIMEOUT.encode()
+_JSON_LENGTH = header_names.JSON_LENGTH.encode()
+_REQUEST_ID = header_names.REQUEST_ID.encode()
+_TIMEOUT = header_names.TIMEOUT.encode()
 
 _MAX_LENGTH_DIGITS = 18
 """How many digits a length in a header may have; Python refuses to parse thousands."""
@@ -55,10 +55,10 @@ class RequestHead(NamedTuple):
         json_bytes: Length of the JSON at the beginning of the body, after decompression; None if all of it is JSON.
         encoding: How the body is compressed.
         answer_encoding: How to compress the answer.
-        negotiates: Whether the client said anything about compressed answers.
+        negotiates: Whether the client sent ``Accept-Encoding``.
         timeout_s: For how long the client waits.
         accepts_frames: Whether a stream may be sent as frames.
-        awaits_word: Whether the client waits for "100 Continue" before it sends the body.
+        expects_continue: Whether the client waits for "100 Continue" before it sends the body.
         request_id: The client's id for the request; empty if the headers contain none that can be used.
         caller: The client's place in a trace, if it sent one.
     """
@@ -70,7 +70,7 @@ class RequestHead(NamedTuple):
     negotiates: bool = False
     timeout_s: float | None = None
     accepts_frames: bool = False
-    awaits_word: bool = False
+    expects_continue: bool = False
     request_id: str = ""
     caller: TraceContext | None = None
 
@@ -100,7 +100,7 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
         InvalidInputError: If a header is malformed.
     """
     announced_bytes = json_bytes = encoding = answer_encoding = timeout_s = None
-    negotiates = accepts_frames = awaits_word = False
+    negotiates = accepts_frames = expects_continue = False
     request_id = ""
     parent = state = b""
     for name, value in sent:
@@ -117,9 +117,9 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
         elif name == b"content-encoding":
             encoding = encoding_of(value)
         elif name == b"expect":
-            awaits_word = value.lower() == b"100-continue" and not is_old
+            expects_continue = value.lower() == b"100-continue" and not is_old
         elif name == _REQUEST_ID:
-            request_id = usable(value.decode("latin-1"))
+            request_id = usable_id(value.decode("latin-1"))
         elif name == TRACEPARENT_NAME:
             parent = value
         elif name == TRACESTATE_NAME:
@@ -127,8 +127,8 @@ def read_head(sent: Iterable[Header], *, is_old: bool = False) -> RequestHead:
         else:
             timeout_s = timeout_s_of(value)
     return RequestHead(
-        announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, awaits_word, request_id,
-        caller_of(parent, state) if parent else None,
+        announced_bytes, json_bytes, encoding, answer_encoding, negotiates, timeout_s, accepts_frames, expects_continue,
+        request_id, caller_of(parent, state) if parent else None,
     )  # fmt: skip
 
 

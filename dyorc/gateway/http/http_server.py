@@ -33,9 +33,9 @@ class HttpServer:
 
     Args:
         gateway: The application, such as `Gateway`.
-        config: Address, certificate, and limits for slow clients. Port 0 stands for any free port.
+        config: Address, certificate, and limits for slow clients. Port 0 means any free port.
         shedding: Refuses what cannot be answered in time; if None, nothing is refused for that.
-        direct: Answers small inference requests ahead of the application; if None, that answers all.
+        direct: Answers small inference requests; if None, the application answers all.
         listener: A bound socket to use instead of one for the address. It is closed at the end.
 
     Raises:
@@ -74,7 +74,7 @@ class HttpServer:
             sock=self._socket,
             backlog=_BACKLOG,
             ssl=None if tls is None else tls.context,
-            # A client that does not finish the handshake never becomes a connection, so that has a time limit of its own.
+            # A client that does not finish the handshake never becomes a connection, so the handshake has a separate limit.
             ssl_handshake_timeout=None if tls is None else config.header_timeout_s,
         )
         self.registry.timeouts.start()
@@ -82,7 +82,6 @@ class HttpServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Refuses new requests, and waits for those in flight."""
         if self._refreshing is not None:
             self._refreshing.cancel()
         try:
@@ -102,12 +101,10 @@ class HttpServer:
         await self.registry.empty(timeout_s)
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         self.registry.measure(readings)
 
     @property
     def url(self) -> str:
-        """The URL on which it listens."""
         scheme = "http" if self._tls is None else "https"
         host, port = self._socket.getsockname()[:2]
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -16,12 +16,11 @@ from dyorc.errors import DyOrcError, ExecutionError, PayloadTooLargeError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.compression import Encoding, compress
-from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_ids import Ids
 from dyorc.protocol import media_types
-from dyorc.protocol.frames import LENGTHS
-from dyorc.protocol.headers import JSON_LENGTH, Header
+from dyorc.protocol.header_names import JSON_LENGTH, Header
+from dyorc.protocol.media_types import FRAME_LENGTHS
 
 JSON: Header = (b"content-type", media_types.JSON.encode())
 _BINARY: Header = (b"content-type", media_types.TENSORS.encode())
@@ -57,11 +56,11 @@ def answer_lines(num_bytes: int, json_bytes: int | None) -> bytes:
 async def _encoded(
     parts: Sequence[bytes | memoryview], encoding: Encoding, headers: list[Header]
 ) -> Sequence[bytes | memoryview]:
-    found = await compress(parts, encoding)
-    if found is None:
+    body = await compress(parts, encoding)
+    if body is None:
         return parts
     headers.append((b"content-encoding", encoding.token))
-    return [found]
+    return [body]
 
 
 async def write_error(send: Send, error: Exception, ids: Ids, more_headers: Sequence[Header] = ()) -> int:
@@ -132,7 +131,7 @@ def as_frame(parts: Sequence[bytes | memoryview], json_bytes: int | None = None)
     """Returns a part as a frame: the lengths of its JSON and of the raw tensors after it (u32, little-endian), then both."""
     num_bytes = sum(len(part) for part in parts)
     json_bytes = num_bytes if json_bytes is None else json_bytes
-    return [LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
+    return [FRAME_LENGTHS.pack(json_bytes, num_bytes - json_bytes), *parts]
 
 
 class StreamWriter:
@@ -155,7 +154,7 @@ class StreamWriter:
         self.is_started = False
 
     async def run(self, parts: AsyncGenerator[list[Buffers]]) -> None:
-        """Writes all parts, those that are ready at the same time in one message. Always closes `parts`.
+        """Writes all parts; parts that are ready at the same time go out in one message. Always closes `parts`.
 
         Raises:
             Exception: Any failure before the first part. Later failures are written as the last part.
@@ -187,27 +186,20 @@ class StreamWriter:
             _log.warning("stream_failed", model=self._name, error=str(error), **self._ids.facts)
 
 
-def attach_current_task(wait: CancelledWithClient) -> None:
-    """Ends the calling task when the client goes away, whether the task waits for a part or for the client to read."""
-    task = asyncio.current_task()
-    assert task is not None
-    wait.attach(task)
-
-
 async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:
     """Returns the only part of a stream.
 
     Raises:
         ExecutionError: If the stream does not have exactly one part; further parts are not computed.
     """
-    found: list[T] = []
+    received: list[T] = []
     async with aclosing(parts):
         async for ready in parts:
-            found += ready
-            if len(found) > 1:
+            received += ready
+            if len(received) > 1:
                 break
-    if len(found) != 1:
+    if len(received) != 1:
         raise ExecutionError(
-            f"generate expects exactly 1 part, model {model.name!r} gave {'none' if not found else 'more'}; use generate_stream"
+            f"generate expects exactly 1 part, model {model.name!r} gave {'more' if received else 'none'}; use generate_stream"
         )
-    return found[0]
+    return received[0]

@@ -1,5 +1,6 @@
 """The inference routes. They are plain ASGI functions: on this hot path, a framework would cost more than everything else."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -21,7 +22,6 @@ from dyorc.gateway.http.inference_answers import (
     Wrap,
     as_event,
     as_frame,
-    attach_current_task,
     only_part,
     write_answer,
     write_error,
@@ -30,10 +30,10 @@ from dyorc.gateway.http.middleware import EXCHANGE, arrival_of, ids_of, tenant_o
 from dyorc.gateway.http.request_bodies import BodyReader
 from dyorc.gateway.http.server_exchange import ServerExchange
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.origins import Arrival, News, steps_of, written
+from dyorc.gateway.origins import Arrival, NewSteps, note_written, steps_of
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM
 from dyorc.telemetry.record import Origin
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -41,7 +41,7 @@ _log = structlog.get_logger("dyorc.gateway")
 T = TypeVar("T")
 
 
-class Incoming(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """An admitted request, before its body."""
 
     model: Model
@@ -52,7 +52,7 @@ class Incoming(NamedTuple):
     send: Send
 
 
-class Work(NamedTuple, Generic[T]):
+class DecodedRequest(NamedTuple, Generic[T]):
     """A request whose body has been read, and how to answer it."""
 
     request: InferRequest
@@ -61,7 +61,7 @@ class Work(NamedTuple, Generic[T]):
     take: Callable[[list[Array]], T]
 
 
-_Action: TypeAlias = Callable[[Incoming], Coroutine[Any, Any, None]]
+_Action: TypeAlias = Callable[[AdmittedRequest], Coroutine[Any, Any, None]]
 
 
 class InferenceRoutes:
@@ -78,27 +78,26 @@ class InferenceRoutes:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
-        """Answers one request."""
         try:
             tenant = tenant_of(scope)
             model = self._service.model(tenant, target.model, target.version)
             head = read_head(scope["headers"], is_old=scope["http_version"] == "1.0")
             with self._service.admission.admit(tenant, self._bodies.expected_bytes(head)) as ticket:
                 ticket.arrived_ns = scope.get("dyorc.arrived_ns")
-                await self._actions[target.action](Incoming(model, head, ticket, scope, receive, send))
+                await self._actions[target.action](AdmittedRequest(model, head, ticket, scope, receive, send))
         except DyOrcError as error:
             ids = ids_of(scope)
             status = await write_error(send, error, ids)
-            self._service.origins.refused(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
+            self._service.origins.record_refusal(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
             if status >= 500:
                 _log.warning("request_failed", model=target.model, status=status, error=str(error), **ids.facts)
         except Exception as error:
             ids = ids_of(scope)
             _log.exception("request_crashed", model=target.model, **ids.facts)
-            self._service.origins.refused(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
+            self._service.origins.record_refusal(arrival_of(scope), error, lambda: target.model, tenant_of(scope).name)
             await write_error(send, error, ids)
 
-    async def _infer(self, incoming: Incoming) -> None:
+    async def _infer(self, incoming: AdmittedRequest) -> None:
         model, head = incoming.model, incoming.head
         with self._service.memory() as memory:
             request, origin = await self._receive(
@@ -108,11 +107,11 @@ class InferenceRoutes:
             def take(arrays: list[Array]) -> tuple[Buffers, int | None]:
                 return encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
 
-            parts, json_bytes = await self._run(incoming, Work(request, memory, origin, take))
-        await write_answer(incoming.send, head, parts, json_bytes)  # what it needs has been copied by now
-        written(origin)
+            parts, json_bytes = await self._run(incoming, DecodedRequest(request, memory, origin, take))
+        await write_answer(incoming.send, head, parts, json_bytes)  # its bytes have been copied by now
+        note_written(origin)
 
-    async def _generate(self, incoming: Incoming) -> None:
+    async def _generate(self, incoming: AdmittedRequest) -> None:
         model = incoming.model
         with self._service.memory() as memory:
             request, origin = await self._receive(incoming, memory, lambda body: decode_generate(body, model, memory))
@@ -120,43 +119,42 @@ class InferenceRoutes:
             def take(arrays: list[Array]) -> list[bytes]:
                 return encode_generate(model, request, arrays, steps_of(request, origin))
 
-            work = Work(request, memory, origin, take)
+            work = DecodedRequest(request, memory, origin, take)
             if model.is_streaming:
-                with CancelledWithClient(incoming.scope) as wait:
-                    attach_current_task(wait)
+                with CancelledWithClient(incoming.scope, asyncio.current_task()):
                     parts = await only_part(self._stream(incoming, work), model)
             else:
                 parts = await self._run(incoming, work)
         await write_answer(incoming.send, incoming.head, parts, None)
-        written(origin)
+        note_written(origin)
 
-    async def _infer_stream(self, incoming: Incoming) -> None:
+    async def _infer_stream(self, incoming: AdmittedRequest) -> None:
         model, head = incoming.model, incoming.head
         form, wrap = (AnswerForm.BINARY, as_frame) if head.accepts_frames else (AnswerForm.JSON, as_event)
         with self._service.memory() as memory:
             request, origin = await self._receive(
                 incoming, memory, lambda body: decode_request(body, head.json_bytes, model, memory, form)
             )
-            news = News(request, origin)
+            news = NewSteps(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
                 return wrap(*encode_response(model, request.request_id, request.outputs, arrays, news.steps()))
 
-            await self._write_stream(incoming, Work(request, memory, origin, take), wrap)
+            await self._write_stream(incoming, DecodedRequest(request, memory, origin, take), wrap)
 
-    async def _generate_stream(self, incoming: Incoming) -> None:
+    async def _generate_stream(self, incoming: AdmittedRequest) -> None:
         model = incoming.model
         with self._service.memory() as memory:
             request, origin = await self._receive(incoming, memory, lambda body: decode_generate(body, model, memory))
-            news = News(request, origin)
+            news = NewSteps(request, origin)
 
             def take(arrays: list[Array]) -> Buffers:
                 return as_event(encode_generate(model, request, arrays, news.steps()))
 
-            await self._write_stream(incoming, Work(request, memory, origin, take), as_event)
+            await self._write_stream(incoming, DecodedRequest(request, memory, origin, take), as_event)
 
     async def _receive(
-        self, incoming: Incoming, memory: RequestMemory, decode: Callable[[bytes | memoryview], InferRequest]
+        self, incoming: AdmittedRequest, memory: RequestMemory, decode: Callable[[bytes | memoryview], InferRequest]
     ) -> tuple[InferRequest, Origin | None]:
         """Reads a request, and returns it with its origin, if it is recorded."""
         body = await self._bodies.read(incoming.head, incoming.receive, memory, incoming.ticket)
@@ -166,7 +164,7 @@ class InferenceRoutes:
         request = decode(body)
         return request, origins.of(request, arrival)
 
-    async def _run(self, incoming: Incoming, work: Work[T]) -> T:
+    async def _run(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> T:
         """Runs a request that has one answer, and cancels it if its client goes away."""
         with CancelledWithClient(incoming.scope) as wait:
             return await self._service.infer(
@@ -174,19 +172,18 @@ class InferenceRoutes:
                 timeout_s=incoming.head.timeout_s, origin=work.origin, started=wait.attach, take=work.take,
             )  # fmt: skip
 
-    def _stream(self, incoming: Incoming, work: Work[T]) -> AsyncGenerator[list[T]]:
+    def _stream(self, incoming: AdmittedRequest, work: DecodedRequest[T]) -> AsyncGenerator[list[T]]:
         return self._service.stream(
             incoming.ticket, incoming.model, work.request, work.memory,
             timeout_s=incoming.head.timeout_s, origin=work.origin, take=work.take,
         )  # fmt: skip
 
-    async def _write_stream(self, incoming: Incoming, work: Work[Buffers], wrap: Wrap) -> None:
+    async def _write_stream(self, incoming: AdmittedRequest, work: DecodedRequest[Buffers], wrap: Wrap) -> None:
         writer = StreamWriter(incoming.send, wrap, incoming.model.name, ids_of(incoming.scope))
         try:
-            with CancelledWithClient(incoming.scope) as wait:
-                attach_current_task(wait)
+            with CancelledWithClient(incoming.scope, asyncio.current_task()):
                 await writer.run(self._stream(incoming, work))
-            written(work.origin)
+            note_written(work.origin)
         except RequestCancelledError:
-            if not writer.is_started:  # otherwise nobody is left to tell
+            if not writer.is_started:  # otherwise no error can be written
                 raise

@@ -10,15 +10,15 @@ from dyorc.errors import DyOrcError, InvalidInputError, JobNotEndedError, Reques
 from dyorc.gateway.http.heads import read_head
 from dyorc.gateway.http.middleware import arrival_of, ids_of, tenant_of
 from dyorc.gateway.http.request_bodies import BodyReader
+from dyorc.gateway.jobs.job_json import error_json, job_json
 from dyorc.gateway.jobs.jobs import Jobs
-from dyorc.gateway.jobs.records import error_json, job_json
 from dyorc.gateway.request_ids import caller_in_headers
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import IDEMPOTENCY_KEY, JSON_LENGTH
-from dyorc.protocol.jobs import JobState
-from dyorc.protocol.routes import JOBS
+from dyorc.protocol.api_paths import JOBS
+from dyorc.protocol.header_names import IDEMPOTENCY_KEY, JSON_LENGTH
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import MAX_LISTED, Body, StoredJob
 
 _JOB = f"{JOBS}/{{job_id}}"
@@ -34,12 +34,12 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
 
     @app.post(JOBS, status_code=202, openapi_extra=_SUBMIT, responses={200: {"description": "It was submitted before."}})
     async def submit_job(request: Request) -> Response:
-        """Takes an inference request in, to be run when there is room."""
+        """Accepts an inference request, to be run when there is room."""
         try:
             return await submitted(request)
         except DyOrcError as error:
             arrival = arrival_of(request.scope, "job")
-            jobs.service.origins.refused(arrival, error, str, tenant_of(request.scope).name)
+            jobs.service.origins.record_refusal(arrival, error, str, tenant_of(request.scope).name)
             raise
 
     async def submitted(request: Request) -> Response:
@@ -58,8 +58,8 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
     ) -> dict[str, Any]:
         """Returns the tenant's jobs, the newest first. `next` is where the next page goes on, if there is one."""
         num = _DEFAULT_LISTED if limit is None else _limit(limit)
-        found = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
-        return {"jobs": [job_json(job) for job in found], "next": found[-1].id if len(found) == num else None}
+        page = await jobs.page(tenant_of(request.scope), _state(state), num, _id(after) if after else "")
+        return {"jobs": [job_json(job) for job in page], "next": page[-1].id if len(page) == num else None}
 
     @app.get(_JOB)
     async def get_job(request: Request, job_id: str, wait_s: str | None = None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def add_job_routes(app: FastAPI, jobs: Jobs) -> None:
         """Returns what the inference route would have answered."""
         job, body = await jobs.result(tenant_of(request.scope), _id(job_id))
         if job.error is not None:
-            ids_of(request.scope).name(job.id)  # its error is that of another request
+            ids_of(request.scope).name(job.id)  # the error belongs to another request
         return _result(job, body)
 
     @app.post(f"{_JOB}/cancel")
@@ -137,7 +137,7 @@ async def _read_body(request: Request, tenant: Tenant, service: InferenceService
 
 
 def _id(text: str) -> str:
-    """Returns an id as the client wrote it; stores must get valid text only."""
+    """Returns an id as valid text for the store."""
     return text.encode(errors="replace").decode()
 
 

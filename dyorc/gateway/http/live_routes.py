@@ -1,4 +1,4 @@
-"""Routes of the live page: how the server is now, every second anew, and how it was. Not part of the protocol."""
+"""Routes of the live page: the server's state, now and every second, and its history. Not part of the protocol."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from dyorc.errors import ClientError, InvalidInputError, RequestCancelledError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.authentication import authenticate
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.inference_answers import EVENTS, UNBUFFERED, attach_current_task
+from dyorc.gateway.http.inference_answers import EVENTS, UNBUFFERED
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.live_report import Snapshot
 from dyorc.gateway.service import InferenceService
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import LIVE_EVENTS, LIVE_GRAPH, LIVE_HISTORY, LIVE_NOW
+from dyorc.protocol.api_paths import LIVE_EVENTS, LIVE_GRAPH, LIVE_HISTORY, LIVE_NOW
 from dyorc.telemetry.series import MAX_WINDOW_S, NUM_SECONDS
 
 _HEARTBEAT_S = 5.0
@@ -56,8 +56,7 @@ def add_live_routes(app: FastAPI, service: InferenceService, live: LiveFeed) -> 
 
     @app.get(LIVE_GRAPH, tags=["live"])
     async def graph(request: Request, workflow: str) -> dict[str, Any]:
-        """What the workflow's requests do, learned from those that were recorded: programs, decisions, and how often each way is
-        taken."""
+        """What the workflow's requests do, learned from recorded ones: programs, decisions, and how often each way is taken."""
         service.model(tenant_of(request.scope), workflow)
         return await live.graph(workflow)
 
@@ -79,11 +78,10 @@ class _Events(Response):
         self._live = live
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Writes them. A client that does not read holds this up, and nothing else."""
+        """Writes the events. A client that does not read holds up only this response."""
         with self._live.listening():
             try:
-                with CancelledWithClient(scope) as wait:
-                    attach_current_task(wait)
+                with CancelledWithClient(scope, asyncio.current_task()):
                     await self._write(scope, send)
             except RequestCancelledError:
                 return
@@ -97,11 +95,11 @@ class _Events(Response):
         await send({"type": "http.response.body", "body": b""})
 
     async def _events(self, scope: Scope) -> AsyncGenerator[bytes]:
-        seen: Snapshot | None = None
+        last: Snapshot | None = None
         while True:
             try:
                 async with asyncio.timeout(_HEARTBEAT_S):  # `wait_for` can lose the cancellation when the client goes
-                    latest = await self._live.next(seen)
+                    latest = await self._live.next(last)
             except TimeoutError:
                 yield _HEARTBEAT
                 continue
@@ -109,4 +107,4 @@ class _Events(Response):
                 return
             tenant = authenticate(self._access, scope)
             yield b"event: live\ndata: " + msgspec.json.encode(latest.of_tenant(tenant)) + b"\n\n"
-            seen = latest
+            last = latest

@@ -10,7 +10,7 @@ from dyorc.config import GatewayConfig, TelemetryConfig
 from dyorc.gateway.http.http_server import HttpServer
 from dyorc.gateway.http.middleware import CommonMethods, tenant_of
 from dyorc.gateway.metrics import Metrics
-from dyorc.protocol.routes import METRICS
+from dyorc.protocol.api_paths import METRICS
 from dyorc.system.ports import bind
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -48,7 +48,7 @@ def add_metrics_route(app: FastAPI, metrics: Metrics) -> None:
 
 
 def metrics_app(metrics: Metrics) -> CommonMethods:
-    """Returns an application with that route alone, for which nobody needs a key."""
+    """Returns an application with only that route, which needs no key."""
 
     async def scrape(request: Request) -> Response:
         return await _answer(metrics, request)

@@ -15,17 +15,16 @@ TENANT = "dyorc.tenant"
 
 
 EXCHANGE = "dyorc.exchange"
-"""The key of its exchange."""
+"""The key of its exchange in its scope."""
 
 
 def ids_of(scope: Scope) -> Ids:
-    """Returns by which ids a request is known."""
     ids: Ids = scope[EXCHANGE].ids
     return ids
 
 
 def arrival_of(scope: Scope, transport: str = "http") -> Arrival:
-    """Returns what is known of a request that was refused."""
+    """Returns the arrival of a request that was refused."""
     exchange = scope[EXCHANGE]
     return Arrival(transport, exchange.ids, exchange.arrived_ns, 0, exchange.read_ns)
 
@@ -49,13 +48,13 @@ def without_trailing_slash(scope: Scope) -> Scope:
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
     """Returns the methods of all routes with this path; none if there is no such route. GET implies HEAD."""
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
-            found.update(getattr(route, "methods", None) or ())
-    if "GET" in found:
-        found.add("HEAD")
-    return sorted(found | {"OPTIONS"}) if found else []
+            methods.update(getattr(route, "methods", None) or ())
+    if "GET" in methods:
+        methods.add("HEAD")
+    return sorted(methods | {"OPTIONS"}) if methods else []
 
 
 class CommonMethods:
@@ -71,7 +70,6 @@ class CommonMethods:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http":
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}  # a copy, since the server uses the original

@@ -8,8 +8,8 @@ from fastapi.openapi.utils import get_openapi
 
 from dyorc.core.tensor import DType
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import API_KEY, JSON_LENGTH, RETRY_AFTER, TIMEOUT
-from dyorc.protocol.routes import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, SERVER
+from dyorc.protocol.api_paths import GENERATE, GENERATE_STREAM, INFER, INFER_STREAM, MODELS, SERVER
+from dyorc.protocol.header_names import API_KEY, JSON_LENGTH, RETRY_AFTER, TIMEOUT
 
 _VERBS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
@@ -42,26 +42,26 @@ def json_body(schema: dict[str, Any]) -> dict[str, Any]:
 def describe(app: FastAPI) -> dict[str, Any]:
     """Returns the description of an app's routes together with the inference routes. It is made once."""
     if app.openapi_schema is None:
-        found = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Serves dynamic workflows")
-        found["paths"] |= inference_paths()
-        components = found.setdefault("components", {})
+        description = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Serves dynamic workflows")
+        description["paths"] |= inference_paths()
+        components = description.setdefault("components", {})
         components.setdefault("schemas", {}).update(SCHEMAS)
         components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "api_key": {"type": "apiKey", "in": "header", "name": API_KEY},
         }
-        found["security"] = [{}, {"bearer": []}, {"api_key": []}]
-        for path, operation in _operations(found):
+        description["security"] = [{}, {"bearer": []}, {"api_key": []}]
+        for path, operation in _operations(description):
             _add_errors(operation, _EVERYWHERE if path.startswith(SERVER) and "infer" not in operation.get("tags", ()) else _ALL)
-        app.openapi_schema = found
+        app.openapi_schema = description
     return app.openapi_schema
 
 
 _ALL = _EVERYWHERE | _WORKING
 
 
-def _operations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path, item in found["paths"].items():
+def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in description["paths"].items():
         for verb in _VERBS:
             if verb in item:
                 yield path, item[verb]
@@ -211,14 +211,13 @@ _ACTIONS = {
 
 
 def inference_paths() -> dict[str, Any]:
-    """Returns the paths of all inference routes."""
     paths: dict[str, Any] = {}
     for action, operation in _ACTIONS.items():
         for place, more in (("", []), ("/versions/{version}", _VERSION)):
-            found = operation | {
+            operation_of_path = operation | {
                 "parameters": [*_PATH, *more, *operation["parameters"]],
                 "responses": dict(operation["responses"]),
                 "operationId": f"{action}{'_of_version' if more else ''}",
             }
-            paths[f"{MODELS}/{{name}}{place}/{action}"] = {"post": found}
+            paths[f"{MODELS}/{{name}}{place}/{action}"] = {"post": operation_of_path}
     return paths

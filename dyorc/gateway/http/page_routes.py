@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Scope
 
 from dyorc.gateway.ui.ui_files import START, UiFile, policy, ui_files
-from dyorc.protocol.routes import UI
+from dyorc.protocol.api_paths import UI
 
 TO_PAGE = Response(status_code=302, headers={"Location": f"{UI[1:]}/", "Vary": "Accept"})
 
@@ -33,10 +33,10 @@ def add_ui_routes(app: FastAPI) -> None:
 
     @app.get(f"{UI}/{{path:path}}", include_in_schema=False)
     async def file(request: Request, path: str) -> Response:
-        found = ui_files().get(path)
-        if found is None:
+        ui_file = ui_files().get(path)
+        if ui_file is None:
             raise HTTPException(404)
-        return _answer(request, found)
+        return _answer(request, ui_file)
 
 
 def _answer(request: Request, file: UiFile) -> Response:
@@ -62,7 +62,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI sets styles of its own in the page, but needs no scripts in it."""
+"""Swagger UI sets inline styles, but needs no inline scripts."""
 
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Request, Response
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.request_records import Records, beyond_ns_of
 from dyorc.protocol import media_types
-from dyorc.protocol.routes import REQUESTS, TRACE
+from dyorc.protocol.api_paths import REQUESTS, TRACE
 from dyorc.telemetry.record_store import Order, Outcome
 from dyorc.telemetry.record_store import Query as RecordQuery
 
@@ -40,17 +40,17 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
         limit: _Limit = 50,
         beyond: _Beyond = None,
     ) -> Response:
-        """The requests of which records are kept: the latest, and for longer those that were slow or failed. `cause` names what
-        took most of a request's time. With `beyond`, requests with just this value come again."""
+        """The recorded requests: the latest, and for longer the slow and failed ones. `cause` names what took most of a request's
+        time. With `beyond`, requests with just this value come again."""
         beyond_ns = None if beyond is None else beyond_ns_of(order, beyond)
         query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit, beyond_ns=beyond_ns)
         return _json(await records.page(query, tenant_of(request.scope)))
 
     @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"])
-    async def one(request: Request, request_id: str) -> Response:
-        """Everything that is known of a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
+    async def record(request: Request, request_id: str) -> Response:
+        """Everything about a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
         batches they shared with other requests, decisions and guesses. Times are in milliseconds since its first byte."""
-        return _json(await records.one(request_id, tenant_of(request.scope)))
+        return _json(await records.get(request_id, tenant_of(request.scope)))
 
     @app.get(TRACE, tags=["requests"])
     async def trace(request: Request, seconds: _Seconds = 5.0) -> Response:

@@ -10,8 +10,8 @@ from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.http.openapi import json_body
 from dyorc.gateway.http.request_bodies import read_json
 from dyorc.gateway.service import InferenceService
+from dyorc.protocol.api_paths import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 from dyorc.protocol.deployment_changes import Deploy, Rollback, Undeploy
-from dyorc.protocol.routes import DEPLOYMENTS, REPOSITORY, REPOSITORY_INDEX
 
 
 class _IndexRequest(msgspec.Struct):
@@ -40,9 +40,6 @@ class _UnloadRequest(msgspec.Struct):
     parameters: _Unload = _Unload()
 
 
-_decoder = msgspec.json.Decoder(_IndexRequest)
-_load_decoder, _unload_decoder = msgspec.json.Decoder(_LoadRequest), msgspec.json.Decoder(_UnloadRequest)
-_deploy_decoder = msgspec.json.Decoder(Deploy)
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
 _LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
@@ -67,9 +64,9 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post(REPOSITORY_INDEX, response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
-        """All versions of all models and their states; with `ready`, only those that can be served now."""
-        asked = await read_json(request, _decoder)
-        return service.repository_index(tenant_of(request.scope), only_ready=asked.ready)
+        """All versions of all models and their states; with `ready`, only models that can be served now."""
+        body = await read_json(request, _IndexRequest)
+        return service.repository_index(tenant_of(request.scope), only_ready=body.ready)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
@@ -80,34 +77,34 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         requests that name no version; with all of them (1), it takes the place of the default.
         """
         deployments = service.managed(tenant_of(request.scope))
-        asked = (await read_json(request, _load_decoder)).parameters
+        parameters = (await read_json(request, _LoadRequest)).parameters
         change = Deploy(
-            target=asked.target, model=name, version=asked.version, group=asked.group, share=asked.share,
-            is_fresh=asked.fresh, is_incompatible_allowed=asked.allow_incompatible,
+            target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
+            is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
         )  # fmt: skip
         return await deployments.change(change)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
     @app.post(f"{REPOSITORY}/{{repository}}/models/{{name}}/unload", openapi_extra=_UNLOAD_BODY, tags=["repository"])
     async def unload(request: Request, name: str, repository: str = "") -> dict[str, Any]:
-        """Takes a version of a model, or without one all of them, out of service. What was asked for before is answered. Needs a
-        key that may manage."""
+        """Takes a version of a model, or without one all of them, out of service. Earlier requests are answered. Needs a key that
+        may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        asked = (await read_json(request, _unload_decoder)).parameters
-        return await deployments.change(Undeploy(name, asked.version))
+        parameters = (await read_json(request, _UnloadRequest)).parameters
+        return await deployments.change(Undeploy(name, parameters.version))
 
     @app.get(DEPLOYMENTS, tags=["repository"])
     async def deployments(request: Request) -> dict[str, Any]:
-        """Which versions there are, where they came from, and which programs they share. Needs a key that may manage."""
+        """All versions, where they came from, and which programs they share. Needs a key that may manage."""
         return service.managed(tenant_of(request.scope)).report()
 
     @app.post(DEPLOYMENTS, openapi_extra=_ORDER_BODY, tags=["repository"])
     async def deploy(request: Request) -> dict[str, Any]:
-        """Loads a target; the same as `load`, for whoever does not know the model's name. Needs a key that may manage."""
+        """Loads a target; the same as `load`, for clients that do not know the model's name. Needs a key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        return await deployments.change(await read_json(request, _deploy_decoder))
+        return await deployments.change(await read_json(request, Deploy))
 
     @app.post(f"{DEPLOYMENTS}/{{name}}/rollback", tags=["repository"])
     async def rollback(request: Request, name: str) -> dict[str, Any]:
-        """Takes the last change of a model's versions back. Needs a key that may manage."""
+        """Undoes the last change of a model's versions. Needs a key that may manage."""
         return await service.managed(tenant_of(request.scope)).change(Rollback(name))

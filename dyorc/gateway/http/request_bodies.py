@@ -14,7 +14,7 @@ from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_memory import RequestMemory
 
 _MAX_DRAIN_RATIO = 4
-"""If a body is too large, up to this many times the limit is read and discarded, so that the client gets to read the answer."""
+"""If a body is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
 
 
 class BodyReader:
@@ -58,8 +58,8 @@ class BodyReader:
     async def read_all(self, head: RequestHead, receive: Receive, ticket: Ticket) -> bytes:
         """Reads the body as sent, into ordinary memory. Arguments and errors are those of `read`."""
         limit, announced_bytes = self._max_bytes, head.announced_bytes
-        if head.awaits_word and announced_bytes is not None and announced_bytes > limit:
-            raise _too_large(announced_bytes, limit)  # before the client is told to send it
+        if head.expects_continue and announced_bytes is not None and announced_bytes > limit:
+            raise _too_large(announced_bytes, limit)  # before the client sends it
         parts: list[bytes] = []
         num_bytes = 0
         has_more = True
@@ -106,11 +106,11 @@ T = TypeVar("T")
 _MAX_BODY_BYTES = 64 * 2**10
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+async def read_json(request: Request, kind: type[T]) -> T:
     """Reads the body of a request; an empty one counts as an object without fields.
 
     Raises:
-        InvalidInputError: If the decoder refuses it.
+        InvalidInputError: If it is not JSON of this type.
         PayloadTooLargeError: If it is longer than 64 KiB.
         RequestCancelledError: If the client went away.
     """
@@ -123,7 +123,7 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     except ClientDisconnect:
         raise RequestCancelledError("the client went away while sending its request") from None
     try:
-        return decoder.decode(body or b"{}")
+        return msgspec.json.decode(body or b"{}", type=kind)
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, cast
 import httptools
 from starlette.types import Scope
 
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
 
 MALFORMED = "what was sent is not HTTP/1.1"
 
@@ -114,20 +114,9 @@ class RequestParser:
     """
 
     __slots__ = (
-        "_body_headers",
-        "_headers",
-        "_is_over",
-        "_is_replaying",
-        "_keeps_alive",
-        "_listener",
-        "_max_header_bytes",
-        "_num_head_bytes",
-        "_num_unfinished_bytes",
-        "_parser",
-        "_refusal",
-        "_url",
-        "num_missing_bytes",
-    )
+        "_body_headers", "_headers", "_is_over", "_is_replaying", "_keeps_alive", "_listener", "_max_header_bytes",
+        "_num_head_bytes", "_num_unfinished_bytes", "_parser", "_refusal", "_url", "num_missing_bytes",
+    )  # fmt: skip
 
     def __init__(self, listener: RequestListener, max_header_bytes: int) -> None:
         self._listener = listener
@@ -142,12 +131,10 @@ class RequestParser:
         self._url = b""
         self._headers: list[Header] | None = None  # while a head is read
         self._num_head_bytes = 0  # of lines that are complete
-        self._num_unfinished_bytes = (
-            0  # since the head began or a part of the body came, not counting the piece that contained it
-        )
+        self._num_unfinished_bytes = 0  # since the piece in which the head began or a part of the body came
 
     def feed(self, data: bytes | memoryview) -> HttpRefusal | None:
-        """Parses received bytes and tells the listener. Returns why parsing cannot go on; None if it can."""
+        """Parses received bytes and calls the listener. Returns why parsing cannot go on; None if it can."""
         if self._is_over:
             return None
         self._num_unfinished_bytes += len(data)
@@ -193,7 +180,7 @@ class RequestParser:
         self._check_host(headers, version)
         self.num_missing_bytes = sum(int(value) for name, value in headers if name == b"content-length")  # there is one at most
         self._keeps_alive = self._parser.should_keep_alive()
-        self._body_headers = [one for one in headers if one[0] in _FRAMING] if self._parser.should_upgrade() else None
+        self._body_headers = [header for header in headers if header[0] in _FRAMING] if self._parser.should_upgrade() else None
         self._listener.on_head(
             ParsedHead(
                 method=self._parser.get_method().decode("ascii"),

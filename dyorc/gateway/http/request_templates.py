@@ -1,7 +1,7 @@
 """What equal requests have in common: the JSON in front of binary tensors, read and checked once.
 
-A client that sends raw tensors sends the same JSON with each of them: names, types, shapes, sizes, parameters. Whatever follows
-from it alone is worked out for the first request and kept as a `RequestTemplate`, under the JSON's bytes.
+A client that sends raw tensors sends the same JSON with each of them: names, types, shapes, sizes, parameters. What follows
+from the JSON alone is computed for the first request and kept as a `RequestTemplate`, under the JSON's bytes.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from dyorc.gateway.infer_request import InferRequest
 from dyorc.models.offers import ModelKey
 
 _MAX_TEMPLATES = 256
-"""Of each model: clients that write something else into each JSON must not fill the memory."""
+"""Of each model: clients whose JSON always differs must not fill the memory."""
 _MAX_JSON_BYTES = 4096
 _MAX_FORMS = 64
 
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
     shape: Shape
 
 
-class _Form(NamedTuple):
+class _AnswerHead(NamedTuple):
     """What all answers with outputs of the same shapes have in common."""
 
     lines: bytes
@@ -58,7 +58,7 @@ class RequestTemplate:
         self._places = places
         self._is_checked = any(spec.is_finite for spec in model.signature.inputs)
         self._wanted = _raw_outputs(model, request)
-        self._forms: dict[tuple[Shape, ...], _Form] = {}
+        self._forms: dict[tuple[Shape, ...], _AnswerHead] = {}
 
     def arrays(self, body: bytes) -> list[Array]:
         """Returns the inputs, in the order of the model's signature, as views of a body of `num_bytes` bytes.
@@ -81,12 +81,12 @@ class RequestTemplate:
         form = self._forms.get(shapes) or self._new_form(arrays, shapes)
         return form.lines, [form.json, *[arrays[at].tobytes() for at in self._wanted]], len(form.json)
 
-    def _new_form(self, arrays: Sequence[Array], shapes: tuple[Shape, ...]) -> _Form:
+    def _new_form(self, arrays: Sequence[Array], shapes: tuple[Shape, ...]) -> _AnswerHead:
         if len(self._forms) >= _MAX_FORMS:
             self._forms.clear()
         parts, json_bytes = encode_response(self.model, self.request.request_id, self.request.outputs, arrays)
         lines = answer_lines(sum(map(len, parts)), json_bytes)
-        form = self._forms[shapes] = _Form(lines, b"".join(parts)[:json_bytes])
+        form = self._forms[shapes] = _AnswerHead(lines, b"".join(parts)[:json_bytes])
         return form
 
 
@@ -103,7 +103,7 @@ class RequestTemplateCache:
         return template if template is not None and template.num_bytes == num_bytes and template.model is model else None
 
     def add(self, model: Model, json: bytes, body: bytes, request: InferRequest) -> None:
-        """Keeps what follows from the JSON of a request, if its inputs are in its body, and nothing is its own."""
+        """Keeps what follows from the JSON of a request, if its inputs are in its body and nothing in it is unique."""
         if request.request_id or request.is_explained or len(json) > _MAX_JSON_BYTES:
             return
         if any(wanted.span is not None for wanted in request.outputs):

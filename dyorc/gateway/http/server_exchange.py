@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from dyorc.gateway.codec.http_errors import error_body
 from dyorc.gateway.http.answer_writer import AnswerWriter
-from dyorc.gateway.http.flow import GO_ON, Flow, waited_ns
+from dyorc.gateway.http.flow import CONTINUE, Flow, waited_ns
 from dyorc.gateway.http.inference_answers import JSON
 from dyorc.gateway.http.middleware import EXCHANGE
 from dyorc.gateway.http.request_parser import ParsedHead
@@ -19,12 +19,12 @@ from dyorc.gateway.request_ids import Ids, header_of, ids_in_headers
 _log = structlog.get_logger("dyorc.gateway")
 
 _MAX_UNREAD_BYTES = 64 * 2**10
-"""How many bytes of a body are buffered before anybody asks for it. After that the client has to wait."""
+"""How many bytes of a body are buffered before the application asks for it. After that the client has to wait."""
 _FIRST_ERROR = 400
 
 
 class ConnectionLike(Protocol):
-    """The connection, as an exchange sees it."""
+    """The connection, for an exchange."""
 
     @property
     def transport(self) -> asyncio.Transport: ...
@@ -34,7 +34,7 @@ class ConnectionLike(Protocol):
 
     @property
     def received_ns(self) -> int:
-        """When its last bytes came to this machine, on the monotonic clock, as far as it was found out."""
+        """When its last bytes came to this machine, on the monotonic clock, as far as known."""
         ...
 
     @property
@@ -43,10 +43,10 @@ class ConnectionLike(Protocol):
         ...
 
     def on_answered(self) -> None:
-        """Learns that the exchange's answer is complete."""
+        """Handles that the exchange's answer is complete."""
 
     def give_up(self) -> None:
-        """Learns that the exchange's answer will never be complete."""
+        """Handles that the exchange's answer will never be complete."""
 
 
 class ServerExchange:
@@ -56,29 +56,17 @@ class ServerExchange:
         head: Of the request.
         connection: Where the rest of the request comes from.
         writer: Where the answer goes.
-        arrived_ns: When the request's first byte came, on the monotonic clock; 0: to be found out when it is asked for.
+        arrived_ns: When the request's first byte came, on the monotonic clock; 0: computed when it is needed.
 
     Attributes:
-        head: The same.
         is_read: Whether all of the request is here.
-        is_lost: Whether the client is gone, so that nobody waits for the answer.
+        is_lost: Whether the client is gone, so that the answer is not needed.
     """
 
     __slots__ = (
-        "_arrived_ns",
-        "_connection",
-        "_ended_ns",
-        "_ids",
-        "_is_continue_due",
-        "_is_taken",
-        "_news",
-        "_num_unread_bytes",
-        "_parts",
-        "head",
-        "is_lost",
-        "is_read",
-        "writer",
-    )
+        "_arrived_ns", "_connection", "_ended_ns", "_ids", "_is_continue_due", "_is_taken", "_num_unread_bytes",
+        "_parts", "_wakeup", "head", "is_lost", "is_read", "writer",
+    )  # fmt: skip
 
     def __init__(self, head: ParsedHead, connection: ConnectionLike, writer: AnswerWriter, arrived_ns: int = 0) -> None:
         self.head = head
@@ -92,54 +80,51 @@ class ServerExchange:
         self._parts: list[bytes] = []
         self._num_unread_bytes = 0
         self._is_taken = False  # the application has received all of the request
-        self._news: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     @property
     def arrived_ns(self) -> int:
-        """When the request's first byte came, on the monotonic clock."""
         if not self._arrived_ns:
             self._arrived_ns = time.monotonic_ns() - waited_ns(self._connection.transport)
         return self._arrived_ns
 
     @property
     def read_ns(self) -> int:
-        """When the last byte of a request that is read came to this machine. How busy the server was then does not count."""
+        """When the last byte of a request that is read came to this machine, even if the server read it later."""
         return max(self._ended_ns, self.arrived_ns)
 
     @property
     def ids(self) -> Ids:
-        """By which ids the request is known. Made when they are first needed."""
+        """The request's ids. Made when they are first needed."""
         if self._ids is None:
             self._ids = ids_in_headers(self.head.headers)
         return self._ids
 
     @property
     def has_given_id(self) -> bool:
-        """Whether its client has given it an id, as far as anybody has looked."""
+        """Whether its client has given it an id, if `ids` has been read."""
         return self._ids is not None and self._ids.is_given
 
     # From the connection
 
     def add(self, part: bytes) -> None:
-        """Takes a part of the body. Whatever comes after the answer is discarded."""
+        """Takes a part of the body. Parts that come after the answer are discarded."""
         if self.writer.is_complete:
             return
         self._parts.append(part)
         self._num_unread_bytes += len(part)
         if self._num_unread_bytes > _MAX_UNREAD_BYTES:
             self._connection.flow.pause_reading()
-        self._tell()
+        self._wake_receiver()
 
     def end(self) -> None:
-        """Learns that the request is complete."""
         self.is_read = True
         self._ended_ns = self._connection.received_ns
-        self._tell()
+        self._wake_receiver()
 
     def lose(self) -> None:
-        """Learns that nobody waits for the answer any more."""
         self.is_lost = True
-        self._tell()
+        self._wake_receiver()
 
     # From the answering side
 
@@ -149,7 +134,6 @@ class ServerExchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def run(self, app: ASGIApp) -> None:
-        """Runs an ASGI application."""
         try:
             await app(self._scope(), self.receive, self.send)
         except asyncio.CancelledError:
@@ -162,17 +146,16 @@ class ServerExchange:
             self._connection.give_up()
 
     async def receive(self) -> Message:
-        """Returns the next part of the body. Waits if there is none yet; after the body's end, waits until the client goes
-        away."""
+        """Returns the next part of the body, once it is there; after the body's end, waits until the client goes away."""
         if self._is_continue_due and not self._connection.transport.is_closing():
-            self._connection.transport.write(GO_ON)
+            self._connection.transport.write(CONTINUE)
         self._is_continue_due = False
         while self._is_taken or not (self._parts or self.is_read):
             if self._is_over():
                 break
             self._connection.flow.resume_reading()
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
+            self._wakeup = asyncio.get_running_loop().create_future()
+            await self._wakeup
         if self._is_over():
             return {"type": "http.disconnect"}
         parts, self._parts, self._num_unread_bytes, self._is_taken = self._parts, [], 0, self.is_read
@@ -186,7 +169,9 @@ class ServerExchange:
             return
         if message["type"] == "http.response.start":
             if self._is_continue_due and not self.is_read:
-                self.writer.is_last = True  # the client need not send the body now, so nobody can tell what comes next
+                self.writer.is_last = (
+                    True  # the client need not send the body now, so what comes next may be that or another request
+                )
             self._is_continue_due = False
             headers = list(message.get("headers", ()))
             if self.ids.is_given or message["status"] >= _FIRST_ERROR:
@@ -195,7 +180,7 @@ class ServerExchange:
             return
         self.writer.write(message.get("body", b""), is_last_part=not message.get("more_body", False))
         if self.writer.is_complete:
-            self._tell()
+            self._wake_receiver()
             self._connection.on_answered()
 
     # Inside
@@ -219,7 +204,7 @@ class ServerExchange:
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
-    def _tell(self) -> None:
-        news, self._news = self._news, None
+    def _wake_receiver(self) -> None:
+        news, self._wakeup = self._wakeup, None
         if news is not None and not news.done():
             news.set_result(None)

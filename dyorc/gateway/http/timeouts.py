@@ -24,14 +24,14 @@ _LINGER_S = 1.0
 
 
 class Waiter(Protocol):
-    """A connection, as far as waiting for it is concerned."""
+    """A connection in timeout queues."""
 
     def time_is_up(self, queue: "TimeoutQueue", now_s: float) -> None:
         """Handles that the connection has been in a queue for its `timeout_s`. It must leave the queue or enter it again."""
 
 
 class TimeoutQueue:
-    """Connections that wait for the same thing.
+    """Connections that wait for the same event.
 
     Attributes:
         timeout_s: How long they may wait.
@@ -57,12 +57,12 @@ class TimeoutQueue:
 
     def overdue(self, now_s: float) -> list[Waiter]:
         """Returns the connections whose time is up, the longest waiting first."""
-        found: list[Waiter] = []
+        waiters: list[Waiter] = []
         for waiter, since_s in self._since_s.items():
             if now_s - since_s < self.timeout_s:
                 break
-            found.append(waiter)
-        return found
+            waiters.append(waiter)
+        return waiters
 
 
 class Timeouts:
@@ -79,7 +79,7 @@ class Timeouts:
         writing: ... for the client to read what has been sent.
         closing: ... for the same, after which the connection ends.
         refused: ... for the client to notice that it was refused; what it still sends is discarded. If the server closed at once,
-            the client's kernel would report that instead, and drop the answer.
+            the client's kernel would report a reset instead, and drop the answer.
     """
 
     def __init__(self, config: GatewayConfig, clock_s: Callable[[], float] | None = None) -> None:
@@ -95,24 +95,21 @@ class Timeouts:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Starts checking the queues."""
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:
-        """Stops checking the queues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def sweep(self) -> None:
-        """Tells all connections whose time is up."""
+        """Notifies all connections whose time is up."""
         now_s = self.clock_s()
         for queue in self._queues():
             for waiter in queue.overdue(now_s):
                 waiter.time_is_up(queue, now_s)
 
     def forget(self, waiter: Waiter) -> None:
-        """Removes a connection that is gone."""
         for queue in self._queues():
             queue.leave(waiter)
 
@@ -132,11 +129,11 @@ class ConnectionStage(Enum):
     HEAD = 1
     BODY = 2
     ANSWER = 3
-    """Not the client: all of the request is here, but its answer is not written yet."""
+    """Nothing from the client: all of the request is here, but its answer is not written yet."""
     REFUSED = 4
-    """For the client, which has been refused, to notice that."""
+    """The refused client to notice that."""
     CLOSING = 5
-    """For the client to read what was written."""
+    """The client to read what was written."""
     LOST = 6
 
 
@@ -154,7 +151,7 @@ class TimedConnection(Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether anything waits for the rest of the body. What follows an early answer is discarded."""
+        """Whether the rest of the body is still needed. It is discarded after an early answer."""
         ...
 
     def refuse(self, refusal: HttpRefusal) -> None:
@@ -196,15 +193,12 @@ class ConnectionTimeouts:
         self._timeouts.writing.enter(self, self._timeouts.clock_s())
 
     def on_writing_resumed(self) -> None:
-        """Notes that the client has caught up."""
         self._timeouts.writing.leave(self)
 
     def end(self) -> None:
-        """Notes that the connection is gone."""
         self._timeouts.forget(self)
 
     def time_is_up(self, queue: TimeoutQueue, now_s: float) -> None:
-        """Handles that the client's time in `queue` is up."""
         timeouts, connection = self._timeouts, self._connection
         if queue is timeouts.head and connection.flow.is_reading_paused:
             queue.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered

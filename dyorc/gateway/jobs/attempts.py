@@ -20,9 +20,9 @@ from dyorc.gateway.catalog import Model
 from dyorc.gateway.client_memory import ClientMemory
 from dyorc.gateway.codec.inference_json import decode_request
 from dyorc.gateway.codec.json_outputs import encode_response
-from dyorc.gateway.copies import joined
+from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.infer_request import InferRequest
-from dyorc.gateway.jobs.records import job_error, trace_of
+from dyorc.gateway.jobs.job_json import job_error, trace_of
 from dyorc.gateway.origins import Arrival, steps_of
 from dyorc.gateway.request_ids import Ids
 from dyorc.gateway.request_memory import RequestMemory
@@ -37,14 +37,14 @@ _OFF_DELAY_S = 5.0
 """When a job is tried again whose program has no replica by order of a person."""
 
 
-class Later(NamedTuple):
+class RetryLater(NamedTuple):
     """The job is worth another attempt, later. `is_counted`: this one was one."""
 
     delay_s: float
     is_counted: bool = True
 
 
-Ending: TypeAlias = Outcome | Later
+Ending: TypeAlias = Outcome | RetryLater
 
 
 class Attempts:
@@ -88,11 +88,11 @@ class Attempts:
         try:
             return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival))
         except DyOrcError as error:
-            self._service.origins.refused(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
+            self._service.origins.record_refusal(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
             if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # somebody will scale the program up again
-                return Later(_OFF_DELAY_S, is_counted=False)
+                return RetryLater(_OFF_DELAY_S, is_counted=False)
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
-                return Later(_delay_s(num_attempts, error.retry_after_s or 0.0))
+                return RetryLater(_delay_s(num_attempts, error.retry_after_s or 0.0))
             return Outcome(num_attempts=num_attempts, error=job_error(error))
         except Exception as error:
             _log.exception("job_crashed", request_id=claim.job.id, model=claim.job.model_name)
@@ -108,7 +108,7 @@ class Attempts:
 
             def take(arrays: list[Any]) -> Body:
                 parts, json_bytes = encode_response(model, request.request_id, request.outputs, arrays, steps_of(request, origin))
-                return Body(joined(parts), json_bytes)
+                return Body(join_buffers(parts), json_bytes)
 
             return await self._service.infer(ticket, model, request, memory, origin=origin, waits_for_effects=True, take=take)
 

@@ -12,12 +12,12 @@ from dyorc.config import JobsConfig
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
 from dyorc.gateway.jobs import submissions
-from dyorc.gateway.jobs.records import terms_of
+from dyorc.gateway.jobs.job_json import terms_of
 from dyorc.gateway.jobs.runner import JobRunner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
@@ -149,7 +149,7 @@ class Jobs:
         self._num_submitted += is_new
         self._runner.wake()
         if tracing is not None and trace is not None and trace is not caller and is_new:
-            submissions.tell(tracing, job, trace, caller, began_ns)
+            submissions.send_span(tracing, job, trace, caller, began_ns)
         return job, is_new
 
     def _ttl_s(self, asked: float | None) -> float:

@@ -16,11 +16,11 @@ import structlog
 from dyorc.config import JobsConfig
 from dyorc.errors import CapacityError, PayloadTooLargeError, StoreError
 from dyorc.gateway.admission import Ticket
-from dyorc.gateway.jobs.attempts import Attempts, Ending, Later, effect_lost
-from dyorc.gateway.jobs.records import job_error, tenant_of
-from dyorc.gateway.jobs.slots import JobSlot, JobSlots
+from dyorc.gateway.jobs.attempts import Attempts, Ending, RetryLater, effect_lost
+from dyorc.gateway.jobs.job_json import job_error, tenant_of
+from dyorc.gateway.jobs.job_slots import JobSlot, JobSlots
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Claim, JobStore, Outcome, Quota
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.telemetry.metrics import catalogue
@@ -218,9 +218,9 @@ class JobRunner:
             ending = await run.attempt(self.attempts, ticket)
         try:
             if ending is not None:
-                await self._end(claim, ending, is_counted=not isinstance(ending, Later) or ending.is_counted)
+                await self._end(claim, ending, is_counted=not isinstance(ending, RetryLater) or ending.is_counted)
             elif self.attempts.is_repeatable(claim):
-                await self._end(claim, Later(0.0), is_counted=False)
+                await self._end(claim, RetryLater(0.0), is_counted=False)
             else:
                 await self._end(claim, effect_lost(claim, claim.job.num_attempts), is_counted=True)
         finally:
@@ -233,7 +233,7 @@ class JobRunner:
         """Stores how an attempt ended, as soon as the store accepts it. If the claim is lost, it does not."""
         while not self._is_over.is_set():
             try:
-                if isinstance(ending, Later):
+                if isinstance(ending, RetryLater):
                     await self._store.release(claim, ending.delay_s, is_counted=is_counted)
                     self._num_retried += 1
                 elif await self._store.finish(claim, ending, self.quota):

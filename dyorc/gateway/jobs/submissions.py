@@ -13,7 +13,7 @@ def trace_for(tracing: Tracing | None, caller: TraceContext | None) -> TraceCont
     return (None if tracing is None else tracing.begin(caller)) or caller
 
 
-def tell(tracing: Tracing, job: StoredJob, trace: TraceContext, caller: TraceContext | None, began_ns: int) -> None:
+def send_span(tracing: Tracing, job: StoredJob, trace: TraceContext, caller: TraceContext | None, began_ns: int) -> None:
     """Sends the span of a job's submission."""
     attributes = {"dyorc.workflow": job.model_name, "dyorc.job": job.id, "messaging.operation.type": "send"}
     if job.tenant:

@@ -17,9 +17,9 @@ import structlog
 
 from dyorc.config import JobsConfig
 from dyorc.errors import InvalidInputError, StoreError
-from dyorc.gateway.jobs.records import job_bytes, trace_of
+from dyorc.gateway.jobs.job_json import job_bytes, trace_of
 from dyorc.protocol import media_types
-from dyorc.protocol.headers import SIGNATURE, TRACEPARENT, TRACESTATE
+from dyorc.protocol.header_names import SIGNATURE, TRACEPARENT, TRACESTATE
 from dyorc.store.base import DueWebhook, JobStore
 
 _log = structlog.get_logger("dyorc.jobs")

@@ -19,7 +19,7 @@ _TYPES = {
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Whatever else lies in the folders, such as licences, is not served."""
+"""Other files in the folders, such as licences, are not served."""
 
 START = "index.html"
 _INLINE = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
@@ -46,15 +46,15 @@ class UiFile:
 def ui_files() -> dict[str, UiFile]:
     """Returns all files by their paths, relative to the page's own."""
     page, vendor = _FOLDER / "page", _FOLDER / "vendor"
-    found = {path.relative_to(page).as_posix(): path for path in sorted(page.rglob("*"))}
-    found |= {path.relative_to(_FOLDER).as_posix(): path for path in sorted(vendor.iterdir())}
-    return {name: _read(path) for name, path in found.items() if path.suffix in _TYPES}
+    paths = {path.relative_to(page).as_posix(): path for path in sorted(page.rglob("*"))}
+    paths |= {path.relative_to(_FOLDER).as_posix(): path for path in sorted(vendor.iterdir())}
+    return {name: _read(path) for name, path in paths.items() if path.suffix in _TYPES}
 
 
 @cache
 def policy() -> str:
-    """Returns the page's ``Content-Security-Policy``: nothing from elsewhere, and of what stands in the page itself only the map
-    of module names, which browsers take from nowhere else."""
+    """Returns the page's ``Content-Security-Policy``: nothing from elsewhere, and no inline scripts except the map of module
+    names, which browsers accept only inline."""
     inline = _INLINE.findall(ui_files()[START].body)
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'" for text in inline)
     return (

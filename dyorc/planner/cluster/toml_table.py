@@ -6,7 +6,7 @@ from typing import Any
 
 from dyorc.errors import PlanError
 from dyorc.planner.cluster.value_ranges import MAX_BYTES, RATES, SECONDS
-from dyorc.system.toml_lines import Path
+from dyorc.system.toml_lines import KeyPath
 
 _REQUIRED = object()
 
@@ -14,7 +14,7 @@ _REQUIRED = object()
 class Table:
     """A TOML table; `end` refuses keys that were not read."""
 
-    def __init__(self, content: Mapping[str, Any], path: Path, lines: Mapping[Path, int], where: str) -> None:
+    def __init__(self, content: Mapping[str, Any], path: KeyPath, lines: Mapping[KeyPath, int], where: str) -> None:
         self._content = content
         self._path = path
         self._lines = lines
@@ -115,7 +115,7 @@ class Table:
         return float(value)
 
     def _place(self, key: str) -> str:
-        path: Path = (*self._path, key) if key else self._path
+        path: KeyPath = (*self._path, key) if key else self._path
         while path and path not in self._lines:
             path = path[:-1]
         return f"{self._where}, line {self._lines.get(path, 1)}"

@@ -106,7 +106,7 @@ class ArrivalForecast:
         self._excess: list[float] = ((np.maximum(self._mixture.dispersion, 1.0) - 1.0) / HORIZONS).tolist()
 
     def _leave_out(self, num_bins: int) -> None:
-        """Passes over a long time in which nobody asked: nothing came, or, if it is very long, it is not known what came."""
+        """Passes over a long time without updates: no request came or, if it is very long, that is unknown."""
         if num_bins <= _MAX_KNOWN_GAP:
             self._experts.idle(num_bins)
             for _ in range(num_bins):
@@ -119,8 +119,8 @@ class ArrivalForecast:
         self._foresee()
 
     def _look_for_season(self) -> None:
-        found = detect(self._history)
-        period = None if found is None else found.period
+        season = detect(self._history)
+        period = None if season is None else season.period
         is_new = period is not None and (self._period is None or abs(period / self._period - 1) > 0.1)
         self._period = period
         if is_new:

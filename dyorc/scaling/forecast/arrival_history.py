@@ -11,7 +11,7 @@ FACTOR = 8
 NUM_WIDTHS = 5
 """With bins of half a second, the widest are 34 minutes long and reach back 24 days."""
 UNKNOWN = -1.0
-"""Stands for a bin in which nobody counted: before the start, or while the server was down."""
+"""A bin in which arrivals were not counted: before the start, or while the server was down."""
 
 
 class _Ring:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HORIZONS = np.array([1.0, 4.0, 16.0, 64.0])
-"""In bins. Each has weights of its own: what is right for the next second is wrong for the next minute."""
+"""In bins. Each has its own weights: what is right for the next second is wrong for the next minute."""
 _BOUNDARIES = (2.0, 8.0, 32.0)
 _LONGEST = int(HORIZONS[-1])
 _POWER = 3.0

@@ -34,8 +34,8 @@ def detect(history: ArrivalHistory) -> Season | None:
 
     Cost: a few Fourier transforms of 2048 numbers, 0.3 ms in all.
     """
-    found = [season for ring in history.rings if (season := _detect(ring.values, ring.width)) is not None]
-    return max(found, key=lambda season: season.strength, default=None)
+    seasons = [season for ring in history.rings if (season := _detect(ring.values, ring.width)) is not None]
+    return max(seasons, key=lambda season: season.strength, default=None)
 
 
 def _detect(values: NDArray[np.float64], width: int) -> Season | None:

@@ -10,7 +10,7 @@ from dyorc.scaling.model import Bounds
 from dyorc.scaling.policy import PredictivePolicy
 from dyorc.scaling.traffic import Traffic
 from dyorc.simulation.scaling.policies import keda, knative, ray_serve
-from dyorc.simulation.scaling.policies.oracle_policy import foreknow
+from dyorc.simulation.scaling.policies.oracle_policy import replay_oracle
 from dyorc.simulation.scaling.policies.per_program import Fixed
 from dyorc.simulation.scaling.replay import BIN_NS, Replay, Scene, replay
 from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
@@ -31,9 +31,9 @@ class Course:
     parked: list[int]
 
     @classmethod
-    def of(cls, found: Replay, num_bins: int) -> "Course":
+    def of(cls, outcome: Replay, num_bins: int) -> "Course":
         """Reads them off a replay."""
-        totals = [found.timeline.totals_at(at * BIN_NS + BIN_NS // 2) for at in range(num_bins)]
+        totals = [outcome.timeline.totals_at(at * BIN_NS + BIN_NS // 2) for at in range(num_bins)]
         return cls([warm for warm, _ in totals], [parked for _, parked in totals])
 
 
@@ -79,20 +79,20 @@ def compare(
             raise InvalidInputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
     warm = replay(*_fixed(scene, scene.limits.bounds.max_replicas))
     standard = Standard.of(scene, warm, slo_s)
-    found: dict[str, Replay] = {}
+    outcomes: dict[str, Replay] = {}
     least_s = None
     for name in policies:
         if name == ORACLE:
-            foreknown = foreknow(scene, warm, standard)
-            found[name], least_s = foreknown.found, foreknown.least_s
+            oracle = replay_oracle(scene, warm, standard)
+            outcomes[name], least_s = oracle.outcome, oracle.least_s
         elif name == "fixed":
-            found[name] = replay(*_fixed(scene, num_fixed))
+            outcomes[name] = replay(*_fixed(scene, num_fixed))
         else:
-            found[name] = replay(scene, scaler(name))
+            outcomes[name] = replay(scene, scaler(name))
     num_bins = scene.span_ns // BIN_NS + 1
     return PolicyComparison(
-        results={name: judge(name, scene, one, standard) for name, one in found.items()},
-        courses={name: Course.of(one, num_bins) for name, one in found.items()},
+        results={name: judge(name, scene, outcome, standard) for name, outcome in outcomes.items()},
+        courses={name: Course.of(outcome, num_bins) for name, outcome in outcomes.items()},
         slo_s={name: round(limit_ns / _NS_PER_S, 3) for name, limit_ns in standard.slo_ns.items()},
         least_s=least_s,
         demand=[warm.watch.busy_ns[at] / BIN_NS for at in range(num_bins)],

@@ -49,7 +49,7 @@ class Scene:
             raise InvalidInputError(f"the trace asks for the workflow {unknown[0]!r}, expected one of {', '.join(_ALL)}")
         if len(self.requests) < 2 or not 0 <= self.warm_up_ratio < 1 or self.span_ns <= 0:
             raise InvalidInputError(
-                f"a trace of {len(self.requests)} requests, of which {self.warm_up_ratio} are not measured;"
+                f"a trace of {len(self.requests)} requests, {self.warm_up_ratio} of them not measured;"
                 " expected two or more at different times, and less than all"
             )
 

@@ -1,4 +1,4 @@
-"""The scaling loop in virtual time: asks a policy at its intervals, and lets its wishes be carried out."""
+"""The scaling loop in virtual time: asks a policy at its intervals, and applies its decisions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class SimulatedScaler:
 
     Attributes:
         interval_s: Time between two decisions.
-        observer: Told by the engine what requests do.
+        observer: Gets from the engine what requests do.
         urgency: May ask for a decision between two.
     """
 
@@ -41,7 +41,7 @@ class SimulatedScaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Within what every policy scales, and from what it starts.
+    """The limits for every policy, and how the replicas start.
 
     Attributes:
         times: How long replicas take from state to state.
@@ -108,8 +108,8 @@ class ScalingLoop:
     def _decide(self) -> None:
         world = self._world
         assert world is not None
-        for wish in self._scaler.policy.decide([self._load(name) for name in self.programs], world.now_ns):
-            self.programs[wish.program].want(wish)
+        for desired in self._scaler.policy.decide([self._load(name) for name in self.programs], world.now_ns):
+            self.programs[desired.program].want(desired)
 
     def _load(self, name: str) -> ProgramLoad:
         load = self._engine.scheduler.load(name)

@@ -1,4 +1,4 @@
-"""What a policy's replay is judged by.
+"""How a policy's replay is judged.
 
 The measure is the same trace with every replica warm all the time. It sets the limit of each workflow (five times its median
 there, if none is given), and tells which misses are caused by cold starts: a request that misses its limit, and would have met it
@@ -39,21 +39,21 @@ class Standard:
             name: round(slo_s * 1e9) if slo_s is not None else round(SLO_FACTOR * float(np.median(latencies_ns)))
             for name, latencies_ns in by_workflow.items()
         }
-        misses = missed(scene, warm, slo_ns)
-        return cls(slo_ns, frozenset(request_id for request_id in measured(scene, warm) if request_id not in misses))
+        misses = missed_requests(scene, warm, slo_ns)
+        return cls(slo_ns, frozenset(request_id for request_id in measured_requests(scene, warm) if request_id not in misses))
 
 
-def measured(scene: Scene, found: Replay) -> list[int]:
+def measured_requests(scene: Scene, outcome: Replay) -> list[int]:
     """Returns the requests that arrived in the measured time."""
-    return [request_id for request_id, at_ns in found.watch.arrived_ns.items() if at_ns >= scene.from_ns]
+    return [request_id for request_id, at_ns in outcome.watch.arrived_ns.items() if at_ns >= scene.from_ns]
 
 
-def missed(scene: Scene, found: Replay, slo_ns: Mapping[str, int]) -> set[int]:
+def missed_requests(scene: Scene, outcome: Replay, slo_ns: Mapping[str, int]) -> set[int]:
     """Returns the measured requests that took longer than their workflow's limit."""
-    watch = found.watch
+    watch = outcome.watch
     return {
         request_id
-        for request_id in measured(scene, found)
+        for request_id in measured_requests(scene, outcome)
         if watch.latencies_ns[request_id] > slo_ns[watch.workflows[request_id]]
     }
 
@@ -79,7 +79,7 @@ class ScalingResult:
     turns: int
 
     def cost_s(self, parked_weight: float) -> float:
-        """Returns its replica-seconds, of which parked ones count by a weight: they hold only memory."""
+        """Returns its replica-seconds; parked ones count by a weight, because they hold only memory."""
         return self.warm_s + parked_weight * self.parked_s
 
     def as_row(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class ScalingResult:
         return asdict(self)
 
 
-def judge(name: str, scene: Scene, found: Replay, standard: Standard) -> ScalingResult:
+def judge(name: str, scene: Scene, outcome: Replay, standard: Standard) -> ScalingResult:
     """Returns how a policy did."""
-    requests = measured(scene, found)
-    latencies_ms = np.asarray([found.watch.latencies_ns[request_id] for request_id in requests]) / 1e6
-    misses = missed(scene, found, standard.slo_ns)
+    requests = measured_requests(scene, outcome)
+    latencies_ms = np.asarray([outcome.watch.latencies_ns[request_id] for request_id in requests]) / 1e6
+    misses = missed_requests(scene, outcome, standard.slo_ns)
     p50_ms, p99_ms = np.percentile(latencies_ms, (50, 99))
     return ScalingResult(
         policy=name,
@@ -100,7 +100,7 @@ def judge(name: str, scene: Scene, found: Replay, standard: Standard) -> Scaling
         p99_ms=round(float(p99_ms), 1),
         cold_misses=len(misses & standard.met),
         misses=len(misses),
-        warm_s=round(found.timeline.seconds(warm=True), 1),
-        parked_s=round(found.timeline.seconds(warm=False), 1),
-        turns=found.num_turns,
+        warm_s=round(outcome.timeline.seconds(warm=True), 1),
+        parked_s=round(outcome.timeline.seconds(warm=False), 1),
+        turns=outcome.num_turns,
     )

@@ -114,11 +114,11 @@ class _Replica:
 
 
 class Replicas:
-    """Carries out wishes for one program.
+    """Applies decisions for one program.
 
     Attributes:
         events: Events for the engine. The caller that passes them on removes them.
-        num_turns: How often the wishes changed their direction.
+        num_turns: How often the desired number changed its direction.
     """
 
     def __init__(self, program: str, bounds: Bounds, times: StartTimes, timeline: Timeline, world: "World") -> None:
@@ -151,24 +151,25 @@ class Replicas:
             self._join(self._start(State.WARMING, 0.0))
         self.events.append(ReplicasWanted(self.program, num_warm, self._times.cold_to_warm_s))
 
-    def want(self, wish: DesiredReplicas) -> None:
+    def want(self, desired: DesiredReplicas) -> None:
         """Sets how many there should be from now on.
 
         Raises:
-            InternalError: If the wish is not within the program's bounds.
+            InternalError: If the desired numbers are not within the program's bounds.
         """
         bounds = self.bounds
-        if not bounds.min_warm <= wish.num_warm <= wish.num_warm + wish.num_parked <= bounds.max_replicas or wish.num_parked < 0:
+        num_processes = desired.num_warm + desired.num_parked
+        if not bounds.min_warm <= desired.num_warm <= num_processes <= bounds.max_replicas:
             raise InternalError(
-                f"the policy wishes {wish.num_warm} warm and {wish.num_parked} parked replicas of {self.program!r},"
+                f"the policy wants {desired.num_warm} warm and {desired.num_parked} parked replicas of {self.program!r},"
                 f" expected at least {bounds.min_warm} warm and at most {bounds.max_replicas} in all"
             )
-        if wish.num_warm != self._num_warm:
-            direction = 1 if wish.num_warm > self._num_warm else -1
+        if desired.num_warm != self._num_warm:
+            direction = 1 if desired.num_warm > self._num_warm else -1
             self.num_turns += direction == -self._direction
             self._direction = direction
-            self.events.append(ReplicasWanted(self.program, wish.num_warm, self._times.cold_to_warm_s))
-        self._num_warm, self._num_parked = wish.num_warm, wish.num_parked
+            self.events.append(ReplicasWanted(self.program, desired.num_warm, self._times.cold_to_warm_s))
+        self._num_warm, self._num_parked = desired.num_warm, desired.num_parked
         self._settle()
 
     def parked(self, replica_id: str) -> None:

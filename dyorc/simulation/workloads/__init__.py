@@ -25,7 +25,7 @@ def workload(name: str) -> Workload:
     """Returns the workload called `name`.
 
     Raises:
-        InvalidInputError: If there is none.
+        InvalidInputError: If it is unknown.
     """
     if name not in WORKLOADS:
         raise InvalidInputError(f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}")

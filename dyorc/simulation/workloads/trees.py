@@ -79,7 +79,7 @@ polish = drawn_program("polish")
 
 
 def nested(ratios: tuple[float, float, float] = (0.9, 0.7, 0.5)) -> Workload:
-    """Makes three stages, a decision inside a decision inside a decision; ``ratios[k]`` of those that come to the k-th go on."""
+    """Makes three stages, a decision inside a decision inside a decision; ``ratios[k]`` of the items at the k-th go on."""
 
     @workflow(name="nested")
     async def descend(item: Number) -> Number:

@@ -1,7 +1,7 @@
 """All metrics. `docs/metrics.md` is made of this file (`make docs-metrics`); rules and boards in `deploy/` may use nothing else.
 
 Names follow Prometheus' conventions: base units, `_total` for counters. A value of a label never comes from a request's content,
-except tenants' names, which are bounded (`dyorc.telemetry.metrics.bounded_labels`).
+except tenants' names, which are bounded (`dyorc.telemetry.metrics.metric`).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a metric is: its name, labels and kind, and how the values of several processes become one."""
+"""A metric: its name, labels and kind, how the values of several processes become one, and how its label values stay bounded."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -54,3 +54,32 @@ class Metric:
         if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
         return (self.name,)
+
+
+MAX_TENANTS = 100
+"""Tenants that have their own labels in a process's metrics."""
+OTHER = "other"
+
+
+class BoundedLabels:
+    """Gives the first names their own label; all later names share `OTHER`.
+
+    A name keeps its label for good, since counters must never go back: with "the largest so far", names would move between their
+    own series and the common one.
+
+    Args:
+        max_names: How many names get their own label.
+    """
+
+    def __init__(self, max_names: int = MAX_TENANTS) -> None:
+        self._max_names = max_names
+        self._names: set[str] = set()
+
+    def label_of(self, name: str) -> str:
+        """Returns the label's value for a name."""
+        if name in self._names:
+            return name
+        if len(self._names) >= self._max_names:
+            return OTHER
+        self._names.add(name)
+        return name

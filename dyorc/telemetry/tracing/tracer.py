@@ -1,21 +1,27 @@
-"""Decides which requests are traced, and has their spans made and sent once they have ended, on a thread of its own.
+"""Decides which requests are traced, and makes and sends their spans on a separate thread once they have ended.
 
-`begin` and `take` are called on the event loop and only decide and put aside. Spans are made a moment later: then the answer has
-been written, and batches of wrong guesses that still ran when their request ended have ended, too.
+Without an endpoint in the settings, nothing is imported, made or started. `begin` and `take` are called on the event loop and
+only decide and put requests aside. Spans are made a moment later: by then the answer has been written, and batches of wrong
+guesses that still ran when their request ended have ended, too.
 """
 
+import importlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from random import Random
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from dyorc.config import TracesConfig
+from dyorc.config import TelemetryConfig, TracesConfig
 from dyorc.core.trace_context import TraceContext, new_trace
+from dyorc.errors import ConfigurationError
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
+from dyorc.telemetry.tracing.destination import Destination, destination_of
+from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.telemetry.tracing.request_spans import spans_of
 from dyorc.telemetry.tracing.spans import Span
 
@@ -91,7 +97,7 @@ class Tracer:
         """Puts a request aside that has ended, if it is traced."""
         span = record.origin.span
         if span is None and self._is_worth_it(record):
-            span = _late(record.origin)
+            span = _begin_late(record.origin)
         if span is None:
             return
         record.trace_id = span.trace_id
@@ -135,9 +141,51 @@ class Tracer:
                 self._waiting.append((since_s, record, span))
 
 
-def _late(origin: Origin) -> TraceContext:
+def _begin_late(origin: Origin) -> TraceContext:
     return new_trace(is_sampled=True) if origin.trace is None else origin.trace.new_child(is_sampled=True)
 
 
 def _is_running(record: RequestRecord) -> bool:
     return record.story is not None and any(batch.outcome == "running" for call in record.story.calls for batch in call.batches)
+
+
+class TraceOutput(NamedTuple):
+    """What a process that traces has.
+
+    Attributes:
+        destination: Where spans go, for replicas.
+        tracer: Makes spans of requests.
+        spans: For programs in this process.
+    """
+
+    destination: Destination
+    tracer: Tracer
+    spans: ProgramSpans
+
+
+@contextmanager
+def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generator[TraceOutput | None]:
+    """Traces requests while entered; yields None if nothing is to be traced. At the end, sends what is left, for a few seconds.
+
+    Args:
+        environment: Where OpenTelemetry's own settings are.
+
+    Raises:
+        ConfigurationError: If the settings for traces are wrong, or packages are missing.
+    """
+    destination = destination_of(config.traces, environment)
+    if destination is None:
+        yield None
+        return
+    export = _export_to(destination)
+    with Tracer(export, config.traces, config.records.slow_s) as tracer:
+        yield TraceOutput(destination, tracer, ProgramSpans(lambda: export))
+
+
+def _export_to(destination: Destination) -> Export:
+    try:
+        return importlib.import_module("dyorc.telemetry.tracing.otlp").SpanExport(destination)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"traces go to {destination.url}, but OpenTelemetry is not complete here ({error}): pip install 'dyorc[traces]'"
+        ) from error

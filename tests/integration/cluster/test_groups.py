@@ -131,8 +131,8 @@ async def test_a_gateway_is_not_ready_before_it_knows_what_its_orchestrator_serv
         backend = RemoteBackend(Told("numbers", leader), tensors, FAST_LINK)
         backend._join(OrchestratorConnection(leader, tensors.exchange.holder, lambda message, frames: None), 1, 300.0)
         assert not backend.status.is_ready
-        backend._received(leader, OffersUpdate((), {}), ())
-        backend._received(leader, StatusUpdate({}), ())
+        backend._receive(leader, OffersUpdate((), {}), ())
+        backend._receive(leader, StatusUpdate({}), ())
         assert backend.status.is_ready, "nothing is served, and that is known"
 
 

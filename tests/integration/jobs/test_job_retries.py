@@ -14,7 +14,7 @@ from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, Lane, NewJob, new_id
 from tests import oip
 from tests.deadlines import wait_until_async

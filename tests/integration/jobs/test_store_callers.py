@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dyorc.errors import CapacityError, ConflictError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore
 from dyorc.store.redis import RedisStore
 from dyorc.store.sqlite import SqliteStore

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, Lane
 from tests.integration.jobs.stored_jobs import LONG_S, SHORT_S, MakeStore, a_job, claim, claim_one, done, submit
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dyorc.errors import UnknownJobError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import DueWebhook, JobStore
 from tests.integration.jobs.stored_jobs import LONG_S, SHORT_S, a_job, claim, claim_one, done, submit, wait_until_gone
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dyorc.errors import ConflictError, UnknownJobError
-from dyorc.protocol.jobs import JobState
+from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobError, JobStore, Outcome
 from tests.integration.jobs.stored_jobs import LONG_S, MakeStore, a_job, claim, claim_one, done, submit
 

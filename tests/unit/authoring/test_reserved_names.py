@@ -10,7 +10,7 @@ import dyorc
 from dyorc.authoring.workflow import of_program
 from dyorc.core.reserved_names import find_conflict
 from dyorc.errors import DefinitionError
-from dyorc.protocol import parameters
+from dyorc.protocol import parameter_names
 
 V = Float[np.ndarray, "4"]
 OF_REQUESTS = ["timeout", "priority", "explain", "binary_data_output", "headers", "sequence_id", "triton_anything"]
@@ -58,5 +58,11 @@ def test_a_program_may_use_any_name_until_it_is_served_itself() -> None:
 
 
 def test_every_parameter_that_the_server_reads_is_in_the_list() -> None:
-    names = [parameters.EXPLAIN, parameters.TIMEOUT, parameters.PRIORITY, parameters.BINARY_DATA_OUTPUT, parameters.EMPTY_FINAL]
-    assert all(find_conflict(name) for name in [*names, *parameters.SEQUENCES])
+    names = [
+        parameter_names.EXPLAIN,
+        parameter_names.TIMEOUT,
+        parameter_names.PRIORITY,
+        parameter_names.BINARY_DATA_OUTPUT,
+        parameter_names.EMPTY_FINAL,
+    ]
+    assert all(find_conflict(name) for name in [*names, *parameter_names.SEQUENCES])

@@ -9,11 +9,12 @@ import pytest
 from benchmarks.devices.predict import Model, device_kept, model_of, quantiles
 from benchmarks.devices.recording import record
 from benchmarks.devices.times import DeviceTime, on_devices
-from benchmarks.workloads import NAMES, workload
+from benchmarks.workloads import workload
 from dyorc.core.arrays import apply_views
 from loadgen.load import Load
 from loadgen.pool import Pool
 from loadgen.results import ServerFigures
+from tests.unit.benchmarks.workload_params import WORKLOADS
 from tests.unit.loadgen.made_results import result
 
 NUM_DRAWN = {"chain": 2, "ocr": 4, "router": 24}
@@ -29,7 +30,7 @@ def path() -> Iterator[None]:
     sys.path[:] = before
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=WORKLOADS)
 def model(request: pytest.FixtureRequest, path: None, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """Skipped where a model is not on this machine."""
     name: str = request.param

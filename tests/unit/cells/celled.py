@@ -13,7 +13,7 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.cells.hosted_program import NUM_COMPARED
 from dyorc.cells.orchestrator_cell import make_cell
-from dyorc.config import CellsConfig, OrchestratorConfig, TransportConfig
+from dyorc.config import CellsConfig, OrchestratorConfig, ScalingConfig, TransportConfig
 from dyorc.core.arrays import Array
 from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.orchestrator import Orchestrator
@@ -25,11 +25,14 @@ X = np.arange(4, dtype=np.float32)
 
 
 @contextlib.asynccontextmanager
-async def celled(*targets: Program | Workflow, arena_bytes: int = 2**20, **settings: Any) -> AsyncGenerator[Orchestrator]:
+async def celled(
+    *targets: Program | Workflow, arena_bytes: int = 2**20, scaling: ScalingConfig | None = None, **settings: Any
+) -> AsyncGenerator[Orchestrator]:
     """Runs a cell and enters once it is ready."""
     config = CellsConfig(**{"load_retry_s": 0.01} | settings)
     transport = TransportConfig(arena_folder=arena_folder(), arena_bytes=arena_bytes)
-    async with make_cell(ModelRegistry.of(targets), OrchestratorConfig(), transport, config) as orchestrator:
+    scaled = OrchestratorConfig(scaling=scaling or ScalingConfig())
+    async with make_cell(ModelRegistry.of(targets), scaled, transport, config) as orchestrator:
         await wait_until_async(lambda: orchestrator.status.is_ready, "all programs are loaded")
         yield orchestrator
 

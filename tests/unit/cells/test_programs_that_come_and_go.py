@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dyorc.authoring.workflow import of_program
+from dyorc.config import ScalingConfig
 from dyorc.errors import InternalError, NotDeployedError
 from dyorc.models.status import ProgramState
 from tests.asking import serve_also, submission
@@ -45,7 +46,8 @@ async def test_a_program_that_is_added_is_scaled_though_there_was_none_before() 
     to_zero = {"min_replicas": 0, "max_replicas": 1, "downscale_delay_s": 0, "downscale_to_zero_delay_s": 0}
     first = program_of(lambda: lambda x: x + 1)
     second = program_of(lambda: lambda x: x + 2, autoscaling_config=to_zero).with_options(name="tried-2")
-    async with celled(first) as orchestrator:
+    at_once = ScalingConfig(interval_s=0.05, wait_cost=0)  # else the forecast keeps a replica warm for half a minute
+    async with celled(first, scaling=at_once) as orchestrator:
         orchestrator.programs.add(second, is_awaited=False)
         for _ in range(2):
             np.testing.assert_array_equal(await ask(orchestrator, second, X), X + 2)

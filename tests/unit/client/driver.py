@@ -5,7 +5,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dyorc.client.effects import Broken, Emit, Read, Reply, Send, Sleep
+from dyorc.client.effects import BrokenExchange, Emit, Read, Reply, Send, Sleep
 from dyorc.client.retries import RetryingSender
 from dyorc.errors import TransportError
 
@@ -65,6 +65,6 @@ def refused(status: int, code: str, *, retryable: bool, **headers: str) -> Reply
     return reply({"error": f"it is {code}", "code": code, "retryable": retryable}, status, **headers)
 
 
-def broken(*, was_sent: bool) -> Broken:
+def broken(*, was_sent: bool) -> BrokenExchange:
     """Returns a connection that broke."""
-    return Broken(TransportError("it broke"), was_sent=was_sent)
+    return BrokenExchange(TransportError("it broke"), was_sent=was_sent)

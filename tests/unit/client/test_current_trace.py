@@ -8,7 +8,7 @@ import pytest
 from opentelemetry import trace
 
 from dyorc.client.http import ServerEndpoint
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 _CONNECTION = ServerEndpoint.to("http://127.0.0.1:1", None, 1000)
@@ -32,7 +32,7 @@ def test_without_a_current_span_nothing_is_added() -> None:
 
 def test_a_process_without_opentelemetry_does_not_import_it() -> None:
     code = (
-        "import sys; from dyorc.client.tracing import current_trace; assert current_trace() == [];"
+        "import sys; from dyorc.client.http import current_trace; assert current_trace() == [];"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from dyorc.client.exchanges import HttpExchange, clock_s
 from dyorc.client.http import ServerEndpoint
 from dyorc.client.transport_pools import TransportPool
 from dyorc.errors import DeadlineError
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 from tests.deadlines import TIMEOUT_S
 
 

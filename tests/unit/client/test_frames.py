@@ -7,7 +7,7 @@ import pytest
 
 from dyorc.client.frame_reader import FrameReader
 from dyorc.errors import DyOrcError, ProgramError, TransportError
-from dyorc.protocol.answers import Answer
+from dyorc.protocol.inference_answer import Answer
 from tests.scripted_server import binary_answer, frame
 
 LIMIT = 10_000

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyorc.client.effects import Broken, Reply
+from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.job_operations import JobOperations, JobOptions
 from dyorc.client.operations import Operations
 from dyorc.client.retries import Retries
@@ -19,8 +19,8 @@ from dyorc.errors import (
     TransportError,
     UnknownModelError,
 )
-from dyorc.protocol.jobs import JobState
-from dyorc.protocol.requests import Options
+from dyorc.protocol.inference_request import Options
+from dyorc.protocol.job_records import JobState
 from tests.scripted_server import metadata
 from tests.unit.client.driver import Driver, broken, refused, reply
 
@@ -205,7 +205,7 @@ def test_without_a_limit_nothing_times_out() -> None:
 
 def test_a_stream_that_has_begun_is_not_started_again() -> None:
     head = {"content-type": "application/vnd.dyorc.stream; v=1"}
-    driver = Driver([(0, reply(MODEL)), (0, Reply(200, head)), (0, Broken(TransportError("cut"), was_sent=True))])
+    driver = Driver([(0, reply(MODEL)), (0, Reply(200, head)), (0, BrokenExchange(TransportError("cut"), was_sent=True))])
     with pytest.raises(TransportError, match="cut"):
         driver.run(_operations(driver).stream("m", {"x": np.zeros(1)}, Options(), Retries(repeats=True)))
     assert dict(driver.sent[1].request.headers)["accept"] == "application/vnd.dyorc.stream"

@@ -12,7 +12,7 @@ import pytest
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.request_ids import Ids
-from dyorc.protocol.refusals import ErrorBody, as_told, refusal, refusal_of
+from dyorc.protocol.wire_errors import ErrorBody, error_from_answer, error_from_body, with_attributes
 
 
 def _every_class() -> list[type[DyOrcError]]:
@@ -30,7 +30,7 @@ def _made(kind: type[DyOrcError]) -> DyOrcError:
 def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> None:
     error = _made(kind)
     headers = {name.decode(): value.decode() for name, value in retry_headers(error)}
-    found, is_ours = refusal_of(status_of(error), headers, memoryview(error_body(error, Ids("r-1", "a" * 32))))
+    found, is_ours = error_from_answer(status_of(error), headers, memoryview(error_body(error, Ids("r-1", "a" * 32))))
     assert type(found) is kind
     assert is_ours
     assert (str(found), found.code, found.retryable) == (str(error), error.code, error.retryable)
@@ -47,7 +47,7 @@ def test_every_error_of_the_tree_survives_the_wire(kind: type[DyOrcError]) -> No
 @pytest.mark.parametrize("kind", _every_class())
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_every_error_of_the_tree_survives_pickle_and_copy(kind: type[DyOrcError], duplicate: Any) -> None:
-    error = as_told(_made(kind), request_id="r-1", trace_id="a" * 32, code="new", retryable=True, retry_after_s=2.5)
+    error = with_attributes(_made(kind), request_id="r-1", trace_id="a" * 32, code="new", retryable=True, retry_after_s=2.5)
     vars(error).update({name: 7 for name in ("rank", "step", "input_at") if hasattr(error, name)})
     error.add_note("request r-1")
     again = duplicate(error)
@@ -62,29 +62,29 @@ def test_codes_are_unique() -> None:
 
 
 def test_an_unknown_code_keeps_what_the_server_says() -> None:
-    error = refusal(ErrorBody("something new", "brand_new", retryable=True))
+    error = error_from_body(ErrorBody("something new", "brand_new", retryable=True))
     assert type(error) is DyOrcError
     assert (str(error), error.code, error.retryable) == ("something new", "brand_new", True)
     assert (DyOrcError.code, DyOrcError.retryable) == ("error", False), "the class is as it was"
 
 
 def test_what_the_server_says_goes_before_the_class() -> None:
-    assert not refusal(ErrorBody("full for good", "capacity", retryable=False)).retryable
-    assert refusal(ErrorBody("try again", "internal", retryable=True)).retryable
+    assert not error_from_body(ErrorBody("full for good", "capacity", retryable=False)).retryable
+    assert error_from_body(ErrorBody("try again", "internal", retryable=True)).retryable
     assert not InternalError.retryable
     assert CapacityError.retryable
 
 
 @pytest.mark.parametrize(("status", "is_retryable"), [(503, True), (429, True), (400, False), (500, False)])
 def test_other_servers_send_the_text_alone(status: int, is_retryable: bool) -> None:
-    error, is_ours = refusal_of(status, {}, memoryview(json.dumps({"error": "no"}).encode()))
+    error, is_ours = error_from_answer(status, {}, memoryview(json.dumps({"error": "no"}).encode()))
     assert is_ours
     assert (type(error), str(error), error.retryable) == (DyOrcError, "no", is_retryable)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'"text"', b"[1]", b"{}", b'{"error": 3}', b"\xff\xfe", b"[" * 100_000])
 def test_a_malformed_error_body_is_a_transport_error_that_shows_it(body: bytes) -> None:
-    error, is_ours = refusal_of(502, {}, memoryview(body))
+    error, is_ours = error_from_answer(502, {}, memoryview(body))
     assert not is_ours
     assert isinstance(error, TransportError)
     assert str(error).startswith("the server answered 502 with ")
@@ -93,4 +93,4 @@ def test_a_malformed_error_body_is_a_transport_error_that_shows_it(body: bytes) 
 
 @pytest.mark.parametrize("value", ["-1", "soon", "1e9", "9" * 30, "Wed, 21 Oct 2026 07:28:00 GMT", "\u0663"])
 def test_a_retry_after_that_is_not_a_number_is_ignored(value: str) -> None:
-    assert refusal_of(503, {"retry-after": value}, memoryview(b'{"error": "busy"}'))[0].retry_after_s is None
+    assert error_from_answer(503, {"retry-after": value}, memoryview(b'{"error": "busy"}'))[0].retry_after_s is None

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from dyorc.client.named_inputs import merge_inputs
+from dyorc.client.operations import merge_inputs
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
+from dyorc.protocol.api_paths import model_path
+from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
-from dyorc.protocol.requests import Options, PreparedRequest, infer_request
-from dyorc.protocol.routes import model_path
 
 MODEL = ModelMetadata(
     "m", tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in DType), (TensorMetadata("y", DType.FP32, ()),)
@@ -127,5 +127,5 @@ def test_large_pieces_are_views_and_small_ones_are_joined(sizes: tuple[int, ...]
 
 
 def test_a_timeout_without_its_unit_is_refused() -> None:
-    with pytest.raises(TypeError, match="say timeout_s"):
+    with pytest.raises(TypeError, match="pass timeout_s"):
         merge_inputs(None, {"x": 1, "timeout": 10})

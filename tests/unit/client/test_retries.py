@@ -17,7 +17,7 @@ from dyorc.errors import (
     TenantLimitError,
     TransportError,
 )
-from dyorc.protocol.requests import PreparedRequest
+from dyorc.protocol.inference_request import PreparedRequest
 from tests.unit.client.driver import Driver, broken, refused, reply
 
 BUSY = refused(503, "capacity", retryable=True)

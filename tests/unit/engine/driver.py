@@ -16,8 +16,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.core.arrays import Array, apply_views, as_array, as_value, inline
+from dyorc.core.request import Terms
 from dyorc.core.tensor import BlockId, TensorRef, blocks_of
-from dyorc.core.terms import Terms
 from dyorc.engine.actions import (
     Action,
     AnswerPart,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dyorc
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.engine_context import Host
 from dyorc.engine.events import BatchUnsent, ReplicaLeft
 from dyorc.errors import DeadlineError, EffectLostError, ProgramError

@@ -6,7 +6,7 @@ import pytest
 
 from dyorc.gateway.http.answer_writer import AnswerWriter, CommonHeaders
 from dyorc.gateway.http.request_parser import ParsedHead
-from dyorc.protocol.headers import Header
+from dyorc.protocol.header_names import Header
 
 
 class _Transport:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from dyorc.gateway.jobs.slots import JobSlot, JobSlots
+from dyorc.gateway.jobs.job_slots import JobSlot, JobSlots
 from dyorc.store.base import Lane
 
 A, B = Lane("a", "slow"), Lane("b", "quick")

@@ -37,8 +37,8 @@ def test_the_length_of_a_turn_is_predicted_from_its_requests(loop: Loop, lag: Lo
         loop.turn(0)  # nothing came
     assert lag.expected_s == 0
     for _ in range(50):
-        lag.saw_request()
-        lag.let_in()
+        lag.on_request()
+        lag.on_admitted()
     assert lag.expected_s == pytest.approx(6 * 50 * 0.001, rel=0.1)
 
 

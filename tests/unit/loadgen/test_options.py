@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from loadgen.command_options import grouped
+from loadgen.command_options import group_options
 from loadgen.options import ArrivalsKind, LoadOptions, PaceOptions, TargetOptions
 
 
@@ -30,7 +30,7 @@ def test_a_command_takes_its_groups_whole() -> None:
         seen.append((wall, colours, coats))
 
     app = typer.Typer()
-    app.command()(grouped(paint))
+    app.command()(group_options(paint))
     runner = CliRunner()
 
     assert runner.invoke(app, ["north", "--paint", "red", "--coats", "3"], catch_exceptions=False).exit_code == 0
@@ -46,7 +46,7 @@ def test_one_name_for_two_options_is_refused() -> None:
     def paint(colours: Colours, brushes: Brushes) -> None: ...
 
     with pytest.raises(TypeError, match="has the option 'paint' twice"):
-        grouped(paint)
+        group_options(paint)
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:

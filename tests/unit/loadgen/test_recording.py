@@ -33,12 +33,12 @@ def test_each_request_is_in_one_count() -> None:
     recorder = Recorder(judge, 3)
     planned(recorder, 0, 10, 20, 30, 40, 50, 60)  # the last is due when the measured time is over
     for number, sent_ms in enumerate((0, 10, 20, 35, 40)):
-        recorder.sent(number, START + sent_ms * MS)
-    recorder.answered(0, START + 5 * MS, b"0")  # before the measured time
-    recorder.answered(1, START + 12 * MS, b"1")
-    recorder.answered(2, START + 29 * MS, b"5")
-    recorder.failed(3, START + 90 * MS, "HTTP 503")
-    found = measures.measured([recorded(recorder, START + 200 * MS)], 10 * MS, 60 * MS)
+        recorder.mark_sent(number, START + sent_ms * MS)
+    recorder.mark_answered(0, START + 5 * MS, b"0")  # before the measured time
+    recorder.mark_answered(1, START + 12 * MS, b"1")
+    recorder.mark_answered(2, START + 29 * MS, b"5")
+    recorder.mark_failed(3, START + 90 * MS, "HTTP 503")
+    found = measures.select_measured([recorded(recorder, START + 200 * MS)], 10 * MS, 60 * MS)
 
     expected = Counts(planned=5, correct=1, wrong=1, failed=1, unanswered=2, within_slo=1)
     assert measures.counts(found, 0.005) == expected
@@ -55,10 +55,10 @@ def test_the_records_of_workers_are_merged() -> None:
     for error in ("HTTP 503", "HTTP 500"):
         recorder = Recorder(None, 3)
         planned(recorder, 0, 10)
-        recorder.failed(0, START + 1 * MS, "HTTP 503")
-        recorder.failed(1, START + 12 * MS, error)
+        recorder.mark_failed(0, START + 1 * MS, "HTTP 503")
+        recorder.mark_failed(1, START + 12 * MS, error)
         parts.append(recorded(recorder, START + 20 * MS))
-    found = measures.measured(parts, 0, 60 * MS)
+    found = measures.select_measured(parts, 0, 60 * MS)
 
     assert found.errors == {"HTTP 503": 3, "HTTP 500": 1}
     assert measures.quantiles(found.latency_ns).max == 2.0
@@ -74,9 +74,9 @@ def test_the_same_answer_is_judged_once_and_a_new_one_again() -> None:
     recorder = Recorder(count, 1)
     recorder.plan(np.zeros(6, np.int64), np.arange(6) + START)
     for number, answer in enumerate((b"0", b"1", b"0", b"1", b"1", b"0")):
-        recorder.answered(number, START + number + 1, bytes(bytearray(answer)))
+        recorder.mark_answered(number, START + number + 1, bytes(bytearray(answer)))
     assert judged == []  # not while it runs
-    found = measures.measured([recorded(recorder, START + 9)], 0, MS)
+    found = measures.select_measured([recorded(recorder, START + 9)], 0, MS)
 
     assert judged == [b"0", b"1"]
     assert (measures.counts(found, None).correct, measures.counts(found, None).wrong) == (3, 3)
@@ -92,9 +92,9 @@ def test_answers_that_exceed_the_room_are_judged_at_once() -> None:
     recorder = Recorder(note, 3, max_kept_bytes=2)
     planned(recorder, 0, 1, 2, 3, 4, 5)
     for number, answer in enumerate((b"0", b"1", b"2", b"wrong", b"1", b"2")):
-        recorder.answered(number, START + 9 * MS, answer)
+        recorder.mark_answered(number, START + 9 * MS, answer)
     assert judged == [2, 0, 2]
-    found = measures.measured([recorded(recorder, START + 9 * MS)], 0, MS * 60)
+    found = measures.select_measured([recorded(recorder, START + 9 * MS)], 0, MS * 60)
 
     assert found.outcome.tolist() == [1, 1, 1, 2, 1, 1]
     assert found.wrong == "request 0: b'wrong' came"
@@ -104,8 +104,8 @@ def test_the_number_of_kept_errors_is_bounded() -> None:
     recorder = Recorder(None, 1)
     recorder.plan(np.zeros(1000, np.int64), np.arange(1000) + START)
     for number in range(1000):
-        recorder.failed(number, START + 2000, f"error {number}")
-    found = measures.measured([recorded(recorder, START + 3000)], 0, MS)
+        recorder.mark_failed(number, START + 2000, f"error {number}")
+    found = measures.select_measured([recorded(recorder, START + 3000)], 0, MS)
 
     assert sum(found.errors.values()) == 1000
     assert found.errors["other errors"] == 800
@@ -114,7 +114,7 @@ def test_the_number_of_kept_errors_is_bounded() -> None:
 def test_records_reach_the_parent_unchanged(tmp_path: Path) -> None:
     recorder = Recorder(judge, 3)
     planned(recorder, 0, 10, 20)
-    recorder.answered(1, START + 11 * MS, b"no")
+    recorder.mark_answered(1, START + 11 * MS, b"no")
     before = recorded(recorder, START + 20 * MS)
     before.save(tmp_path / "records.npz")
     after = Records.load(tmp_path / "records.npz")
@@ -127,8 +127,8 @@ def test_branches_are_told_apart() -> None:
     recorder = Recorder(None, 3)
     planned(recorder, 0, 10, 20, 30)
     for number, took_ms in enumerate((1, 100, 3, 5)):
-        recorder.answered(number, START + (10 * number + took_ms) * MS, b"")
-    found = measures.measured([recorded(recorder, START + 200 * MS)], 0, 60 * MS)
+        recorder.mark_answered(number, START + (10 * number + took_ms) * MS, b"")
+    found = measures.select_measured([recorded(recorder, START + 200 * MS)], 0, 60 * MS)
     branches = measures.by_branch(found, ["small", "large", "small"])
 
     assert {name: one.num_requests for name, one in branches.items()} == {"small": 3, "large": 1}
@@ -150,7 +150,7 @@ def test_nothing_measured_is_an_error() -> None:
     planned(recorder, 0)
 
     with pytest.raises(ValueError, match="no request was due in the measured time"):
-        measures.measured([recorded(recorder, START + 1)], 10, 20)
+        measures.select_measured([recorded(recorder, START + 1)], 10, 20)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from loadgen.compare import compare
 from loadgen.report.bars import size_shares
 from loadgen.report.charts import shares
-from loadgen.report.naming import named
+from loadgen.report.naming import name_results
 from loadgen.report.page import page
 from loadgen.report.reading import read_results
 from loadgen.report.scales import linear, logarithmic, nines
@@ -202,13 +202,13 @@ def test_without_guesses_there_is_no_chart_of_them() -> None:
 def test_series_are_told_apart() -> None:
     results = [result("a"), result("a", rate_rps=9), result("b"), result("b"), result("b, no. 1")]
 
-    entries = named(results)
+    entries = name_results(results)
 
     assert [entry.name for entry in entries][:2] == ["a, 200/s", "a, 9/s"]
     assert len({entry.name for entry in entries}) == 5
     assert len({entry.style for entry in entries}) == 5
     assert [entry.style % 8 for entry in entries] == [0, 0, 1, 1, 2]
-    many = named([result("a", rate_rps=rate) for rate in range(1, 30)])
+    many = name_results([result("a", rate_rps=rate) for rate in range(1, 30)])
     assert len({entry.style for entry in many}) == 29
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadgen.tables import aligned, milliseconds, percent, rate_text, run_table
+from loadgen.tables import align_columns, milliseconds, percent, rate_text, run_table
 from tests.unit.loadgen.made_results import branch, latencies, result
 
 
@@ -25,7 +25,7 @@ def test_each_result_and_branch_has_a_row() -> None:
 
 
 def test_columns_are_aligned() -> None:
-    assert aligned([("", "x"), ("name", "1"), ("n", "1,000")]) == "          x\nname      1\nn     1,000"
+    assert align_columns([("", "x"), ("name", "1"), ("n", "1,000")]) == "          x\nname      1\nn     1,000"
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(1, "100.0"), (0.99999, "99.9"), (0.9994, "99.9"), (0.5, "50.0"), (0, "0.0")])

@@ -1,4 +1,4 @@
-"""The scaler asks the policy, carries its wishes out, and remembers what it decided and learned."""
+"""The scaler asks the policy, applies its decisions, and remembers what it decided and learned."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ COLD = ProgramLoad(
 
 @dataclass
 class Works:
-    """What is scaled: wishes come true at once."""
+    """What is scaled: programs have their desired replicas at once."""
 
     programs: dict[str, ProgramLoad] = field(default_factory=lambda: {"large": COLD})
-    wishes: list[DesiredReplicas] = field(default_factory=list[DesiredReplicas])
+    all_desired: list[DesiredReplicas] = field(default_factory=list[DesiredReplicas])
     orders: list[bool] = field(default_factory=list[bool])
 
     def loads(self) -> Sequence[ProgramLoad]:
         """Returns all programs."""
         return list(self.programs.values())
 
-    def want(self, wish: DesiredReplicas, *, is_order: bool) -> None:
+    def want(self, desired: DesiredReplicas, *, is_order: bool) -> None:
         """Makes it true."""
-        self.wishes.append(wish)
+        self.all_desired.append(desired)
         self.orders.append(is_order)
-        counts = ReplicaCounts(warm=wish.num_warm, parked=wish.num_parked)
-        self.programs[wish.program] = replace(self.programs[wish.program], counts=counts)
+        counts = ReplicaCounts(warm=desired.num_warm, parked=desired.num_parked)
+        self.programs[desired.program] = replace(self.programs[desired.program], counts=counts)
 
 
 class Memory:
@@ -108,7 +108,7 @@ async def test_a_fixed_number_is_left_alone_until_another_is_set_by_hand() -> No
     scaler = Scaler(RARELY)
     async with scaler.running(works):
         scaler.decide()
-        assert not works.wishes
+        assert not works.all_desired
         scaler.scale("large", 5, 1)
         assert works.programs["large"].counts == ReplicaCounts(warm=5, parked=1)
         scaler.scale("large", None, None)
@@ -138,13 +138,13 @@ async def test_a_request_that_leads_to_a_cold_program_is_urgent_and_decided_at_o
             scaler.traffic.arrived(number, "flow", number)
             scaler.traffic.called(number, "large", number)
             scaler.traffic.ended(number, number + 1)
-        before = len(works.wishes)
+        before = len(works.all_desired)
         works.programs["large"] = replace(COLD, num_queued=1)
         scaler.traffic.arrived(99, "flow", 10**9)
         assert scaler.traffic.is_urgent
         scaler.decide()
         assert not scaler.traffic.is_urgent
-        assert len(works.wishes) > before
+        assert len(works.all_desired) > before
         assert works.programs["large"].counts.warm > 0
 
 
@@ -203,7 +203,7 @@ async def test_a_fault_of_the_policy_leaves_the_replicas_as_they_are(monkeypatch
     works = Works()
     scaler = begun(FAST)
     async with scaler.running(works):
-        await wait_until_async(lambda: bool(works.wishes), "a wish")
+        await wait_until_async(lambda: bool(works.all_desired), "a decision")
         monkeypatch.setattr(works, "loads", lambda: [replace(COLD, bounds=None)])
         scaler.decide()
         monkeypatch.undo()
@@ -215,8 +215,8 @@ async def test_a_number_by_hand_is_an_order_even_if_it_is_what_it_was() -> None:
     works, scaler = Works(), Scaler(ScalingConfig())
     async with scaler.running(works):
         scaler.begin()
-        assert (works.wishes[-1].num_warm, works.orders) == (0, [False])
+        assert (works.all_desired[-1].num_warm, works.orders) == (0, [False])
         scaler.scale("large", 0, None)
-        assert (works.wishes[-1].num_warm, works.orders[-1]) == (0, True)
+        assert (works.all_desired[-1].num_warm, works.orders[-1]) == (0, True)
         scaler.scale("large", None, None)
-        assert (works.wishes[-1].num_warm, works.orders[-1]) == (0, False)
+        assert (works.all_desired[-1].num_warm, works.orders[-1]) == (0, False)

@@ -1,4 +1,4 @@
-"""How a wish reaches those who carry it out."""
+"""How the desired replicas reach the engine and the fleet."""
 
 import numpy as np
 from jaxtyping import Float

@@ -18,7 +18,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     def tell(wanted: Mapping[str, tuple[str, int]]) -> None:
         found.update({application: number for application, (_, number) in wanted.items()})
 
-    monkeypatch.setattr(serve_scaling, "_tell", tell)
+    monkeypatch.setattr(serve_scaling, "_send", tell)
     return found
 
 

@@ -83,7 +83,7 @@ def test_wrong_options_are_named(options: Any, names: str) -> None:
 
 
 def test_a_number_and_options_contradict_each_other() -> None:
-    with pytest.raises(DefinitionError, match="num_replicas is 3 beside autoscaling_config"):
+    with pytest.raises(DefinitionError, match="num_replicas is 3, with autoscaling_config"):
         bounds_of("x", 3, {"max_replicas": 4})
 
 

@@ -34,9 +34,9 @@ def test_several_replicas_under_constant_load_change_rarely() -> None:
     rng = np.random.default_rng(2)
     slow = Kind(speed=Speed(0.2, 0.05, 8))
     world = _run({"a": slow}, along(poisson(30, 0, 900, rng), "a"), 900)
-    late = [wish for at_s, wish in world.changes if at_s > 60]
+    late = [desired for at_s, desired in world.changes if at_s > 60]
     assert len(late) <= 20
-    assert max(wish.num_warm for wish in late) - min(wish.num_warm for wish in late) <= 1
+    assert max(desired.num_warm for desired in late) - min(desired.num_warm for desired in late) <= 1
     assert percentile((took for number, took in world.took_s.items() if number > 1000), 0.99) < 2.0
 
 
@@ -46,7 +46,7 @@ def test_a_branch_is_warm_before_its_queue_exists() -> None:
     lessons = along([10.0 * k for k in range(6)], "a", "b")
     world = _run({"a": upstream, "b": branch}, [*lessons, *along([400.0], "a", "b")], 450)
     assert world.took_s[6] < 4.1  # 3 s of start-up lie within the 4 s of its upstream
-    before = [wish for at_s, wish in world.changes if wish.program == "b" and at_s < 399]
+    before = [desired for at_s, desired in world.changes if desired.program == "b" and at_s < 399]
     assert before[-1].num_warm == 0
 
 
@@ -58,7 +58,7 @@ def test_a_call_of_a_cold_program_warms_one_at_once() -> None:
 def test_idle_programs_are_parked_and_then_cold() -> None:
     kind = Kind(bounds=Bounds(min_warm=0, max_replicas=4, downscale_delay_s=10, cold_delay_s=60))
     world = _run({"a": kind}, along(poisson(5, 0, 30, np.random.default_rng(3)), "a"), 1500)
-    warm = [(at_s, wish.num_warm, wish.num_parked) for at_s, wish in world.changes]
+    warm = [(at_s, desired.num_warm, desired.num_parked) for at_s, desired in world.changes]
     parked_s = next(at_s for at_s, num_warm, _ in warm if at_s > 30 and not num_warm)
     assert 38 < parked_s < 90
     assert warm[-1][1:] == (0, 0)
@@ -79,9 +79,9 @@ def test_a_flash_crowd_gets_replicas_and_they_go_again() -> None:
     crowd = along(poisson(1, 0, 120, rng), "a") + along(poisson(150, 120, 150, rng), "a") + along(poisson(1, 150, 400, rng), "a")
     world = _run({"a": kind}, crowd, 500)
     assert len(world.took_s) == len(crowd)
-    most = max(wish.num_warm for _, wish in world.changes)
+    most = max(desired.num_warm for _, desired in world.changes)
     assert 5 <= most <= 12
-    first_s = next(at_s for at_s, wish in world.changes if at_s > 119 and wish.num_warm >= 3)
+    first_s = next(at_s for at_s, desired in world.changes if at_s > 119 and desired.num_warm >= 3)
     assert first_s < 121.5
     assert world.programs["a"].want[0] <= 2
 
@@ -92,7 +92,7 @@ def test_a_drifting_branch_is_followed() -> None:
     slow = Kind(speed=Speed(0.05, 0.05, 4))
     arrivals: Arrivals = [(at_s, "flow", ("a", "b" if rng.random() < 1 - at_s / 300 else "c")) for at_s in times]
     world = _run({"a": Kind(), "b": slow, "c": slow}, arrivals, 300)
-    wants = {name: [(at_s, wish.num_warm) for at_s, wish in world.changes if wish.program == name] for name in "bc"}
+    wants = {name: [(at_s, desired.num_warm) for at_s, desired in world.changes if desired.program == name] for name in "bc"}
     assert max(number for at_s, number in wants["b"] if at_s < 100) > wants["b"][-1][1]
     assert wants["c"][-1][1] > max(number for at_s, number in wants["c"] if at_s < 60)
 
@@ -118,10 +118,10 @@ def _load(**changes: object) -> ProgramLoad:
     return ProgramLoad(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_a_fixed_number_is_wished_once() -> None:
+def test_a_fixed_number_is_unchanged_once() -> None:
     policy = PredictivePolicy(ScalingConfig(), Traffic())
     load = _load(bounds=Bounds(min_warm=3, max_replicas=3))
-    assert [(wish.num_warm, wish.num_parked) for wish in policy.decide([load], 0)] == [(3, 0)]
+    assert [(desired.num_warm, desired.num_parked) for desired in policy.decide([load], 0)] == [(3, 0)]
     assert policy.decide([load], NS) == []
 
 
@@ -130,25 +130,27 @@ def test_an_override_beats_everything_but_bounds_and_budget() -> None:
     policy = PredictivePolicy(config, Traffic())
     policy.decide([_load()], 0)
     policy.override("a", 3, 1)
-    (wish,) = policy.decide([_load()], NS)
-    assert (wish.num_warm, wish.num_parked) == (3, 1)
-    assert "by hand" in wish.reason
+    (desired,) = policy.decide([_load()], NS)
+    assert (desired.num_warm, desired.num_parked) == (3, 1)
+    assert "by hand" in desired.reason
     policy.override("a", 20, None)
-    (wish,) = policy.decide([_load()], 2 * NS)
-    assert wish.num_warm == 4  # the bound is 8
-    assert "budget" in wish.reason
+    (desired,) = policy.decide([_load()], 2 * NS)
+    assert desired.num_warm == 4  # the bound is 8
+    assert "budget" in desired.reason
     policy.override("a", None, None)
     later = [policy.decide([_load()], at_s * NS) for at_s in range(3, 1000)]
-    assert [wishes[-1].num_warm for wishes in later if wishes][-1] == 0
+    assert [all_desired[-1].num_warm for all_desired in later if all_desired][-1] == 0
 
 
 def test_the_last_replica_may_have_a_delay_of_its_own() -> None:
     policy = PredictivePolicy(ScalingConfig(), Traffic())
     bounds = Bounds(min_warm=0, max_replicas=4, initial_warm=2, downscale_delay_s=5, to_zero_delay_s=60)
-    wishes = [(at_s, wish.num_warm) for at_s in range(100) for wish in policy.decide([_load(bounds=bounds)], at_s * NS)]
-    assert [number for _, number in wishes[:1]] == [2]
-    assert next(at_s for at_s, number in wishes if number == 1) == 5
-    assert next(at_s for at_s, number in wishes if number == 0) == 60
+    all_desired = [
+        (at_s, desired.num_warm) for at_s in range(100) for desired in policy.decide([_load(bounds=bounds)], at_s * NS)
+    ]
+    assert [number for _, number in all_desired[:1]] == [2]
+    assert next(at_s for at_s, number in all_desired if number == 1) == 5
+    assert next(at_s for at_s, number in all_desired if number == 0) == 60
 
 
 def test_requests_are_urgent_only_where_they_can_change_something() -> None:
@@ -170,6 +172,6 @@ def test_more_only_after_the_delay() -> None:
     policy = PredictivePolicy(ScalingConfig(), Traffic())
     bounds = Bounds(min_warm=1, max_replicas=4, upscale_delay_s=10)
     load = _load(bounds=bounds, num_queued=5000, counts=ReplicaCounts(warm=1))
-    wishes = [(at_s, wish.num_warm) for at_s in range(30) for wish in policy.decide([load], at_s * NS)]
-    assert [number for at_s, number in wishes if at_s < 10] == [1]
-    assert [number for at_s, number in wishes if at_s >= 10] == [4]
+    all_desired = [(at_s, desired.num_warm) for at_s in range(30) for desired in policy.decide([load], at_s * NS)]
+    assert [number for at_s, number in all_desired if at_s < 10] == [1]
+    assert [number for at_s, number in all_desired if at_s >= 10] == [4]

@@ -56,7 +56,7 @@ class World:
 
     Attributes:
         took_s: How long each request took, by number.
-        changes: When which wish was made.
+        changes: What was desired, and when.
         held_s: Seconds of warm and warming replicas, by program.
     """
 
@@ -144,9 +144,9 @@ class World:
             )
             for name, program in self.programs.items()
         ]
-        for wish in self._policy.decide(loads, self.now_ns):
-            self.changes.append((self.now_ns / NS, wish))
-            self.programs[wish.program].want = (wish.num_warm, wish.num_parked)
+        for desired in self._policy.decide(loads, self.now_ns):
+            self.changes.append((self.now_ns / NS, desired))
+            self.programs[desired.program].want = (desired.num_warm, desired.num_parked)
         for name in self.programs:
             self._settle(name)
 

@@ -13,8 +13,8 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def handlers() -> Generator[None]:
-    """Puts back what was there."""
-    before = {number: signal.getsignal(number) for number in _NUMBERS}
+    """Begins with the default handlers, also under `nohup`, and restores what was there."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in _NUMBERS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -55,7 +55,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("programs.a.warmpu = 2", "1: programs.a.warmpu: there is no such setting (did you mean programs.a.warmup?)"),
         (
             "[programs.a]\nnum_replicas = 2\nautoscaling_config.max_replicas = 3",
-            "1: programs.a: num_replicas is 2 beside autoscaling_config; set one of them",
+            "1: programs.a: num_replicas is 2, with autoscaling_config; set one of them",
         ),
         (
             "[programs.a]\nautoscaling_config.max = 3",

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from dyorc.errors import ConfigurationError
-from dyorc.settings.environment import environment_layer
 from dyorc.settings.settings_reader import read_settings
+from dyorc.settings.settings_sources import environment_layer
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import yaml
 
 from dyorc.config import Settings
 from dyorc.settings.checking import problems_in
-from dyorc.settings.defaults import defaults
-from dyorc.settings.json_schema import schema
 from dyorc.settings.setting_names import SETTINGS
 from dyorc.settings.settings_reader import read
+from dyorc.settings.settings_text import defaults, schema
 from helm.values_schema import SCHEMA, values_schema
 
 _DOCS = Path(__file__).parents[3] / "docs"

@@ -6,8 +6,8 @@ import pytest
 
 from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
-from dyorc.settings.in_force import print_in_force
 from dyorc.settings.settings_reader import read
+from dyorc.settings.settings_text import print_in_force
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from dyorc.config import EngineConfig, SpeculationConfig
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import RequestArrived
 from dyorc.simulation.plain_evaluation import tensor_of

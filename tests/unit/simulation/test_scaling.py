@@ -23,7 +23,7 @@ ALWAYS = Bounds(min_warm=0, max_replicas=8)
 
 
 class Script:
-    """Wishes the same for every program from given times on: (seconds, warm, parked)."""
+    """Wants the same for every program from given times on: (seconds, warm, parked)."""
 
     def __init__(self, *steps: tuple[float, int, int]) -> None:
         self._steps = steps
@@ -87,7 +87,7 @@ def test_only_the_measured_time_counts() -> None:
 
 
 def test_a_policy_may_not_leave_the_bounds() -> None:
-    with pytest.raises(InternalError, match="wishes 9 warm and 0 parked replicas of"):
+    with pytest.raises(InternalError, match="wants 9 warm and 0 parked replicas of"):
         scripted([], (0, 9, 0))
 
 
@@ -97,7 +97,7 @@ def test_a_policy_may_not_forget_requests() -> None:
 
 
 class Driven:
-    """One program under a policy: tells it of calls second by second, and gives it the replicas that it wishes, at once."""
+    """One program under a policy: tells it of calls second by second, and gives it the replicas that it all_desired, at once."""
 
     def __init__(self, policy: RayServe | Keda | Knative, interval_s: float, num_warm: int = 1) -> None:
         self.num_warm = num_warm
@@ -117,9 +117,9 @@ class Driven:
                 lead=LeadTimes(0.5, 3.0),
                 num_queued=num_calls,
             )
-            for wish in self._policy.decide([load], round(now_s * 1e9)):
-                self.num_warm = wish.num_warm
-                changes.append((round(now_s, 3), wish.num_warm))
+            for desired in self._policy.decide([load], round(now_s * 1e9)):
+                self.num_warm = desired.num_warm
+                changes.append((round(now_s, 3), desired.num_warm))
             self._num_steps += 1
         return changes
 

@@ -8,7 +8,7 @@ import pytest
 
 import dyorc
 from dyorc.config import EngineConfig
-from dyorc.core.terms import Terms
+from dyorc.core.request import Terms
 from dyorc.engine.actions import FetchValue
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import Event, RequestArrived, ValueFetched

@@ -3,10 +3,9 @@
 import pytest
 
 from dyorc.engine.request_trace import DecisionTrace, Move, PartTrace
+from dyorc.telemetry.critical_path import RequestStage, WrongGuesses
 from dyorc.telemetry.diagnosis import Diagnosis, diagnose
 from dyorc.telemetry.record import RequestRecord
-from dyorc.telemetry.stages import RequestStage
-from dyorc.telemetry.wrong_guesses import WrongGuesses
 from tests.unit.telemetry.stories import batch, call, ns, record
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dyorc.telemetry.quantiles import WINDOW_S, RecentCounts, quantile, quantile_ms
+from dyorc.telemetry.series import WINDOW_S, RecentCounts, quantile, quantile_ms
 
 _BOUNDS = [10, 20, 40]
 

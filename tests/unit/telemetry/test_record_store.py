@@ -10,9 +10,8 @@ import pytest
 from dyorc.config import RecordsConfig
 from dyorc.engine.request_trace import BatchTrace, CallTrace, DecisionTrace, Move, RequestTrace
 from dyorc.telemetry.record import Origin, RequestRecord
-from dyorc.telemetry.record_size import num_bytes_of
 from dyorc.telemetry.record_store import Query, RecordStore
-from dyorc.telemetry.retention import NUM_REFUSED, NUM_SLOWEST
+from dyorc.telemetry.retention import NUM_REFUSED, NUM_SLOWEST, num_bytes_of
 from tests.unit.telemetry.stories import batch, call, ns, record
 
 _ONE = num_bytes_of(record(10, request_id="r1"), 1.0)

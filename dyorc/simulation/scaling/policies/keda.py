@@ -41,7 +41,7 @@ class Keda:
         self._programs: dict[str, _Program] = {}
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
-        """Returns a wish for each program whose target changes."""
+        """Returns the desired replicas of each program whose target changes."""
         return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
 
     def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
 from dyorc.simulation.scaling.replay import Replay, Scene, replay
 from dyorc.simulation.scaling.scaling_loop import Limits, SimulatedScaler
-from dyorc.simulation.scaling.scaling_results import Standard, missed
+from dyorc.simulation.scaling.scaling_results import Standard, missed_requests
 
 INTERVAL_S = 0.25
 _AHEAD_S = 2.0
@@ -29,13 +29,13 @@ Need = NDArray[np.int64]
 
 
 class OraclePolicy:
-    """Wishes what the plan says."""
+    """Follows the plan."""
 
     def __init__(self, plan: Mapping[str, Need]) -> None:
         self._plan = plan
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
-        """Returns a wish for each program."""
+        """Returns the desired replicas of each program."""
         cell = round(now_ns / 1e9 / INTERVAL_S)
         return [DesiredReplicas(load.program, self._now(load.program, cell), 0, "foreknown") for load in loads]
 
@@ -45,18 +45,18 @@ class OraclePolicy:
 
 
 @dataclass(frozen=True)
-class Foreknown:
+class OracleReplay:
     """The oracle's replay.
 
     Attributes:
         least_s: Replica-seconds that no policy can do without: all measured calls in full batches.
     """
 
-    found: Replay
+    outcome: Replay
     least_s: float
 
 
-def foreknow(scene: Scene, warm: Replay, standard: Standard) -> Foreknown:
+def replay_oracle(scene: Scene, warm: Replay, standard: Standard) -> OracleReplay:
     """Finds the plan and replays it."""
     num_cells = math.ceil(scene.span_ns / 1e9 / INTERVAL_S) + 240
     needs = {d.program.name: _need(warm.calls.at_ns[d.program.name], d.full_batch_item_s, num_cells) for d in warm.deployments}
@@ -64,16 +64,16 @@ def foreknow(scene: Scene, warm: Replay, standard: Standard) -> Foreknown:
         d.full_batch_item_s * sum(at_ns >= scene.from_ns for at_ns in warm.calls.at_ns[d.program.name]) for d in warm.deployments
     )
     alone_ns = {d.program.name: d.batch_ns(1) for d in warm.deployments}
-    found = None
+    outcome = None
     for _ in range(_MAX_ROUNDS):
         plan = {program: _planned(need, scene.limits) for program, need in needs.items()}
-        found = replay(scene, SimulatedScaler(policy=OraclePolicy(plan), interval_s=INTERVAL_S))
-        late = missed(scene, found, standard.slo_ns) & standard.met
+        outcome = replay(scene, SimulatedScaler(policy=OraclePolicy(plan), interval_s=INTERVAL_S))
+        late = missed_requests(scene, outcome, standard.slo_ns) & standard.met
         if not late:
             break
-        _add(needs, found, late, alone_ns, scene.limits)
-    assert found is not None
-    return Foreknown(found, least_s)
+        _add(needs, outcome, late, alone_ns, scene.limits)
+    assert outcome is not None
+    return OracleReplay(outcome, least_s)
 
 
 def _need(calls_ns: Sequence[int], item_s: float, num_cells: int) -> Need:
@@ -87,7 +87,7 @@ def _need(calls_ns: Sequence[int], item_s: float, num_cells: int) -> Need:
 
 
 def _planned(need: Need, limits: Limits) -> Need:
-    """Returns when how many are to be wished: each a start ahead of its need, and kept over gaps shorter than a start."""
+    """Returns how many replicas to have in each cell: each starts ahead of its need, and stays over gaps shorter than a start."""
     lead = math.ceil(limits.times.cold_to_warm_s / INTERVAL_S) + 1
     plan = np.full(len(need), limits.bounds.min_warm, np.int64)
     for level in range(1, limits.bounds.max_replicas + 1):
@@ -101,11 +101,11 @@ def _planned(need: Need, limits: Limits) -> Need:
     return plan
 
 
-def _add(needs: dict[str, Need], found: Replay, late: set[int], alone_ns: Mapping[str, int], limits: Limits) -> None:
+def _add(needs: dict[str, Need], outcome: Replay, late: set[int], alone_ns: Mapping[str, int], limits: Limits) -> None:
     """Adds a replica to the program that each late request waited for longest, for as long as it did and a moment before."""
     raised = {program: np.zeros(len(need), bool) for program, need in needs.items()}
     for request_id in late:
-        spans = found.calls.spans_ns(request_id)
+        spans = outcome.calls.spans_ns(request_id)
         program, start_ns, end_ns = max(spans, key=lambda span: span[2] - span[1] - alone_ns[span[0]])
         cells = slice(max(0, int(start_ns / 1e9 / INTERVAL_S) - round(_AHEAD_S / INTERVAL_S)), int(end_ns / 1e9 / INTERVAL_S) + 1)
         raised[program][cells] = True

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from dyorc.scaling.model import DesiredReplicas, ProgramLoad
-from dyorc.scaling.stabilization import within_bounds
 
 
 class KnownLoad(Protocol):
@@ -22,33 +21,33 @@ def decide_alone(
     new: Callable[[int], K],
     rule: Callable[[K, ProgramLoad], tuple[int, str]],
 ) -> list[DesiredReplicas]:
-    """Returns a wish for each program whose target changes.
+    """Returns the desired replicas of each program whose target changes.
 
     Args:
         programs: What is known of each; filled with `new` of its warm replicas.
         rule: Returns a program's target, whatever its bounds are, and why.
     """
-    wishes: list[DesiredReplicas] = []
+    all_desired: list[DesiredReplicas] = []
     for load in loads:
         known = programs.get(load.program)
         if known is None:
             known = programs[load.program] = new(load.counts.warm)
         target, reason = rule(known, load)
-        target = within_bounds(target, load.bounds)
+        target = load.bounds.clamp(target)
         if target != known.target:
             known.target = target
-            wishes.append(DesiredReplicas(load.program, target, 0, reason))
-    return wishes
+            all_desired.append(DesiredReplicas(load.program, target, 0, reason))
+    return all_desired
 
 
 class Fixed:
-    """Wishes the same number of replicas for every program."""
+    """Wants the same number of replicas of every program."""
 
     def __init__(self, num_replicas: int) -> None:
         self._num_replicas = num_replicas
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
-        """Returns a wish for each program that has another number."""
+        """Returns the desired replicas of each program that has another number."""
         return [
             DesiredReplicas(load.program, self._num_replicas, 0, "fixed")
             for load in loads

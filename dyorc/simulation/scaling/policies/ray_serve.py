@@ -1,7 +1,7 @@
 """Ray Serve's own rule (2.60): as many replicas as it takes for each to have `target_ongoing_requests`, averaged and delayed.
 
 What it counts, ongoing requests, are a program's calls that wait or run. They are sampled, and the samples of the look-back are
-averaged where the last report was made; reports come every ten seconds. A decision has to stand for a delay before it counts.
+averaged at the last report; reports come every ten seconds. A decision has to last for a delay before it counts.
 A program without replicas is different: its first request is reported at once and skips the delays.
 """
 
@@ -56,7 +56,7 @@ class RayServe:
         self._programs: dict[str, _Program] = {}
 
     def decide(self, loads: Sequence[ProgramLoad], now_ns: int) -> Sequence[DesiredReplicas]:
-        """Returns a wish for each program whose target changes."""
+        """Returns the desired replicas of each program whose target changes."""
         return decide_alone(loads, self._programs, _Program, lambda known, load: self._decided(known, load, now_ns / 1e9))
 
     def _decided(self, known: _Program, load: ProgramLoad, now_s: float) -> tuple[int, str]:

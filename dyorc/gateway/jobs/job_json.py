@@ -9,7 +9,7 @@ from dyorc.core.trace_context import TraceContext
 from dyorc.errors import DyOrcError, InternalError
 from dyorc.gateway.codec.http_errors import status_of
 from dyorc.gateway.tenants import Tenant
-from dyorc.protocol.refusals import ErrorBody
+from dyorc.protocol.wire_errors import ErrorBody
 from dyorc.store.base import JobError, StoredJob
 
 

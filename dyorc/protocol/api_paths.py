@@ -1,6 +1,8 @@
-"""Paths of the HTTP API."""
+"""Paths of the HTTP API, and of the calls of the gRPC API, whose messages are in ``inference.proto``."""
 
 from urllib.parse import quote
+
+GRPC_SERVICE = "inference.GRPCInferenceService"
 
 SERVER = "/v2"
 HEALTH = f"{SERVER}/health"
@@ -56,3 +58,8 @@ def model_path(model: str, version: str | None, action: str = "") -> str:
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"
     return f"{path}/{action}" if action else path
+
+
+def grpc_path(call: str) -> str:
+    """Returns the path of a gRPC call, such as ``ModelInfer``."""
+    return f"/{GRPC_SERVICE}/{call}"

@@ -10,9 +10,9 @@ import numpy as np
 from dyorc.core.arrays import Array, numpy_dtype
 from dyorc.core.tensor import ITEM_BYTES, DType, Shape
 from dyorc.errors import TransportError
-from dyorc.protocol.parameters import BINARY_DATA_SIZE, EXPLAIN
+from dyorc.protocol.parameter_names import BINARY_DATA_SIZE, EXPLAIN
 from dyorc.protocol.raw import MAX_RANK, MAX_SIZE, decode_bytes
-from dyorc.protocol.refusals import malformed
+from dyorc.protocol.wire_errors import malformed
 
 ALIGN_BYTES = 16
 """Tensors behind the JSON begin at a multiple of this, so that nothing has to read them byte by byte."""

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dyorc.errors import DyOrcError, InternalError, ProgramError, TransportError
-from dyorc.protocol.headers import RETRY_AFTER
+from dyorc.protocol.header_names import RETRY_AFTER
 
 E = TypeVar("E", bound=DyOrcError)
 
@@ -29,7 +29,7 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
 
 
-def told(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBody:
+def body_of(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBody:
     """Returns what a client may know of an error; a foreign one becomes a plain internal error."""
     if not isinstance(error, DyOrcError):
         error = InternalError("internal error")
@@ -39,7 +39,7 @@ def told(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBod
 error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
-def _tree() -> dict[str, type[DyOrcError]]:
+def _classes_by_code() -> dict[str, type[DyOrcError]]:
     """Returns every class by its code. A parent stands before its children, so that one that adds no code of its own hides
     nobody.
     """
@@ -51,10 +51,10 @@ def _tree() -> dict[str, type[DyOrcError]]:
     return found
 
 
-_CLASSES = _tree()
+_CLASSES = _classes_by_code()
 
 
-def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None) -> DyOrcError:
+def error_from_body(body: ErrorBody, status: int = 0, retry_after_s: float | None = None) -> DyOrcError:
     """Returns the error that a server raised.
 
     Args:
@@ -68,21 +68,21 @@ def refusal(body: ErrorBody, status: int = 0, retry_after_s: float | None = None
         error.program, error.error_type, error.message = _program_of(body.error)
     is_retryable = status in _BUSY if body.retryable is None else body.retryable
     given = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
-    return _with_note(as_told(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
+    return _with_note(with_attributes(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
 
 
-def refusal_of(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
+def error_from_answer(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
     """Returns the error in an answer whose status is not 200, and whether it comes from a server of the protocol."""
     try:
         body = error_decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = bytes(content[:_MAX_SHOWN_CHARS]).decode("utf-8", "replace")
         error = TransportError(f"the server answered {status} with {shown!r}, expected JSON with an 'error'")
-        return as_told(error, retryable=status >= 500, retry_after_s=_retry_after_s(headers)), False
-    return refusal(body, status, _retry_after_s(headers)), True
+        return with_attributes(error, retryable=status >= 500, retry_after_s=_retry_after_s(headers)), False
+    return error_from_body(body, status, _retry_after_s(headers)), True
 
 
-def as_told(error: E, **attributes: Any) -> E:
+def with_attributes(error: E, **attributes: Any) -> E:
     """Returns the error with attributes of its own in place of its class's: what a server says of it takes precedence."""
     vars(error).update(attributes)
     return error
@@ -97,7 +97,7 @@ def _with_note(error: E) -> E:
 
 def malformed(text: str) -> TransportError:
     """Returns the error for an answer that cannot be parsed. The same would come again."""
-    return as_told(TransportError(text), retryable=False)
+    return with_attributes(TransportError(text), retryable=False)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

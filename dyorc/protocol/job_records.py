@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from dyorc.errors import DyOrcError, RequestCancelledError
-from dyorc.protocol.refusals import ErrorBody, refusal
+from dyorc.protocol.wire_errors import ErrorBody, error_from_body
 
 
 class JobState(StrEnum):
@@ -41,7 +41,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         """Returns why there is no result and never will be; None if there may be one."""
         match self.state:
             case JobState.FAILED:
-                return refusal(self.error or ErrorBody(f"job {self.id!r} failed"))
+                return error_from_body(self.error or ErrorBody(f"job {self.id!r} failed"))
             case JobState.CANCELLED:
                 return RequestCancelledError(f"job {self.id!r} was cancelled")
             case JobState.QUEUED | JobState.RUNNING | JobState.SUCCEEDED:

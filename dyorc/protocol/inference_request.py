@@ -11,9 +11,9 @@ import numpy as np
 from dyorc.core.arrays import Array, as_array, dtype_of
 from dyorc.core.tensor import DType
 from dyorc.errors import InvalidInputError
-from dyorc.protocol import headers, media_types
+from dyorc.protocol import header_names, media_types
 from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.parameters import BINARY_DATA, BINARY_DATA_OUTPUT, BINARY_DATA_SIZE, EXPLAIN, PRIORITY
+from dyorc.protocol.parameter_names import BINARY_DATA, BINARY_DATA_OUTPUT, BINARY_DATA_SIZE, EXPLAIN, PRIORITY
 from dyorc.protocol.raw import encode_bytes
 
 Piece: TypeAlias = bytes | memoryview
@@ -114,7 +114,7 @@ def infer_request(
         head = msgspec.json.encode(content)
     except UnicodeEncodeError as error:  # half of a surrogate pair
         raise InvalidInputError(f"the request to {metadata.name!r} cannot be written as JSON: {error}") from error
-    heading = (("content-type", media_types.TENSORS), (headers.JSON_LENGTH, str(len(head))))
+    heading = (("content-type", media_types.TENSORS), (header_names.JSON_LENGTH, str(len(head))))
     return PreparedRequest("POST", path, heading, (head, *pieces))
 
 

@@ -24,7 +24,7 @@ from dyorc.authoring.weights import load_module_by
 from dyorc.core.plan_head import read_plan_head
 from dyorc.errors import InvalidInputError, PlanError, PlanRunError
 from dyorc.planner.plan import Inference, Plan
-from dyorc.planner.plan.codec import read_plan
+from dyorc.planner.plan.plan_file import read_plan
 from dyorc.planner.runtime import RankOptions, Ranks
 from dyorc.planner.runtime.rank_messages import Wire, wire_over
 from dyorc.planner.serving import PlannedModule, check_module, computed_weights, inference_of

@@ -30,7 +30,6 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/gateway": 13,
     "dyorc/planner": 4,
     "dyorc/protocol": 1,
-    "dyorc/ray_serve": 1,
     "loadgen": 1,
 }
 

@@ -119,8 +119,8 @@ class _Cutting:
         graph: nx.DiGraph[object] = nx.DiGraph()
         graph.add_nodes_from((_BEFORE, _AFTER))
         for value in dict.fromkeys(name for node in movable.values() for name in (*node.inputs, *node.outputs)):
-            sides = {side(node) for node in self._around(value)}
-            if sides and not sides >= {_BEFORE, _AFTER}:  # else it crosses in any case
+            sides = dict.fromkeys(side(node) for node in self._around(value))  # in order: of equal cuts, the first is taken
+            if sides and not sides.keys() >= {_BEFORE, _AFTER}:  # else it crosses in any case
                 into, out_of = ("into", value), ("out of", value)
                 # Every byte counts more than all moves together.
                 graph.add_edge(into, out_of, capacity=self._program.values[value].num_bytes * (len(movable) + 1))

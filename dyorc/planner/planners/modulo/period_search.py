@@ -204,7 +204,7 @@ class _Model:
             self._apart(p, q)
         for resource in problem.resources:
             self._turns(resource)
-        for resource in problem.capacities.keys() & set(problem.resources):
+        for resource in filter(problem.capacities.__contains__, problem.resources):
             self._limit(resource)
         for number, roots in enumerate(problem.roots):
             if (

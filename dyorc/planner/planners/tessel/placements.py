@@ -110,7 +110,7 @@ def _branches(program: TensorProgram) -> tuple[list[list[str]], list[str]]:
             read = frozenset[str]().union(*(reads.get(name, frozenset()) for name in node.inputs))
             reads |= dict.fromkeys(filter(None, node.outputs), read)
             for name in node.inputs:
-                for parameter in made_of.get(name, {name} & parameters):
+                for parameter in sorted(made_of.get(name, {name} & parameters)):  # the same plan for every hash seed
                     of_parameter[parameter] = of_parameter.get(parameter, frozenset()) | read
             if not read:  # such as the transpose of a matrix
                 own = {each for name in node.inputs for each in made_of.get(name, {name} & parameters)}

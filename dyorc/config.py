@@ -55,7 +55,7 @@ class EngineConfig(_Section):
     max_deaths: int = Field(default=2, ge=1)
     """Replicas that a call may lose, the last of them alone, before it and equal requests are refused."""
     max_suspect_wait_s: float = Field(default=10.0, ge=0)
-    """How long a call that may have ended a replica waits at most for a moment at which its next death would delay nobody."""
+    """How long a call that may have ended a replica waits at most until its next death would delay no other call."""
     max_refused_inputs: int = Field(default=1000, ge=0)
     """Inputs that have cost replicas and are remembered, to refuse equal ones; 0 remembers none."""
     refuse_inputs_s: float = Field(default=600.0, gt=0)
@@ -212,7 +212,7 @@ class CellsConfig(_Section):
     load_retry_s: float = Field(default=1.0, gt=0)
     """How long after a failed load a program is loaded again; each further failure doubles it, up to 30 s."""
     max_hung: int = Field(default=3, ge=1)
-    """A program of which this many batches hang is not loaded again until one has ended: threads cannot be killed."""
+    """A program with this many hung batches is not loaded again until one has ended: threads cannot be killed."""
     hang_limit_s: float = Field(default=10.0, gt=0)
     """With a supervisor, a cell whose event loop stands still for longer is ended and started again."""
     restart_delay_s: float = Field(default=0.5, ge=0)
@@ -234,7 +234,7 @@ class DeploymentConfig(_Section):
     object_store_bytes: int = Field(default=80 * 2**20, ge=78_643_200)
     """Size of Ray's object store; DyOrc sends no tensor through it."""
     code_folders: tuple[str, ...] = ()
-    """Folders from which a running server may load versions of workflows (`dyorc deploy`), beside those of the code it serves."""
+    """Folders from which a running server may load versions of workflows (`dyorc deploy`), besides those of its own code."""
     import_timeout_s: float = Field(default=120.0, gt=0)
     """How long importing a version may take before it is refused."""
     warm_timeout_s: float = Field(default=600.0, gt=0)
@@ -252,7 +252,7 @@ class GatewayConfig(_Section):
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
     """None: the one after `port`, or a free one if that is 0."""
     keys_file: FilePath = ""
-    """File with tenants and the hashes of their API keys; empty: nobody needs a key."""
+    """File with tenants and the hashes of their API keys; empty: no key is needed."""
     allow_open: bool = False
     """Whether to listen on non-loopback addresses without asking for keys or certificates."""
     tls_certificate_file: FilePath = ""
@@ -269,7 +269,7 @@ class GatewayConfig(_Section):
     max_answer_bytes: int = Field(default=2**30, ge=1)
     """Largest answer: all its tensors together, before encoding; in a stream, each part."""
     shed: bool = True
-    """Whether a request with a time limit of its own (`Request-Timeout`) is refused before it is read if that cannot be met."""
+    """Whether a request with its own time limit (`Request-Timeout`) is refused before it is read if the limit cannot be met."""
     max_connections: int = Field(default=16_384, ge=1)
     """HTTP connections; one more gets 503 and is closed. Fewer if the process may not have that many descriptors."""
     max_header_bytes: int = Field(default=32 * 2**10, ge=1024)
@@ -331,16 +331,16 @@ class JobsConfig(_Section):
 
 
 class RecordsConfig(_Section):
-    """Records of requests: what became of each, step by step, for the page, `dyorc explain` and traces."""
+    """Records of requests, step by step, for the page, `dyorc explain` and traces."""
 
     ratio: float = Field(default=1.0, ge=0, le=1)
-    """Fraction of the requests that are recorded; those that ask for it (`explain`) and those of sampled traces always are."""
+    """Fraction of the requests that are recorded; requests with `explain` and requests of sampled traces always are."""
     max_per_s: float = Field(default=100.0, ge=1)
     """Requests per second that each process records at most; a busier one records a sample, evenly spread."""
     max_bytes: int = Field(default=64 * 2**20, ge=0)
     """Memory of each process for records of requests that have ended: the latest, slow and failed ones for longer. 0: none."""
     slow_s: float = Field(default=1.0, gt=0)
-    """A request that takes longer is slow, whatever its workflow."""
+    """A request of any workflow that takes longer is slow."""
 
 
 class TracesConfig(_Section):
@@ -370,7 +370,7 @@ class ClusterConfig(_Section):
     """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). They share `store`."""
 
     group: str = Field(default="default", min_length=1)
-    """An orchestrator's group: those that take turns at serving the same workflows. One of them leads, the others stand by."""
+    """An orchestrator's group. All orchestrators of a group can serve the same workflows: one leads, the others stand by."""
     groups: tuple[str, ...] = Field(default=("default",), min_length=1)
     """The groups behind a gateway."""
     num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
@@ -395,9 +395,9 @@ class TelemetryConfig(_Section):
     metrics: bool = True
     """Whether there is a ``GET /metrics``."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """A port of its own for ``/metrics``, where no key is needed; None: none, the route is beside the others only."""
+    """A separate port for ``/metrics``, where no key is needed; None: only the route next to the others."""
     metrics_host: Host = "127.0.0.1"
-    """Address of that port. Whoever reaches it sees the names of workflows, programs and tenants, and all figures."""
+    """Address of that port. Clients that reach it see the names of workflows, programs and tenants, and all figures."""
     page: bool = True
     """Whether there is a live page, ``/ui``."""
     records: RecordsConfig = RecordsConfig()

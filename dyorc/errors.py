@@ -32,7 +32,7 @@ The class says what happened; the attributes say what to do about it:
     |  |- OverloadedError           ... because the server is too busy to answer within the request's limit
     |  |- StoreError                ... because the store of jobs cannot be used
     |  `- NotReadyError             ... because replicas are still starting
-    |     `- ScaledToZeroError      ... because a program was scaled to zero replicas by hand (never retried by itself)
+    |     `- ScaledToZeroError      ... because a person has taken all replicas of a program away (never sent again by itself)
     |- JobNotEndedError           the job has no result yet; ask again later
     |- DeadlineError              the request's time is up (also a TimeoutError)
     |- RequestCancelledError      the caller went away
@@ -50,7 +50,7 @@ The class says what happened; the attributes say what to do about it:
     |     |- NondeterministicWorkflowError   run again, it asked for other calls
     |     |- NotDeployedError         it called a program that is not deployed
     |     `- WorkflowLimitError       it made more calls than a request may
-    `- InternalError              a bug of DyOrc
+    `- InternalError              a bug of ours
 """
 
 from types import TracebackType
@@ -152,7 +152,7 @@ class ConfigurationError(DyOrcError, ValueError):
 
 
 class LeadLostError(DyOrcError):
-    """Another orchestrator leads the group now. The process ends; its supervisor starts it again, as a standby."""
+    """Another orchestrator leads the group now. A process manager starts this process again, as a standby."""
 
     code = "lead_lost"
 

@@ -46,7 +46,7 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     """Runs a workflow (or a single program on one item) and returns its result.
 
     Programs are loaded when they are first called, and kept for the next `run`. When this returns, programs with an effect have
-    run, also those that the workflow does not await; if one of these fails, there is a RuntimeWarning where a server logs it.
+    run, awaited or not; if one of these fails, there is a RuntimeWarning where a server logs it.
 
     Args:
         args: Tensors as NumPy arrays, torch tensors or lists; numbers and texts for static parameters.
@@ -145,7 +145,7 @@ def _array(tensor: TensorRef) -> Any:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Lets Ctrl-C through: whatever user code raises is its error, but this is not raised by it."""
+    """Lets Ctrl-C through: any exception of user code is its error, but this is not raised by it."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

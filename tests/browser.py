@@ -33,7 +33,7 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Watched:
-    """A tab of which everything is noted that should not happen.
+    """A tab that records everything that should not happen.
 
     Attributes:
         complaints: Errors and warnings of the console, exceptions, requests that failed or were refused.
@@ -82,7 +82,7 @@ class Watched:
 
 @contextlib.contextmanager
 def chromium() -> "Generator[Browser]":
-    """Runs a browser; skips the test where there is none."""
+    """Runs a browser; skips the test where none is installed."""
     require_mark("a browser")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:

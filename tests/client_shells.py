@@ -13,7 +13,7 @@ SHELLS = ("blocking", "asyncio")
 
 @contextmanager
 def shell(kind: str, url: str, **settings: Any) -> Iterator[Any]:
-    """Yields a client that blocks. The asyncio client runs on an event loop of its own."""
+    """Yields a client that blocks. The asyncio client runs on its own event loop."""
     if kind == "blocking":
         with Client(url, **settings) as client:
             yield client

@@ -68,7 +68,7 @@ class Collector:
             return list(self._spans)
 
     def wait_for_trace(self, trace_id: str, *names: str) -> list[Received]:
-        """Waits until a trace has spans of these names, and returns those that it has."""
+        """Waits until a trace has spans of these names, and returns them."""
 
         def mine(spans: list[Received]) -> list[Received]:
             return [span for span in spans if span.trace_id == trace_id]

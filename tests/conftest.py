@@ -94,10 +94,10 @@ def _check_newer(made: list[Path]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Hands out tests one by one, but keeps together those that share something of their module.
+    """Hands out tests one by one, but keeps tests together that share something of their module.
 
     The controller knows tests by their names only. (xdist's own `--dist loadgroup` writes marks into the names, which pytest 9
-    does not allow any more.)
+    no longer allows.)
     """
     config.option.loadscopereorder = False
     return _Scheduling(config, log)
@@ -127,7 +127,7 @@ def _text_of(module: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder() -> Generator[None]:
-    """Puts temporary files of this process, and of all that it starts, into a folder of its own.
+    """Puts temporary files of this process, and of all that it starts, into a separate folder.
 
     So a leak is found by the process whose test caused it, and not by another that looks at the same moment.
     """

@@ -72,7 +72,7 @@ class TensorPath:
         return self.inbox.read(request.columns, frames, request.holders)
 
     def release(self, calls: Sequence[Call]) -> None:
-        """Releases tensors that nobody needs any more."""
+        """Releases tensors that are no longer needed."""
         blocks = sorted(set(blocks_of(tensor for call in calls for tensor in call)))
         self.tensors.free(blocks)
         for holder_id, block in blocks:
@@ -87,7 +87,7 @@ class TensorPath:
 
 @contextlib.contextmanager
 def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = ARENA_BYTES) -> Iterator[TensorPath]:
-    """Opens a producer, the orchestrator and a consumer on one node. Everything is stored unless told otherwise."""
+    """Opens a producer, the orchestrator and a consumer on one node. Everything is stored by default."""
     with contextlib.ExitStack() as stack:
         producer, orchestrator, consumer = (
             stack.enter_context(exchange(folder, name, inline_limit_bytes=inline_limit_bytes, arena_bytes=arena_bytes))
@@ -101,7 +101,7 @@ def tensor_path(folder: str, *, inline_limit_bytes: int = 0, arena_bytes: int = 
 
 
 class CopyingTier:
-    """Stands for a wire: leads to holders of another node, and can only copy.
+    """Acts as a wire: leads to holders of another node, and can only copy.
 
     Attributes:
         num_fetches: Number of fetches.

@@ -135,7 +135,7 @@ class FakeBackend:
         return {"programs": {name: {"num_warm": one[0], "num_parked": one[1]} for name, one in self.scaled.items()}}
 
     async def scale(self, program: str, num_warm: int | None, num_parked: int | None) -> None:
-        """Notes the numbers, after a while as if somebody else was asked."""
+        """Notes the numbers, after a while as if another process was asked."""
         await asyncio.sleep(0)
         if program not in self.status.programs:
             raise UnknownModelError(f"there is no program {program!r}")

@@ -1,7 +1,7 @@
 """A slow wire between two network namespaces, since this kernel's own way to delay packets (netem) is often not built in.
 
 Each namespace gets a TAP device; this process holds the other end of both, and hands a frame on when its time has come. Meant to
-run as a process of its own, so that it does not share an interpreter with what is being tested:
+run as a separate process, so that it does not share an interpreter with what is being tested:
 
     python -m tests.link_relay NAMESPACE NAMESPACE DEVICE
 

@@ -4,7 +4,8 @@ and run in `make test-real`.
 `make test` runs all others. The mark is set here, from what a test and its fixtures use, so nobody has to think of it:
 
 * all tests in `FOLDERS`;
-* a test that names one of `STARTERS`, or whose fixtures do, or a function or class of its module that it uses;
+* a test that names one of `STARTERS`, or whose fixtures do, or a function or class of its module that it uses; outside
+  `unit/` also `subprocess`, since a process of a unit test is a command that ends at once;
 * an example of a test whose parameter is one of `PARAMETERS`.
 
 A test that takes long for another reason says `pytest.mark.real` itself. A starter that checks it with `require_mark` fails a
@@ -36,10 +37,10 @@ STARTERS = frozenset(
         "spawn_and_wait",
         "spawn_on",
         "start_process",
-        "subprocess",
         "two_hosts",
     }
 )
+_STARTERS_OUTSIDE_UNIT = STARTERS | {"subprocess"}
 PARAMETERS = frozenset({"asyncio", "redis"})
 _PARTS_OF_FOLDERS = [tuple(folder.split("/")) for folder in FOLDERS]
 
@@ -81,7 +82,8 @@ def _is_real(item: pytest.Item) -> bool:
         isinstance(value, str) and value in PARAMETERS for value in item.callspec.params.values()
     ):
         return True
-    return any(_starts(function) for function in _functions_of(item))
+    starters = STARTERS if parts[0] == "unit" else _STARTERS_OUTSIDE_UNIT
+    return any(_names_one_of(starters, function) for function in _functions_of(item))
 
 
 def _functions_of(item: pytest.Function) -> Iterator[Any]:
@@ -93,7 +95,7 @@ def _functions_of(item: pytest.Function) -> Iterator[Any]:
 
 
 @functools.cache
-def _starts(function: Any) -> bool:
+def _names_one_of(starters: frozenset[str], function: Any) -> bool:
     """Whether a function, or what it names of its own module, names a starter."""
     function = getattr(function, "__func__", function)  # of a fixture in a class
     function = getattr(function, "__wrapped__", function)
@@ -107,7 +109,7 @@ def _starts(function: Any) -> bool:
             continue
         seen.add(function)
         names = set(_names_in(function.__code__))
-        if not STARTERS.isdisjoint(names):
+        if not starters.isdisjoint(names):
             return True
         for value in map(function.__globals__.get, names):
             if getattr(value, "__module__", None) == function.__module__:

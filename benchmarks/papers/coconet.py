@@ -67,7 +67,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Fewer sizes, and real ranks on small ones only.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     parts: dict[str, Iterable[Row | Line]] = {
         "counts": chain(counts(_RANKS), product.counts()),

@@ -1,4 +1,4 @@
-"""CoCoNeT's product that is computed while its sum goes round the ring, beside the two one after the other."""
+"""CoCoNeT's product that is computed while its sum goes round the ring, compared with one after the other."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median

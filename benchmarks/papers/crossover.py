@@ -53,7 +53,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: With two ratios and shorter steps, each way once.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     ranks = _on_ranks(quick, progress)
     parts: dict[str, Iterable[Row | Line]] = {
@@ -127,7 +127,7 @@ class _Work:
         Args:
             number: Which one.
             steps: How many it trains.
-            overlap: With its communication beside its own computation, as early as may be.
+            overlap: With its communication during its own computation, as early as possible.
             unrest: By how much a rank may be slower at a step of the plan than the device, at random.
             late_s: When it begins.
         """

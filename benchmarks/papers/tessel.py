@@ -79,7 +79,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Without what takes seconds for one number, and with one step of each pipeline.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     ranks = _on_ranks(quick, progress)
     parts: dict[str, Iterable[Row | Line]] = {

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -125,7 +124,7 @@ class GatewayServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Hangs up. Gateways submit what is unanswered to the next orchestrator."""
         self._showing.cancel()
         for session in self._sessions.all():

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import reduce
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dyorc.answering.tensor_exchange import Tensors
@@ -61,7 +60,7 @@ class GroupsBackend:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in self._watching:
             task.cancel()
         await self._stack.aclose()

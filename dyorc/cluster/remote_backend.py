@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from itertools import count
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
@@ -144,7 +143,7 @@ class RemoteBackend:
         self._watching = asyncio.create_task(self._watch_deadlines())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in (self._following, self._watching):
             task.cancel()
         await asyncio.wait([self._following, self._watching])

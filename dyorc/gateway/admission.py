@@ -76,11 +76,9 @@ class _Account:
     elsewhere: CountsElsewhere | None = None
 
     def num_requests_in_all(self) -> int:
-        """Returns its requests in flight in all processes."""
         return self.num_requests if self.elsewhere is None else self.num_requests + self.elsewhere.num_requests()
 
     def num_bytes_in_all(self) -> int:
-        """Returns its bytes in flight in all processes."""
         return self.num_bytes if self.elsewhere is None else self.num_bytes + self.elsewhere.num_bytes()
 
     def publish(self, elsewhere: CountsElsewhere) -> None:
@@ -246,7 +244,6 @@ class Admission:
     # For tickets
 
     def take_bytes(self, tenant: Tenant, account: _Account, num_bytes: int) -> None:
-        """Does what `Ticket.grow` says."""
         self._check_bytes(tenant, account, num_bytes, is_only=account.num_requests == 1)
         account.num_bytes += num_bytes
         self.num_bytes += num_bytes
@@ -254,7 +251,6 @@ class Admission:
             account.publish(account.elsewhere)
 
     def release(self, tenant: Tenant, account: _Account, num_bytes: int, since_s: float) -> None:
-        """Ends a ticket."""
         account.num_requests -= 1
         account.num_bytes -= num_bytes
         self.num_requests -= 1
@@ -333,7 +329,6 @@ class Admission:
     # Metrics
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         for label, counts in self._counts.items():
             readings.add(catalogue.ADMITTED, counts.num_admitted, label)
             for reason, number in counts.refusals.items():

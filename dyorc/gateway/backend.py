@@ -105,9 +105,7 @@ class Backend(Protocol):
         """Returns the statistics of a workflow's requests, or of a program's calls, since the start."""
         ...
 
-    def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
-        ...
+    def measure(self, readings: Readings) -> None: ...
 
     def report(self) -> dict[str, Any]:
         """Returns the current state as plain values."""

@@ -37,7 +37,6 @@ class Model:
 
     @classmethod
     def of(cls, offer: Offer) -> "Model":
-        """Returns the model of an offer."""
         is_repeatable = not any(program.has_effect for program in offer.programs)
         return cls(offer.key, offer, offer.signature.signature(), offer.is_streaming, is_repeatable)
 
@@ -60,7 +59,6 @@ class Model:
 
     @property
     def is_program(self) -> bool:
-        """Whether it is a single program."""
         return self.offer.is_program
 
     @property

@@ -103,7 +103,6 @@ def new_key() -> tuple[str, KeyRecord]:
 
 
 def digest(key: str) -> str:
-    """Returns the hash of a key, in hexadecimal."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

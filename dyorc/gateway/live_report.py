@@ -64,7 +64,6 @@ class CellReport(msgspec.Struct, kw_only=True):
     refused: dict[str, int] = {}
 
     def counted(self) -> RetainedCounts:
-        """Returns what it has counted so far."""
         return RetainedCounts(levels=self.levels.totals(), batches=self.batches, refused=self.refused)
 
     def without_backend(self) -> "CellReport":

@@ -55,7 +55,6 @@ class LogControl:
         self._follow()
 
     def settings(self) -> dict[str, Any]:
-        """Returns the current settings."""
         level, formats = _LEVELS.index(self._config.level), {ours: theirs for theirs, ours in _FORMATS.items()}
         return {
             "log_file": "",

@@ -39,7 +39,6 @@ class Metrics:
         self._peers.count()  # this start counts even if the process ends before the first scrape
 
     def add(self, source: Source) -> None:
-        """Adds a source."""
         self._sources.append(source)
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
@@ -51,7 +50,6 @@ class Metrics:
         return await self._off_loop.run(exposition, await self.readings(), accept)  # takes milliseconds
 
     async def readings(self) -> Readings:
-        """Returns all values."""
         self._peers.count()  # counts that others see must not be lost
         readings = self._own()
         replies = await self._peers.ask(_METRICS)

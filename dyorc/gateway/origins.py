@@ -31,9 +31,7 @@ class Tracing(Protocol):
         """Sends a span that is not part of a request."""
         ...
 
-    def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
-        ...
+    def measure(self, readings: Readings) -> None: ...
 
 
 class Traced(NamedTuple):
@@ -82,7 +80,6 @@ class Arrival(NamedTuple):
         return cls(transport, ids, arrived_ns, num_bytes, time.monotonic_ns())
 
     def traced_as(self, traced: Traced) -> Self:
-        """Returns the same with a place in a trace."""
         return self._replace(traced=traced)
 
 

@@ -97,7 +97,6 @@ def header_of(ids: Ids) -> Header:
 
 
 def id_line(ids: Ids) -> bytes:
-    """Returns the same, encoded."""
     return b"%b: %b\r\n" % header_of(ids)
 
 
@@ -113,7 +112,6 @@ def caller_in_headers(headers: Iterable[Header]) -> TraceContext | None:
 
 
 def caller_of(parent: bytes, state: bytes) -> TraceContext | None:
-    """Returns the caller's span, from the values of both headers."""
     return read_traceparent(parent.decode("latin-1"), state.decode("latin-1"))
 
 

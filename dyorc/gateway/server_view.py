@@ -55,7 +55,6 @@ class ServerView:
     # Reports
 
     def add_report_part(self, name: str, report: Callable[[], Any]) -> None:
-        """Adds a part to the report."""
         self._parts[name] = report
 
     def add_counts(self, name: str, counts: Callable[[], Any]) -> Any:

@@ -64,7 +64,6 @@ class LoopLag:
         self._sum_s, self._sum_let_in = _FIRST_COST_S, 1.0
 
     def on_request(self) -> None:
-        """Notes that a request came."""
         self._num_seen += 1
         if not self._is_watching:
             self._is_watching = True
@@ -72,7 +71,6 @@ class LoopLag:
             self._call_soon(self._turn)
 
     def on_admitted(self) -> None:
-        """Notes that the request is admitted."""
         self._num_let_in += 1
 
     @property
@@ -156,7 +154,6 @@ class Shedding:
         return refusal
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         for reason, number in self._refusals.items():
             readings.add(catalogue.SHED, number, reason)
 

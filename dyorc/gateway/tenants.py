@@ -35,7 +35,6 @@ class Tenant:
         return self.max_requests is not None or self.max_bytes is not None or self.max_requests_per_s is not None
 
     def may_use(self, model: str) -> bool:
-        """Returns whether it may use a model."""
         return self.models is None or model in self.models
 
     def check_model(self, model: str) -> None:

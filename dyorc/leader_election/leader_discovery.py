@@ -6,7 +6,6 @@ better one.
 
 import asyncio
 import random
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -47,7 +46,7 @@ class LeaderDiscovery:
         self._following = asyncio.create_task(self._follow())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._following.cancel()
         await asyncio.wait([self._following])
 

@@ -19,7 +19,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -82,7 +81,7 @@ class Leadership:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._renewing is None:
             return
         self._renewing.cancel()

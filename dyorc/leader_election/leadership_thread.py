@@ -8,7 +8,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dyorc.leader_election.leader import Leader, LeaderTerm
@@ -51,7 +50,7 @@ class LeadershipThread:
             raise self._failure
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._failure is None:
             self._loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join)

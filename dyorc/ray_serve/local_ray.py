@@ -6,7 +6,6 @@ import asyncio
 import math
 import os
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -66,7 +65,7 @@ class LocalRay:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.replicas.stop_asking()
         try:
             await asyncio.to_thread(self._shut_down)

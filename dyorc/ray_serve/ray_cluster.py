@@ -8,7 +8,6 @@ An orchestrator that leads a group leaves them loaded when it ends; the next lea
 import asyncio
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from dyorc.authoring.program import Program
@@ -75,7 +74,7 @@ class RayCluster:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.replicas.stop_asking()
         try:
             if not self._is_lasting:

@@ -52,7 +52,7 @@ class RayHome:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for name in self._environment:
             del os.environ[name]
         self._environment.clear()

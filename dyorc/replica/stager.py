@@ -1,7 +1,6 @@
 """The replica's second thread, used with several nodes: fetches tensors ahead, as the orchestrator orders."""
 
 import threading
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -42,7 +41,7 @@ class Stager:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._stopping.set()
         self._thread.join()
 

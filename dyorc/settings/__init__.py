@@ -1,1 +1,1 @@
-"""Where settings come from: flags, environment, a `dyorc.toml`, defaults, in this order. `reading.read` puts them together."""
+"""Where settings come from: flags, environment, a `dyorc.toml`, defaults, in this order. `settings_reader.read` combines them."""

@@ -64,7 +64,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Returns whether the value at a path must not be shown: it is a secret, or contains one, or nobody knows what it is."""
+    """Returns whether the value at a path must not be shown: it is a secret, contains one, or is unknown."""
     names = tuple(map(str, path))
     if names[:1] == (PROGRAMS,):
         return False

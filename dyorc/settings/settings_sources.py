@@ -19,7 +19,7 @@ from dyorc.system.toml_lines import KeyPath, lines_of
 
 @dataclass(frozen=True, slots=True)
 class SettingsLayer:
-    """What one source sets.
+    """The settings of one source.
 
     Attributes:
         values: As nested tables.
@@ -84,8 +84,7 @@ class _Variables(BaseSettings, Settings):  # pyright: ignore[reportIncompatibleV
 def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLayer:
     """Returns the settings in the environment.
 
-    A misspelt name is an error, not a warning: if a server starts without the keys file, limit or store that somebody
-    meant to set, they notice too late.
+    A misspelt name is an error, not a warning: a missing keys file, limit or store would otherwise be noticed too late.
 
     Args:
         environment: Where names are looked up; values are always those of the process.

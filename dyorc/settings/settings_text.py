@@ -72,7 +72,7 @@ def describe() -> None:
 
 
 def schema() -> str:
-    """Returns it as text, the same for the same settings."""
+    """Returns the JSON schema of ``dyorc.toml``, for editors; always the same text for the same settings."""
     describe()
     content = Settings.model_json_schema()
     content["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -89,7 +89,7 @@ _HEAD = """\
 
 
 def defaults() -> str:
-    """Returns the text of the file."""
+    """Returns a complete ``dyorc.toml`` with every default, and a comment for each setting."""
     describe()
     return "\n".join([_HEAD, *_section(Settings, ()), *_programs()]).rstrip() + "\n"
 

@@ -218,7 +218,7 @@ class JobStore(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
     async def submit(self, job: NewJob, quota: Quota = NO_QUOTA) -> tuple[StoredJob, bool]:
-        """Accepts a job. Returns it, or the one that its idempotency key stands for, and whether it is new.
+        """Accepts a job. Returns it, or the earlier job with its idempotency key, and whether it is new.
 
         Raises:
             ConflictError: If the tenant has used the idempotency key for another body.
@@ -242,7 +242,7 @@ class JobStore(Protocol):
         ...
 
     async def renew(self, claims: Sequence[Claim], lease_s: float) -> set[str]:
-        """Renews claims. Returns the ids of lost ones: cancelled, deleted, or claimed by somebody else."""
+        """Renews claims. Returns the ids of lost ones: cancelled, deleted, or claimed by another server."""
         ...
 
     async def finish(self, claim: Claim, outcome: Outcome, quota: Quota = NO_QUOTA) -> bool:
@@ -278,7 +278,7 @@ class JobStore(Protocol):
         ...
 
     async def result(self, tenant: str, job_id: str) -> Body | None:
-        """Returns a job's result; None if there is none.
+        """Returns a job's result; None if it has none.
 
         Raises:
             UnknownJobError: If the tenant has no job of this id.
@@ -340,7 +340,7 @@ class NoteStore(Protocol):
         ...
 
     async def noted(self, name: str) -> bytes | None:
-        """Returns the value of this name; None if there is none."""
+        """Returns the value of this name; None if unset."""
         ...
 
 

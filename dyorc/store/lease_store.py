@@ -1,4 +1,4 @@
-"""The contract of leases: who may do what only one process may do."""
+"""The contract of leases, by which one process at a time may do something."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,11 +6,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What the store knows of a lease.
+    """A lease as the store keeps it.
 
     Attributes:
-        fence: Grows each time that somebody acquires it, and never shrinks; 0 if nobody ever did.
-        record: What its holder says of itself; empty if nobody holds it, or the holder has said nothing yet.
+        fence: Grows each time that the lease is acquired, and never shrinks; 0 if it never was.
+        record: The holder's description of itself; empty without a holder, or if the holder has written none yet.
     """
 
     fence: int
@@ -24,31 +24,30 @@ class LeaseStore(Protocol):
     """
 
     async def acquire_lease(self, name: str, owner: str, lease_s: float, above: int = 0) -> int | None:
-        """Acquires a lease that nobody else holds. Returns its fence, the same one if `owner` holds it already; None if somebody
-        else does.
+        """Acquires a lease that no other owner holds. Returns its fence, the same one if `owner` holds it already; None if
+        another owner holds it.
 
         Args:
-            owner: Who asks; unique.
-            above: The fence will be higher than this one, too: one that the caller has heard of, in case that the store has lost
-                its data since.
+            owner: A unique name of the caller.
+            above: The fence will be higher than this one, too: a fence known to the caller, in case the store has lost its data.
         """
         ...
 
     async def renew_lease(self, name: str, owner: str, lease_s: float, held: Lease) -> bool:
-        """Prolongs a lease, even one that has ended, or that the store has lost, as long as nobody else has acquired it.
+        """Prolongs a lease, even one that has ended, or that the store has lost, unless another owner has acquired it.
 
         Args:
-            held: Its fence, and what is to be its record.
+            held: Its fence and its new record.
 
         Returns:
-            False if somebody else has acquired it; then nothing has changed.
+            False if another owner has acquired it; then nothing has changed.
         """
         ...
 
     async def release_lease(self, name: str, owner: str, fence: int) -> None:
-        """Ends a lease, unless somebody else has acquired it."""
+        """Ends a lease, unless another owner has acquired it."""
         ...
 
     async def lease(self, name: str) -> Lease:
-        """Returns what is known of a lease."""
+        """Returns a lease."""
         ...

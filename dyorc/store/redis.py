@@ -4,10 +4,11 @@
 Redis is as durable as it is configured: for jobs that survive a power cut set ``appendonly yes`` and ``appendfsync always``;
 with ``everysec`` its crash loses at most the last second. ``maxmemory-policy`` must be ``noeviction``.
 """
-# pyright: basic
-# redis-py's replies are typed as anything.
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -39,8 +40,58 @@ from dyorc.store.base import (
     job_of,
     too_many,
 )
-from dyorc.store.concurrency_limit import ConcurrencyLimit
 from dyorc.store.lease_store import Lease
+
+
+class ConcurrencyLimit:
+    """Lets a limited number in at a time, first come, first served. For one event loop.
+
+    Args:
+        max_at_once: How many may be inside.
+    """
+
+    def __init__(self, max_at_once: int) -> None:
+        self._num_free = max_at_once
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncGenerator[None]:
+        """Waits for a place, and keeps it for the block."""
+        await self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def fail_waiting(self, error: Callable[[], Exception]) -> None:
+        """Raises an error in all waiting tasks."""
+        for place in self._waiting:
+            if not place.done():
+                place.set_exception(error())
+        self._waiting.clear()
+
+    async def _enter(self) -> None:
+        if self._num_free:
+            self._num_free -= 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self._leave()  # the place was handed over just before
+            raise
+
+    def _leave(self) -> None:
+        """Hands the place to the task that has waited longest."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._num_free += 1
+
 
 _JOBS = Path(__file__).with_name("redis_jobs.lua").read_text()
 _LEASES = Path(__file__).with_name("redis_leases.lua").read_text()

@@ -23,8 +23,7 @@ from dyorc.store.group_commit import Outcome as StepOutcome
 from dyorc.store.lease_store import Lease
 from dyorc.store.sqlite_file import connect
 from dyorc.store.sqlite_leases import SqliteLeases
-from dyorc.store.sqlite_schema import NewerSchemaError, migrate
-from dyorc.store.sqlite_space import give_back, prepare_new, rewrite_old
+from dyorc.store.sqlite_schema import NewerSchemaError, give_back, migrate, prepare_new, rewrite_old
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 """Opens the files of SQLite. Nothing else may open one.
 
 SQLite knows by POSIX locks who uses a file: the last process to close it deletes the write-ahead log. A process loses all its
-locks on a file as soon as it closes any descriptor of it, whoever opened that one and on whatever thread. The others then believe
-that the process has gone, and it writes on into a log that they have deleted: whatever it commits is lost, and the file may be
-damaged. So a file is created, looked at and copied without opening it, or by SQLite.
+locks on a file as soon as any of its threads or libraries closes any descriptor of the file. The others then believe that the
+process has gone, and it writes on into a log that they have deleted: its commits are lost, and the file may be damaged. So a file
+is created, looked at and copied without opening it, or by SQLite.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         OSError: If it cannot be created, or has several names.
         sqlite3.Error: If it cannot be opened.
     """
-    path = path.resolve()  # the log stands beside the file, not beside a link to it
+    path = path.resolve()  # the log lies next to the file, not next to a link to it
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mknod(path, stat.S_IFREG | 0o600)
     if (num_names := path.stat().st_nlink) > 1:
-        raise OSError(f"it has {num_names} names (hard links), expected 1: each name would have a log of its own")
+        raise OSError(f"it has {num_names} names (hard links), expected 1: each name would have its own log")
     return sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)

@@ -1,10 +1,9 @@
-"""Leases in a SQLite file of their own, beside that of a store, for the processes of one machine.
+"""Leases in a separate SQLite file next to a store's, for the processes of one machine.
 
-A process that is stopped in the middle of a transaction keeps the file locked, and with it everybody else from leading. So
-transactions are short: nothing is synchronized with the disk, since no leader survives a power cut, and no job is written here.
+A process that is stopped in the middle of a transaction keeps the file locked, and all others from leading. So transactions are
+short: nothing is synchronized with the disk, since no leader survives a power cut, and no job is written here.
 
-The clock is that of the machine, which may be set. A lease that was renewed in the future has ended: otherwise nobody could
-lead until that time comes.
+The machine's clock may be set. A lease that was renewed in the future has ended: otherwise no process could lead until that time.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ _NOBODY = _Row(0, "", b"", 0.0, 0.0)
 
 
 class SqliteLeases:
-    """The leases beside a store's file, in one that is created for this user alone when somebody asks for the first.
+    """The leases next to a store's file, in a file that is created for this user alone when it is first needed.
 
     Args:
         path: The store's file.
@@ -101,7 +100,7 @@ class SqliteLeases:
             raise StoreError(f"the leases beside {self._store} cannot be used now: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
-        store = self._store.resolve()  # whoever names the file by a link shares its leases, too
+        store = self._store.resolve()  # processes that name the file by a link share its leases, too
         with contextlib.ExitStack() as undo:
             connection = connect(store.with_name(f"{store.name}-leases"), _BUSY_TIMEOUT_S)
             undo.callback(connection.close)

@@ -1,7 +1,8 @@
-"""What one process of a server is doing now, in numbers: what the live page shows, and what its history is made of."""
+"""The current activity of one process of a server, in numbers: the source of the live page and its history."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
+from operator import add
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ class GuessLevels(msgspec.Struct, frozen=True, kw_only=True):
     wasted_s: float = 0.0
 
     def plus(self, other: "GuessLevels") -> "GuessLevels":
-        """Returns those of two processes together."""
+        """Returns the levels of two processes together."""
         return GuessLevels(
             num_made=self.num_made + other.num_made,
             num_committed=self.num_committed + other.num_committed,
@@ -38,7 +39,7 @@ class ProgramLevels(msgspec.Struct, frozen=True, kw_only=True):
         num_starting: Replicas on their way: their process starts, or they load.
         num_wanted: Replicas that should take batches.
         num_parked_wanted: Replicas that should be parked.
-        forecast_per_s: Calls per second that are expected soon; None if nobody forecasts, since the number of replicas is fixed.
+        forecast_per_s: Calls per second that are expected soon; None without a forecast, since the number of replicas is fixed.
         reason: Why so many replicas are wanted.
         fit: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
         num_calls: Calls that have succeeded or failed so far.
@@ -61,11 +62,11 @@ class ProgramLevels(msgspec.Struct, frozen=True, kw_only=True):
     guesses: GuessLevels = GuessLevels()
 
     def totals(self) -> "ProgramLevels":
-        """Returns what has been counted so far, without what is now."""
+        """Returns the counts so far, without current levels."""
         return ProgramLevels(num_calls=self.num_calls, reasons=self.reasons, guesses=self.guesses)
 
     def plus(self, other: "ProgramLevels") -> "ProgramLevels":
-        """Returns those of two processes together. The fit is that of the process that runs more calls now."""
+        """Returns the levels of two processes together. The fit comes from the process that runs more calls now."""
         busier = self if self.num_running >= other.num_running else other
         return ProgramLevels(
             num_queued=self.num_queued + other.num_queued,
@@ -75,11 +76,11 @@ class ProgramLevels(msgspec.Struct, frozen=True, kw_only=True):
             num_starting=self.num_starting + other.num_starting,
             num_wanted=self.num_wanted + other.num_wanted,
             num_parked_wanted=self.num_parked_wanted + other.num_parked_wanted,
-            forecast_per_s=_sum(self.forecast_per_s, other.forecast_per_s),
+            forecast_per_s=combine(self.forecast_per_s, other.forecast_per_s, add),
             reason=self.reason or other.reason,
             fit=busier.fit or self.fit or other.fit,
             num_calls=self.num_calls + other.num_calls,
-            reasons=_added(self.reasons, other.reasons),
+            reasons=_add_counts(self.reasons, other.reasons),
             guesses=self.guesses.plus(other.guesses),
         )
 
@@ -88,10 +89,10 @@ class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow's requests.
 
     Attributes:
-        in_flight: Those that have not been answered.
+        in_flight: How many have not been answered.
         num_ended: How many have succeeded or failed so far.
         num_failed: How many have failed so far.
-        latency: Those that have succeeded so far, by how long they took (`dyorc.engine.estimators.DURATION_BOUNDS_NS`); empty if
+        latency: How many have succeeded so far, by duration (`dyorc.engine.estimators.DURATION_BOUNDS_NS`); empty if
             none has.
     """
 
@@ -101,11 +102,11 @@ class WorkflowLevels(msgspec.Struct, frozen=True, kw_only=True):
     latency: list[int] = []
 
     def totals(self) -> "WorkflowLevels":
-        """Returns what has been counted so far, without what is now."""
+        """Returns the counts so far, without current levels."""
         return WorkflowLevels(num_ended=self.num_ended, num_failed=self.num_failed, latency=self.latency)
 
     def plus(self, other: "WorkflowLevels") -> "WorkflowLevels":
-        """Returns those of two processes together."""
+        """Returns the levels of two processes together."""
         return WorkflowLevels(
             in_flight=self.in_flight + other.in_flight,
             num_ended=self.num_ended + other.num_ended,
@@ -122,41 +123,42 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     link: dict[str, int] = {}
 
     def totals(self) -> "Levels":
-        """Returns what has been counted so far, without what is now."""
+        """Returns the counts so far, without current levels."""
         return Levels(
             programs={name: levels.totals() for name, levels in self.programs.items()},
             workflows={name: levels.totals() for name, levels in self.workflows.items()},
         )
 
     def plus(self, other: "Levels") -> "Levels":
-        """Returns those of two processes together."""
+        """Returns the levels of two processes together."""
         return Levels(
-            programs=_together(self.programs, other.programs),
-            workflows=_together(self.workflows, other.workflows),
-            link=_added(self.link, other.link),
+            programs=_combine_levels(self.programs, other.programs),
+            workflows=_combine_levels(self.workflows, other.workflows),
+            link=_add_counts(self.link, other.link),
         )
 
 
 def sum_of(levels: Iterable[Levels]) -> Levels:
-    """Returns those of several processes together."""
+    """Returns the levels of several processes together."""
     return reduce(Levels.plus, levels, Levels())
 
 
 def sums(counts: list[int], other: list[int]) -> list[int]:
-    """Returns the sums of counts of the same buckets; an empty list stands for zeros."""
+    """Returns the sums of counts of the same buckets; an empty list means zeros."""
     return [a + b for a, b in zip(counts, other, strict=True)] if counts and other else counts or other
 
 
-def _added(counts: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+def _add_counts(counts: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: counts.get(name, 0) + other.get(name, 0) for name in counts | other}
 
 
-def _together(levels: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _combine_levels(levels: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     merged = dict(levels)
     for name, values in other.items():
         merged[name] = merged[name].plus(values) if name in merged else values
     return merged
 
 
-def _sum(value: float | None, other: float | None) -> float | None:
-    return value if other is None else other if value is None else value + other
+def combine(value: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
+    """Returns two values joined, or the one that is not None."""
+    return value if other is None else other if value is None else join(value, other)

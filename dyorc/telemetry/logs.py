@@ -32,7 +32,7 @@ class _SetUp(NamedTuple):
 
 
 _current: list[_SetUp] = []
-"""What holds for this process: logging is global, too. Empty: whoever runs this process has set up logging."""
+"""The setup of this process, since logging is global. Empty if the caller of this process has set up logging."""
 
 
 _ours: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def set_up(config: LogsConfig, **process: Any) -> None:
 
 
 def change(config: LogsConfig) -> None:
-    """Changes level and form. Does nothing in a process that has not called `set_up`, where logging is somebody else's."""
+    """Changes level and form. Does nothing in a process that has not called `set_up`, where logging is not ours."""
     if _current:
         _current[0] = _current[0]._replace(config=config)
         _apply()
@@ -75,7 +75,7 @@ def keep() -> None:
 
 
 def write_to(stream: TextIO) -> None:
-    """Writes our lines there, whatever standard error is from now on."""
+    """Writes our lines there, even if standard error changes later."""
     _stream[:] = [stream]
 
 
@@ -142,7 +142,7 @@ class _Writer:
             stream = _stream[0] if _stream else sys.stderr
             stream.write(line + "\n")
             stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more; the server goes on
+        except (OSError, ValueError):  # the reader has gone; the server goes on
             pass
 
     debug = info = warning = error = critical = exception = msg

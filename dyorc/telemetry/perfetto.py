@@ -69,11 +69,11 @@ class _Drawing:
     def batches(self, batches: Sequence[BatchTrace]) -> None:
         """Draws batches, each once, on their replicas' rows. One that never came first in its replica is not shown."""
         by_replica: defaultdict[tuple[str, str], list[tuple[int, int, BatchTrace]]] = defaultdict(list)
-        for batch in {_which(batch): batch for batch in batches}.values():
+        for batch in {_key_of(batch): batch for batch in batches}.values():
             if batch.started_ns and batch.ended_ns > batch.started_ns:
                 by_replica[batch.program, batch.replica_id].append((batch.started_ns, batch.ended_ns, batch))
         next_row = 1
-        for (program, replica_id), bars in sorted(by_replica.items(), key=lambda one: one[0]):
+        for (program, replica_id), bars in sorted(by_replica.items(), key=lambda item: item[0]):
             num_rows = 0
             for row, batch in _arrange_in_rows(bars):
                 num_rows = max(num_rows, row + 1)
@@ -83,7 +83,7 @@ class _Drawing:
             next_row += num_rows
 
     def _batch(self, batch: BatchTrace, row: int) -> None:
-        self._places[_which(batch)] = row, batch.started_ns, batch.ended_ns
+        self._places[_key_of(batch)] = row, batch.started_ns, batch.ended_ns
         facts: Json = {
             "batch": batch_name(batch), "size": batch.size, "num_guesses": batch.num_guesses, "reason": batch.reason,
             "requests": sorted(set(batch.requests)), "outcome": batch.outcome,
@@ -102,7 +102,7 @@ class _Drawing:
     # Requests
 
     def requests(self, records: Sequence[RequestRecord]) -> None:
-        """Draws requests with their calls. Those that need the same number of rows share them, one after the other."""
+        """Draws requests with their calls. Requests that need the same number of rows share them, one after the other."""
         by_height: defaultdict[int, list[tuple[int, int, tuple[RequestRecord, list[tuple[int, CallTrace]]]]]] = defaultdict(list)
         for record in records:
             rows = _arrange_in_rows((call.asked_ns, _end_ns(call, record), call) for call in _calls(record))
@@ -143,8 +143,8 @@ class _Drawing:
                 self._bar(state, "call", place, at_ns, until_ns, {})
             at_ns = until_ns
         for batch in call.batches:
-            if _which(batch) in self._places and call.asked_ns <= batch.sent_ns < end_ns:
-                to_row, started_ns, _ = self._places[_which(batch)]
+            if _key_of(batch) in self._places and call.asked_ns <= batch.sent_ns < end_ns:
+                to_row, started_ns, _ = self._places[_key_of(batch)]
                 self._arrow("call", place, batch.sent_ns, (self._replicas_pid, to_row), started_ns)
 
     def _tensors(self, calls: Sequence[CallTrace]) -> None:
@@ -157,9 +157,9 @@ class _Drawing:
                     self._tensor(source.batches[-1], call.batches[0])
 
     def _tensor(self, producer: BatchTrace, consumer: BatchTrace) -> None:
-        if _which(producer) in self._places and _which(consumer) in self._places:
-            from_row, _, ended_ns = self._places[_which(producer)]
-            to_row, started_ns, _ = self._places[_which(consumer)]
+        if _key_of(producer) in self._places and _key_of(consumer) in self._places:
+            from_row, _, ended_ns = self._places[_key_of(producer)]
+            to_row, started_ns, _ = self._places[_key_of(consumer)]
             if ended_ns <= started_ns:
                 pid = self._replicas_pid
                 self._arrow("tensor", (pid, from_row), ended_ns - 1, (pid, to_row), started_ns)  # at its end, it is not open
@@ -186,8 +186,8 @@ class _Drawing:
         self.events.append({"name": label, "ph": "M", "pid": pid, "tid": row, "args": {"name": name}})
 
 
-def _which(batch: BatchTrace) -> tuple[int, int]:
-    """Tells a batch from others: a gateway's requests have copies of it, and each orchestrator numbers its batches from 1."""
+def _key_of(batch: BatchTrace) -> tuple[int, int]:
+    """Identifies a batch: a gateway's requests have copies of it, and each orchestrator numbers its batches from 1."""
     return batch.batch_id, batch.sent_ns
 
 

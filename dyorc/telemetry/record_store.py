@@ -62,9 +62,9 @@ class RecordStore:
     """Keeps records within a number of bytes.
 
     A new record is one of the latest. When room is needed, the oldest of those goes, unless it failed, took longer than
-    `slow_s`, or is among the slowest of its workflow: then it goes to a shelf of its own. The shelves may take up half of the
-    room; the latest have the rest. Requests that were refused have a little room apart, and take none from others. Whether a
-    request was slow is decided only when its record has to move: by then its client has read the answer.
+    `slow_s`, or is among the slowest of its workflow: then it is retained separately. Retained records may take up half of the
+    room; the latest have the rest. Refused requests have a little separate room. Whether a request was slow is decided only when
+    its record has to move: by then its client has read the answer.
 
     Attributes:
         wrong_guesses: Batches of wrong guesses that delayed other calls.
@@ -155,7 +155,7 @@ class RecordStore:
         return RecordUsage(len(sizes), sum(sizes), self._latest[0].record.ended_ns if self._latest else None)
 
     def _all(self) -> Iterator[RequestRecord]:
-        """Yields all records, the latest first, but for those on shelves, which follow."""
+        """Yields all records: the latest first, then the retained ones."""
         refused = self._refused.all()
         latest = heapq.merge(reversed(self._latest), refused, key=_ended_later) if refused else reversed(self._latest)
         yield from (kept.record for kept in latest)

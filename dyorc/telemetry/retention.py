@@ -119,10 +119,10 @@ class RefusedRecords:
 
 
 class RetainedRecords:
-    """One shelf for those that failed, one for slow ones, one for the slowest of each workflow: none pushes all others out.
+    """Three queues, for failed requests, slow ones, and the slowest of each workflow: none pushes all others out.
 
     Args:
-        slow_ns: What takes longer is slow, whatever its workflow.
+        slow_ns: A request of any workflow that takes longer is slow.
     """
 
     def __init__(self, slow_ns: int) -> None:
@@ -134,7 +134,7 @@ class RetainedRecords:
     @property
     def num_bytes(self) -> int:
         """Memory for all of them."""
-        return sum([shelf.num_bytes for shelf in self._queues])
+        return sum([queue.num_bytes for queue in self._queues])
 
     def put(self, kept: SizedRecord) -> list[SizedRecord]:
         """Takes a record that is no longer among the latest. Returns what is dropped for it: perhaps the record itself."""
@@ -153,18 +153,18 @@ class RetainedRecords:
         return [self._slowest.remove(heapq.heappop(heap)[1])] if len(heap) > NUM_SLOWEST else []
 
     def pop(self) -> SizedRecord:
-        """Removes the oldest record of the fullest shelf."""
-        shelf = max(self._queues, key=lambda queue: queue.num_bytes)
-        kept = shelf.remove(next(iter(shelf.records)))
-        if shelf is self._slowest:
+        """Removes the oldest record of the fullest queue."""
+        fullest = max(self._queues, key=lambda queue: queue.num_bytes)
+        kept = fullest.remove(next(iter(fullest.records)))
+        if fullest is self._slowest:
             heap = [entry for entry in self._heaps[kept.record.workflow] if entry[1] != kept.record.number]
             heapq.heapify(heap)
             self._heaps[kept.record.workflow] = heap
         return kept
 
     def all(self) -> list[SizedRecord]:
-        """Returns what is on the shelves."""
-        return [kept for shelf in self._queues for kept in shelf.records.values()]
+        """Returns all records that are kept."""
+        return [kept for queue in self._queues for kept in queue.records.values()]
 
     def records(self) -> Iterator[RequestRecord]:
         """Returns their records, the latest first."""

@@ -7,21 +7,21 @@ The last 10 minutes are kept second by second, the last 24 hours minute by minut
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import add
 
 import msgspec
 
 from dyorc.engine.estimators import DURATION_BOUNDS_NS
-from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels
+from dyorc.telemetry.levels import Levels, ProgramLevels, WorkflowLevels, combine
 
 WINDOW_S = 10
-"""Quantiles are those of so many seconds: fewer hold too few requests to speak of a hundredth."""
+"""The seconds that quantiles cover: a shorter window has too few requests for a 99th percentile."""
 
 
 class RecentCounts:
-    """What was added to a histogram in the last `WINDOW_S` samples, one of which is taken each second."""
+    """The growth of a histogram in the last `WINDOW_S` samples, taken once a second."""
 
     __slots__ = ("_samples",)
 
@@ -89,11 +89,11 @@ class SeriesWindow(msgspec.Struct, kw_only=True):
     values: dict[str, list[float | None]]
 
     def plus(self, other: "SeriesWindow") -> "SeriesWindow":
-        """Returns those of two processes together: sums, of latencies the larger. Both have to end about now."""
+        """Returns the windows of two processes together: sums, but the larger latency. Both have to end about now."""
         from_s = max(self.from_s, other.from_s)
-        mine, others = (_shifted(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
+        mine, others = (_shift(span, (from_s - span.from_s) // self.step_s) for span in (self, other))
         values = {
-            name: [_joined(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
+            name: [combine(*pair, max if name.endswith("_ms") else add) for pair in zip(mine[name], others[name], strict=True)]
             for name in mine
         }
         return SeriesWindow(from_s=from_s, step_s=self.step_s, values=values)
@@ -102,7 +102,7 @@ class SeriesWindow(msgspec.Struct, kw_only=True):
 class Ring:
     """Rows of numbers at whole steps of time; the latest `length` of them.
 
-    A step that was left out has NaN in its row. Cost: what is put in, whatever has been kept.
+    A skipped step has NaN in its row. Cost: in proportion to the new row, not to the rows that are kept.
     """
 
     __slots__ = ("_last", "_length", "_rows", "_width")
@@ -134,7 +134,7 @@ class Ring:
         return [[rows[step % length * width + column] for step in steps] for column in range(width)]
 
     def means(self, number: int) -> list[float]:
-        """Returns the means over the latest rows, without those that were left out; NaN if all were."""
+        """Returns the means over the latest rows, without skipped steps; NaN if all were skipped."""
         return [_mean(column) for column in self.columns(number)]
 
     @property
@@ -264,11 +264,7 @@ def _plain(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3)
 
 
-def _joined(value: float | None, other: float | None, join: Callable[[float, float], float]) -> float | None:
-    return value if other is None else other if value is None else join(value, other)
-
-
-def _shifted(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:
+def _shift(span: SeriesWindow, number: int) -> dict[str, list[float | None]]:
     """Returns the values as they would be had the span begun `number` steps later."""
     if not number:
         return span.values

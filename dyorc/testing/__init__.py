@@ -27,7 +27,7 @@ def serving(
     show: Callable[[str], None] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> Generator[ServerProcess]:
-    """Runs `dyorc serve` in a process of its own. Yields once every program is ready, and stops the server at the end.
+    """Runs `dyorc serve` in a separate process. Yields once every program is ready, and stops the server at the end.
 
     The server keeps its jobs in a temporary folder, apart from the user's own.
 

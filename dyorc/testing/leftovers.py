@@ -26,7 +26,7 @@ def own_name() -> str:
 
 
 def is_of_another(path: str) -> bool:
-    """Returns whether its name says that somebody else owns it."""
+    """Returns whether its name says that another process owns it."""
     match = _NAME.search(path)
     return match is not None and match[1] != _owner()
 
@@ -52,7 +52,7 @@ class ServerLeftovers:
         self._shared_before = _shared_memory()
 
     def pids(self) -> list[int]:
-        """Returns its living processes. A zombie does not count, since it has no environment any more."""
+        """Returns its living processes. A zombie does not count: its environment is gone."""
         pids: list[int] = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # it is gone, or belongs to another user

@@ -1,4 +1,4 @@
-"""Starts a server in a process of its own, and later removes every trace of it. Tests, benchmarks and demos use it.
+"""Starts a server in a separate process, and later removes every trace of it. Tests, benchmarks and demos use it.
 
 A server is any command that prints ``Listening on URL``, perhaps ``gRPC on ADDRESS``, and ``Ready``, and that ends on SIGINT.
 """
@@ -27,10 +27,10 @@ _TERMINAL_SETTINGS = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 class ServerProcess:
-    """Runs a server while entered. Afterwards ends all its processes, also those that have another parent, and removes its files.
+    """Runs a server while entered. Afterwards ends all its processes, even if they have another parent, and removes its files.
 
     Attributes:
-        process: The server's own process, which leads a session of its own.
+        process: The server's main process, which leads its own session.
         lines: What the server has printed so far.
 
     Args:

@@ -1,8 +1,8 @@
 """The arena: a file in shared memory in which one process holds the tensors it made, for all processes of its node.
 
-Only its owner writes it (`Arena`); all others map it and read (`arena_views`). The exception are `slots`: blocks that are lent to
-one writer each and never published. Any thread of the owner may allocate, publish and free; a finalizer may not, because it may
-run while its own thread is inside.
+Only its owner writes it (`Arena`); all others map it and read (`arena_views`). The exception are slots (`arena_slots`): blocks
+that are lent to one writer each and never published. Any thread of the owner may allocate, publish and free; a finalizer may not,
+because it may run while its own thread is inside.
 
 The file, from its first byte (a page has 4,096 bytes on most machines, an entry has 32)::
 
@@ -13,36 +13,36 @@ The file, from its first byte (a page has 4,096 bytes on most machines, an entry
                 +-------------------+-------+-----------+----------+
     data_start  | block | free | block of several pages | free          ...      | size  each block begins a page
 
-A block's number says where its entry is, and which of all blocks that ever used that entry it is:
+A block's number says where its entry is, and which of all the blocks that ever used the entry it is:
 ``sequence * num_slots + slot``. It is never used again. The states of a block:
 
     state       block_id in its entry   the bytes                       next
-    free        0                       anybody's to be                 allocate
+    free        0                       unused                          allocate
     allocated   0                       the caller writes them          publish, free
-    published   the block's number      nobody writes them              free
+    published   the block's number      read-only                       free
 
-A reader takes the entry of a number and has the block if the entry bears exactly that number; then the entry's `start` and
-`num_bytes` bound what may be read, whatever was asked for. That is safe because of the order of the writes:
+A reader takes the entry of a number and has the block if the entry has exactly that number; then the entry's `start` and
+`num_bytes` bound what it may read. That is safe because of the order of the writes:
 
 * Publishing writes `start` and `num_bytes`, then `block_id`, in one aligned store of 8 bytes. A reader that sees the number
 sees the matching bounds.
-* The bytes are written before that, and a reader learns the number from a message that is sent after it.
+* The bytes are written before that, and a reader gets the number from a message that is sent after it.
 * Freeing clears `block_id` before anything else may use entry or bytes. A reader that looks up a number too late finds none, or
 another. One that is reading meanwhile checks again afterwards (`ArenaView.is_intact`).
 * Each step holds the owner's lock, which keeps its stores from passing those of the next step on any processor.
 
-Nobody frees a block while a process is to read it: the engine tells the owner when it may. What the states catch is a message
-that came late, or twice, or from a process that went wrong.
+No block is freed while a process may still read it: the engine tells the owner when that is over. The states catch messages that
+come late, or twice, or from a faulty process.
 
 A file never has a name without its owner's lock (``flock``), which is released whenever the process ends. So a file without a
-lock is an orphan, and anybody may remove it (`sweep`). (Where files cannot be made without a name, one that ends in ``.new`` is
-without a lock for a moment. If a sweep takes it then, its owner makes another.) A fork of the owner shares the lock; the file is
-an orphan when both have ended.
+lock is an orphan, and any process may remove it (`sweep`). (Where files cannot be made without a name, a file that ends in
+``.new`` is without a lock for a moment. If a sweep takes it then, its owner makes another.) A fork of the owner shares the lock;
+the file is an orphan when both have ended.
 
 Memory is taken as the arena fills up, lowest addresses first, and before it is written: if the folder is full, so is the arena,
-and nobody gets a SIGBUS. Memory of free ranges is returned when it was unused for some time (`arena_trimming`), and all of it
-when the arena is closed and the last process has unmapped it. A late reader may then see zeros where its block was; it
-learns as before that the block is gone.
+and no process gets a SIGBUS. Memory of free ranges is returned when it was unused for some time (`ArenaTrimmer`), and all of it
+when the arena is closed and the last process has unmapped it. A late reader may then see zeros in place of its block; it notices
+as before that the block is gone.
 """
 
 import contextlib
@@ -51,7 +51,6 @@ import os
 import secrets
 import threading
 from collections.abc import Collection
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -130,7 +129,7 @@ class Arena:
         self._num_bytes_used = self._peak_bytes = 0
 
     def __enter__(self) -> Self:
-        """Creates the file; removes orphans first, which may be in the way.
+        """Creates the file; removes orphans first, which may take its room.
 
         Raises:
             TransportError: If the file cannot be created.
@@ -154,20 +153,19 @@ class Arena:
         return self
 
     def view(self) -> ArenaView:
-        """Returns a view of it for a thread of this process, which closes it."""
+        """Returns a view of it for one thread of this process, which must close it."""
         return ArenaView.of_open(os.dup(self._descriptor), self.name)
 
     def usage(self) -> ArenaUsage:
-        """Returns what it takes, as anybody sees it."""
+        """Returns how much memory it uses, as other processes see it."""
         return usage_of_file(self._descriptor, self.name)
 
     def hide(self) -> None:
-        """Takes the file's name away, once all who are to read it have opened it. Nothing is left then if this process is
-        killed."""
+        """Removes the file's name, once all its readers have opened it. Then nothing is left if this process is killed."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, self.name))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         """Removes the file. Processes that have mapped it may read on; the memory goes with the last view of it."""
         with self._lock:
             arena, self._map, self._backing = self._map, None, None
@@ -181,7 +179,7 @@ class Arena:
                 os.close(self._descriptor)
                 self._descriptor = -1
             if arena is not None:
-                with contextlib.suppress(BufferError):  # somebody still has a view; the last one to go closes it
+                with contextlib.suppress(BufferError):  # there are views; the last one to go closes it
                     arena.close()
 
     @property
@@ -196,15 +194,15 @@ class Arena:
 
     @property
     def max_block_bytes(self) -> int:
-        """The largest block that it can ever hold: in an empty arena, in a folder with nothing else."""
+        """The largest block that it can ever hold: when the arena is empty, and its folder has nothing else."""
         return min(self._layout.size_bytes, self._capacity_bytes or self._layout.size_bytes) - self._layout.data_start
 
     def can_hold(self, num_bytes: int, num_others: int) -> bool:
-        """Returns whether there may ever be room for a block while so many bytes of others lie in the same folder."""
+        """Returns whether there may ever be room for a block while other blocks take this many bytes in the same folder."""
         return num_bytes <= self.max_block_bytes - (num_others if self._capacity_bytes else 0)
 
     def remedy_for(self, num_bytes: int) -> str:
-        """Returns what to change for a block of this size, which is larger than `max_block_bytes`."""
+        """Returns advice for a block of this size, which is larger than `max_block_bytes`."""
         if self._capacity_bytes and num_bytes + self._layout.data_start > self._capacity_bytes:
             return (
                 f"{self._folder} holds {self._capacity_bytes} bytes in all: give it more (Docker: --shm-size; Kubernetes: an "
@@ -230,7 +228,7 @@ class Arena:
     def allocate(self, num_bytes: int) -> ArenaBlock | None:
         """Returns a block to write into, or None if there is no room for it now: no bytes, no slot, or the folder is full.
 
-        Its bytes are whatever was there before.
+        Its bytes are not cleared.
 
         Raises:
             ValueError: If `num_bytes` is negative.
@@ -273,7 +271,7 @@ class Arena:
         """Frees a block, published or not. Its bytes may be overwritten from here on.
 
         Returns:
-            Whether there was such a block; it may have been freed before.
+            Whether it was there; it may have been freed before.
         """
         with self._lock:
             taken = self._live.pop(block_id, None)
@@ -306,10 +304,10 @@ class Arena:
         """Returns memory of free ranges to the system, the highest first, until only `keep_bytes` are left in all.
 
         Args:
-            max_bytes: Limit per call, because others wait meanwhile.
+            max_bytes: Limit per call, because allocations wait meanwhile.
 
         Returns:
-            Whether it returned any; then there may be more.
+            Whether any memory was returned; then there may be more.
         """
         with self._lock:
             if self._backing is None:
@@ -324,11 +322,11 @@ class Arena:
 
 
 class ArenaBody:
-    """Memory for what a client sends, in the arena from the start.
+    """Memory in the arena for what a client sends.
 
     Attributes:
-        memory: As long as was asked for.
-        is_used: Whether a tensor lies in it; then the engine decides when it is freed.
+        memory: As long as requested.
+        is_used: Whether it holds a tensor; then the engine decides when it is freed.
     """
 
     def __init__(self, block: ArenaBlock, lead: int) -> None:
@@ -339,7 +337,7 @@ class ArenaBody:
         self._address = address_of(np.frombuffer(self.memory, np.uint8))
 
     def offset_of(self, array: Array) -> int | None:
-        """Returns where in the arena an array's bytes lie; None if not in this body, not contiguous, or not aligned."""
+        """Returns where in the arena an array's bytes are; None if not in this body, not contiguous, or not aligned."""
         at = address_of(array) - self._address
         is_inside = at >= 0 and at + array.nbytes <= len(self.memory)
         return self._offset + at if is_inside and array.flags.c_contiguous and array.flags.aligned else None

@@ -1,6 +1,6 @@
-"""The file of an arena: its header and its name, how it comes to be, and how the orphaned ones are removed.
+"""The file of an arena: its header and name, how it is created, how orphans are removed, and how much memory it uses.
 
-`arena` draws the whole file and says why a process may be killed at any moment.
+`arena` draws the whole file and explains why a process may be killed at any moment.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class ArenaLayout(msgspec.Struct, frozen=True):
     Attributes:
         num_slots: Entries of the slot table.
         size_bytes: Length of the file.
-        token: A random number; the file's name bears it, too.
+        token: A random number, also in the file's name.
         pid: The owner's process id, for people.
     """
 
@@ -65,7 +65,7 @@ class ArenaLayout(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """Refuses anything but the name of an arena, above all a path to somewhere else.
+    """Refuses anything but the name of an arena, above all paths to other files.
 
     Raises:
         TransportError: If it is not ``dyorc-arena-`` and 16 hexadecimal digits.
@@ -103,7 +103,7 @@ def open_arena(folder: str, name: str, access: int) -> int:
 
     Args:
         folder: Where it is.
-        name: Its name; it may come from anywhere.
+        name: Its name, not trusted.
         access: `os.O_RDONLY` or `os.O_RDWR`.
 
     Raises:
@@ -150,17 +150,17 @@ def capacity_of(folder: str) -> int:
 
 
 def identity_of(folder: str) -> str:
-    """Returns a name that a folder has wherever it is mounted, and no other folder of any machine."""
+    """Returns a name for a folder that is the same wherever it is mounted, and unique over all machines."""
     status = os.stat(folder)
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}-{status.st_dev:x}-{status.st_ino:x}"
 
 
 def sweep(folder: str) -> list[str]:
-    """Removes the arenas of processes that were killed before they could do it themselves.
+    """Removes the arenas of processes that were killed.
 
-    Skips files that are locked, not plain files, other users', or named differently. Any number of processes may do it
-    at once, also while arenas are being created.
+    Skips files that are locked, not plain files, other users', or named differently. Any number of processes may sweep at once,
+    also while arenas are being created.
 
     Returns:
         The names of the files that this call removed.
@@ -173,7 +173,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def _remove_orphan(path: str) -> bool:
-    with contextlib.suppress(OSError):  # it is locked, belongs to somebody else, or has just gone
+    with contextlib.suppress(OSError):  # it is locked, belongs to another user, or is gone
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
@@ -224,7 +224,7 @@ def _create_nameless(folder: str, layout: ArenaLayout) -> int:
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     try:
         _lock_and_fill(descriptor, layout)
-        # Without a folder's descriptor, os.link() does not follow the link in /proc, whatever it is told.
+        # Without a folder's descriptor, os.link() does not follow the link in /proc, even with follow_symlinks.
         parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.link(f"/proc/self/fd/{descriptor}", layout.name, dst_dir_fd=parent, follow_symlinks=True)
@@ -237,7 +237,7 @@ def _create_nameless(folder: str, layout: ArenaLayout) -> int:
 
 
 def _create_new(folder: str, layout: ArenaLayout) -> int | None:
-    """Creates a file where all files have names. Returns None if a sweep came between creation and lock and removed it."""
+    """Creates a file where all files have names. Returns None if a sweep has removed it before it was locked."""
     path = os.path.join(folder, layout.name)
     descriptor = os.open(path + _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -265,11 +265,11 @@ _BLOCK_BYTES = 512
 
 
 class ArenaUsage(NamedTuple):
-    """Of one arena.
+    """The usage of one arena.
 
     Attributes:
-        size_bytes: What it may take.
-        used_bytes: Tensors that lie in it.
+        size_bytes: Its limit.
+        used_bytes: The tensors in it.
         resident_bytes: Memory taken and not returned.
     """
 

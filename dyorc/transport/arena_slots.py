@@ -1,8 +1,8 @@
-"""Slots: places in a process's arena that one other process writes, again and again.
+"""Slots: places in a process's arena that one other process writes repeatedly.
 
-All else in an arena is written by its owner alone. A slot is the exception: its owner, who reads it, lends it to one writer, who
-puts one message after another there without asking. Two counters say whose turn it is; only the writer stores the first, only
-the reader the second:
+All else in an arena is written by its owner alone. A slot is the exception: its owner, the reader, lends it to one writer, which
+puts one message after another there. Two counters say whose turn it is; only the writer stores the first, only the reader the
+second:
 
     byte   0    filled    u64   how many messages the writer has put here
     byte  64    emptied   u64   how many of them the reader has done with
@@ -12,8 +12,8 @@ the reader the second:
     filled == emptied + 1     full: the reader may read the payload, then adds 1 to `emptied`
 
 The payload is written before `filled`, and read before `emptied`: a counter that has changed says that the bytes are there, or
-are not needed any more. Both are aligned stores of 8 bytes, in cache lines of their own. On processors that reorder stores, a
-lock that is taken and released between payload and counter keeps them in this order.
+no longer needed. Both are aligned stores of 8 bytes, in separate cache lines. On processors that reorder stores, a lock that is
+taken and released between payload and counter keeps them in this order.
 
 An arena has a random name, and is as old as its owner's process: a slot is never found full from an earlier life.
 """
@@ -34,7 +34,7 @@ HEADER_BYTES = 2 * _LINE_BYTES
 """Bytes of a slot before its payload."""
 
 _SPIN_S = 50e-6
-"""How long a process looks without a pause: less than it takes to be woken up."""
+"""How long a process polls without a pause: less than waking it would take."""
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 20e-6, 0.5e-3
 
 
@@ -42,7 +42,7 @@ class ArenaSlot:
     """One end of a slot: the writer uses `begin` and `fill`, the reader `take` and `empty`. Not for several threads at a time.
 
     Args:
-        memory: All of it, in the arena of the reader.
+        memory: The whole slot, in the reader's arena.
         name: For errors.
     """
 
@@ -54,35 +54,35 @@ class ArenaSlot:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is a message that the reader has not done with."""
+        """Whether there is a message that the reader still needs."""
         return bool(self._counters[0] != self._counters[1])
 
     def begin(self, timeout_s: float) -> memoryview:
-        """Waits until the reader has done with the message before, and returns the payload, to be written.
+        """Waits until the reader has emptied the slot, and returns the payload, to be written.
 
         Raises:
-            TensorLostError: It has not, within this time.
+            TensorLostError: If it was not emptied within this time.
         """
-        if not _comes(lambda: not self.is_full, timeout_s):
+        if not _wait_for(lambda: not self.is_full, timeout_s):
             raise TensorLostError(f"{self._name} was not emptied within {timeout_s:g} s")
         return self._payload
 
     def fill(self) -> None:
-        """Says that the payload is written."""
+        """Marks the payload as written."""
         self._count(0)
 
     def take(self, timeout_s: float) -> memoryview:
         """Waits for a message, and returns the payload. It stays as it is until `empty`.
 
         Raises:
-            TensorLostError: None came within this time.
+            TensorLostError: If none came within this time.
         """
-        if not _comes(lambda: self.is_full, timeout_s):
+        if not _wait_for(lambda: self.is_full, timeout_s):
             raise TensorLostError(f"{self._name} was not filled within {timeout_s:g} s")
         return self._payload
 
     def empty(self) -> None:
-        """Says that the message is not needed any more. Any thread may, also a finalizer: it is one store."""
+        """Marks the message as no longer needed. Any thread, even a finalizer: it is one store."""
         self._count(1)
 
     def _count(self, place: int) -> None:
@@ -92,10 +92,10 @@ class ArenaSlot:
         self._counters[place] += np.uint64(1)
 
 
-def _comes(is_there: Callable[[], bool], timeout_s: float) -> bool:
-    """Waits until something is there: looks for a moment without a pause, then in pauses that grow."""
+def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Waits for a condition: polls for a moment without a pause, then with growing pauses. Returns False if it took too long."""
     began_s, pause_s = time.monotonic(), _LEAST_PAUSE_S
-    while not is_there():
+    while not condition():
         waited_s = time.monotonic() - began_s
         if waited_s > timeout_s:
             return False

@@ -1,6 +1,7 @@
-"""Which parts of an arena's file have memory: taken before anybody writes there, returned when unused for long.
+"""The ranges of an arena's file: which are free, and which have memory. Used under the arena's lock. Ranges are whole pages.
 
-Used under the arena's lock. Ranges are whole pages.
+Free ranges are given out first fit, the lowest address first; neighbours are joined. Memory is taken before a range is written,
+and returned when the range was unused for long.
 """
 
 import bisect

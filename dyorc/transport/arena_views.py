@@ -1,10 +1,10 @@
-"""How a process reads the arena of another one on its node, or its own: it maps the file and copies nothing.
+"""How a process reads an arena of its node, another process's or its own: it maps the file and copies nothing.
 
-A view belongs to one thread. It never writes the file, so the arena stays intact however its process ends.
+A view belongs to one thread. It never writes the file, so the arena stays intact even if the reader's process crashes.
 
 Each view maps the file twice. One mapping is read-only. The other one is for programs that change their inputs in place (torch
-has no read-only tensors): it is private, so the kernel gives the program its own copy of each page that it writes, and nobody
-else sees that. Such a page hides what the owner puts there later; so after each use `ArenaView.restore` drops it.
+has no read-only tensors): it is private, so the kernel gives the program its own copy of each page that it writes, which no other
+process sees. Such a page hides what the owner puts there later; so after each use `ArenaView.restore` drops it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _PAGEMAP = "/proc/self/pagemap"
 _PAGEMAP_BYTES = 8
 _CHUNK_PAGES = 2**15
 _MAP_NORESERVE = 0x4000
-"""Few pages are ever written, so the kernel need not promise memory for all of them. Python names the flag from 3.13 on."""
+"""Few pages are ever written, so the kernel need not reserve memory for all of them. Python names the flag from 3.13 on."""
 
 
 class ArenaView:
@@ -30,7 +30,7 @@ class ArenaView:
 
     Args:
         folder: Where processes of the node share memory.
-        name: The arena's file name; it may come from anywhere.
+        name: The arena's file name, not trusted.
 
     Raises:
         TensorLostError: If there is no such arena: its owner is gone.
@@ -147,21 +147,21 @@ class ArenaView:
 
 
 def _has_private_pages(address: int, num_pages: int) -> bool:
-    """Returns whether any page of a private mapping has been written. If the kernel does not say, it may have been.
+    """Returns whether any page of a private mapping has been written; True if the kernel does not say.
 
     Source: Linux, Documentation/admin-guide/mm/pagemap.rst: bit 63 is set if a page is in memory, 62 if it is swapped out, 61 if
     it is the file's own.
     """
     try:
-        # Opened each time: a fork would go on asking about its parent's memory.
+        # Opened each time: after a fork, an open file would still describe the parent's memory.
         descriptor = os.open(_PAGEMAP, os.O_RDONLY)
         try:
-            found = os.pread(descriptor, num_pages * _PAGEMAP_BYTES, address // PAGE_BYTES * _PAGEMAP_BYTES)
+            entries = os.pread(descriptor, num_pages * _PAGEMAP_BYTES, address // PAGE_BYTES * _PAGEMAP_BYTES)
         finally:
             os.close(descriptor)
     except OSError:
         return True
-    if len(found) != num_pages * _PAGEMAP_BYTES:
+    if len(entries) != num_pages * _PAGEMAP_BYTES:
         return True
-    top: npt.NDArray[np.uint64] = np.frombuffer(found, np.uint64) >> np.uint64(61)
+    top: npt.NDArray[np.uint64] = np.frombuffer(entries, np.uint64) >> np.uint64(61)
     return bool(((top != 0) & ((top & np.uint64(1)) == 0)).any())

@@ -56,16 +56,16 @@ def _store_once(arena: Arena, view: ArenaView, num_bytes: int) -> None:
 def _message_s() -> float:
     """Measures the seconds to send 64 KiB through a local socket."""
     buffer = memoryview(bytearray(_LARGE))
-    one, other = socket.socketpair()
-    with one, other:
-        one.setblocking(False)
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        sender.setblocking(False)
 
         def send_once() -> None:
             sent = received = 0
             while received < _LARGE:
                 if sent < _LARGE:
-                    sent += one.send(_source.data[sent:])
-                received += other.recv_into(buffer[received:])
+                    sent += sender.send(_source.data[sent:])
+                received += receiver.recv_into(buffer[received:])
 
         return _fastest_s(send_once)
 

@@ -1,4 +1,8 @@
-"""What a process needs to talk to other nodes, and the wire tiers built on it."""
+"""How a process reaches other nodes: the cluster's keys, also in a file, and the tiers that use them.
+
+Whoever can read the file of keys can do everything that a process of the cluster can. `dyorc cluster-keys` makes one. A source
+that has only random text, such as a Helm chart, writes ``{"seed": "TEXT"}``, from which all processes derive the same keys.
+"""
 
 import os
 import secrets
@@ -20,7 +24,7 @@ from dyorc.transport.zmq_tensors import ZmqTensorServer, ZmqTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSecrets:
-    """Keys by which the processes of a cluster recognize each other. Made at its start, and passed to each.
+    """Keys by which the processes of a cluster recognize each other. Made when it starts, and passed to each process.
 
     Attributes:
         keys: For ZeroMQ.
@@ -37,18 +41,18 @@ class ClusterSecrets:
 
     @classmethod
     def of(cls, seed: str) -> "ClusterSecrets":
-        """Returns the keys of a seed: always the same ones, as hard to guess as the seed."""
+        """Returns the keys for a seed: always the same ones, as hard to guess as the seed."""
         secret, token = (blake2b(seed.encode(), digest_size=32, person=use).digest() for use in (b"dyorc curve", b"dyorc token"))
         return cls(keys=ClusterKeys.of(secret), token=token.hex())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNetwork:
-    """A process's place in a cluster of several nodes.
+    """How a process takes part in a cluster of several nodes.
 
     Attributes:
-        host: This node's address, as other nodes reach it.
-        secrets: The cluster's.
+        host: This node's address for other nodes.
+        secrets: The cluster's keys.
     """
 
     host: str
@@ -125,8 +129,8 @@ def write_new_keys(path: Path) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(
-            f"{str(path)!r} exists and is left as it is: processes that have its keys would no longer be let in; "
-            "remove it first to have new ones"
+            f"{str(path)!r} exists and was not changed: processes with its keys would no longer be admitted; "
+            "remove it first to get new keys"
         ) from None
     except OSError as error:
         raise ConfigurationError(f"cluster keys cannot be written to {str(path)!r}: {error.strerror}") from error

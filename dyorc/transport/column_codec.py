@@ -27,7 +27,7 @@ _JOIN_LIMIT_BYTES = 64 * 1024
 """Rows up to this size are joined into one frame: a copy costs less than a frame. Larger ones are sent from where they lie."""
 
 MAX_ROWS = 2**16
-"""Calls in a column off the wire; more would be an endless loop over rows of no bytes."""
+"""Limit of the calls in a received column: rows of no bytes could otherwise be endless."""
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -44,7 +44,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Calls of a column that lie one behind the other in a block of an arena.
+    """Calls of a column that follow each other in a block of an arena.
 
     Attributes:
         holder: Whose arena, as an index into the message's list of holders.
@@ -70,7 +70,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class StoredColumn(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Header of a column that lies at least partly in arenas. Frames follow for the other parts."""
+    """Header of a column that is at least partly in arenas. Frames follow for the other parts."""
 
     dtype: DType
     parts: tuple[Column | StoredRows, ...]
@@ -172,7 +172,7 @@ def check_stored(dtype: DType, part: StoredRows) -> None:
     """
     num_rows, num_bytes, num_items = part.num_rows, part.num_bytes, part.num_items
     if not 1 <= num_rows <= MAX_ROWS or (num_rows > 1 and (part.strides is not None or dtype is DType.BYTES)):
-        raise TransportError(f"{num_rows} calls of {dtype} lie in one piece, expected at least one, and one for a view or BYTES")
+        raise TransportError(f"{num_rows} calls of {dtype} are in one piece, expected at least one, and one for a view or BYTES")
     if not (0 <= num_items <= MAX_SIZE and 0 <= num_bytes <= MAX_SIZE and 0 <= part.offset <= MAX_SIZE):
         raise TransportError(
             f"a stored tensor has {num_items} elements in {num_bytes} bytes from {part.offset}, expected 0 to {MAX_SIZE}"

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -37,7 +36,7 @@ MAX_CHUNK_BYTES = 64 * 2**20
 
 _MAX_SENT_BYTES = 256 * 1024
 """Largest chunk that is sent. In one message of 1 MiB, the copies of gRPC's layers come one after the other: that takes 1.8
-times as long as four messages, of which one is copied while another travels."""
+times as long as four messages, where one is copied while another travels."""
 
 _FRAMING_BYTES = 1024
 """Room for the rest of a message."""
@@ -69,7 +68,7 @@ class Endpoint:
 
 
 class GrpcTensorServer:
-    """Sends bytes of its process's blocks to holders of the token, in threads of its own while entered.
+    """Sends bytes of its process's blocks to holders of the token, in separate threads while entered.
 
     Args:
         source: What it reads from.
@@ -111,7 +110,7 @@ class GrpcTensorServer:
         self.address = f"{host}:{port}"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._server.stop(0).wait()
         self._threads.shutdown()
 
@@ -131,8 +130,8 @@ class _Tensors(TensorsServicer):
         self._authorization = f"Bearer {token}".encode()
 
     def Fetch(self, request: Any, context: Any) -> Iterator[Any]:
-        given = [value for key, value in context.invocation_metadata() if key == AUTHORIZATION]
-        if len(given) != 1 or not hmac.compare_digest(_as_bytes(given[0]), self._authorization):
+        tokens = [value for key, value in context.invocation_metadata() if key == AUTHORIZATION]
+        if len(tokens) != 1 or not hmac.compare_digest(_as_bytes(tokens[0]), self._authorization):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's token is missing or wrong")
         try:
             yield from chunks_of(self._source, request, self._chunk_bytes)
@@ -374,7 +373,7 @@ def _check_token(token: str) -> None:
 
 def _check_host(host: str, *, has_tls: bool, allow_insecure: bool) -> None:
     if not has_tls and not allow_insecure and not is_loopback(host):
-        raise TransportError(f"{host!r} is not a loopback address: the gRPC tensor path needs TLS there, or to be told otherwise")
+        raise TransportError(f"{host!r} is not a loopback address: there the gRPC tensor path needs TLS, or allow_insecure")
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -87,12 +87,12 @@ class Inbox:
         landing: Returns a buffer for a column's bytes from other nodes: (number of the column, bytes).
         staged: Returns the bytes of a span that was fetched before, if it was (`StagingArea.take`). With a third argument it
             fetches and keeps them: if a batch needs a part of a tensor, the next one is likely to need another part.
-        is_writing: Whether what it returns may be written to, where that costs no copy.
+        is_writing: Whether its results may be written to, where that costs no copy.
 
     Attributes:
-        num_copied_bytes: Bytes copied so far, from other nodes or together with such.
+        num_copied_bytes: Bytes copied so far, from other nodes or together with those.
         num_viewed_bytes: Bytes read in place.
-        moves: How what was read came here.
+        moves: How the inputs came here.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Inbox:
         """Returns the arrays of all columns.
 
         Raises:
-            InputsLostError: If a holder is gone or does not have a tensor any more.
+            InputsLostError: If a holder is gone or no longer has a tensor.
             TransportError: If frames are missing, left over, or of another length than their header says.
         """
         num_expected = sum(num_frames(header) for header in headers)
@@ -139,14 +139,14 @@ class Inbox:
         """Checks that everything viewed is still unchanged.
 
         Raises:
-            InputsLostError: If a block was taken away meanwhile, so that what was computed from it is worthless.
+            InputsLostError: If a block was freed meanwhile, so that what was computed from it is worthless.
         """
         for viewed in self._viewed:
             if not viewed.tier.is_intact(viewed.holder, viewed.span.block):
                 raise InputsLostError([(viewed.holder.holder_id, viewed.span.block)], "it was released while it was read")
 
     def done(self) -> None:
-        """Ends reading; what was written to views is undone."""
+        """Ends reading, and undoes writes to views."""
         for viewed in self._viewed:
             if viewed.is_writable:
                 viewed.tier.restore(viewed.holder, viewed.span)
@@ -242,14 +242,13 @@ class Inbox:
         return view
 
     def _view_staged(self, holder: TensorHolder, span: ByteSpan, *, is_part: bool) -> memoryview | None:
-        """Returns bytes of another node that were fetched before; None if they were not. Those around a part are fetched with
-        it."""
+        """Returns bytes of another node that were fetched before; None if they were not. For a part, fetches the whole tensor."""
         started_s, num_fetches = time.perf_counter(), self._num_fetches
         staged = self._staged(holder, span, self._bring if is_part else None)
         if staged is None:
             return None
         if self._num_fetches == num_fetches:
-            self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # the last of it may just have come
+            self.moves.add(HERE, span.num_bytes, time.perf_counter() - started_s)  # its end may just have come
         return staged.toreadonly()  # the next batch may need them, too
 
     def _bring(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:

@@ -5,7 +5,6 @@ addresses, reach other nodes (`zmq_link`).
 """
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from dyorc.config import LinkConfig
@@ -30,14 +29,12 @@ class OrchestratorEnd(Protocol):
 
     @property
     def address(self) -> str:
-        """Where replicas dial in, once entered."""
+        """Where replicas and gateways dial in, once entered."""
         ...
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *exc_info: object) -> None: ...
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message, without waiting; False if the peer is not connected."""
@@ -54,7 +51,7 @@ class ReplicaEnd(Protocol):
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
         """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
 
-        After None, a replica that has nothing to do announces itself again.
+        After None, an idle replica announces itself again.
         """
         ...
 
@@ -108,14 +105,14 @@ def call(
     *,
     keys: ClusterKeys | None = None,
 ) -> CallerEnd:
-    """Returns the end of somebody who lives on an event loop, as a gateway does.
+    """Returns a caller's end on an event loop, as a gateway needs it.
 
     Args:
         received: Called with the frames of each message.
         lost: Called once, with the reason, when the other end is gone.
 
     Raises:
-        TransportError: If nobody is there (by ZeroMQ, that is told to `lost`), or keys are missing.
+        TransportError: If no process listens there (with ZeroMQ, `lost` is called instead), or keys are missing.
     """
     if address.startswith(SCHEME):
         return UnixCallerLink(address, config, received, lost)

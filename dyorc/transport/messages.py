@@ -1,4 +1,4 @@
-"""What the orchestrator and its replicas say to each other.
+"""The messages between the orchestrator and its replicas.
 
 A message is one header frame (msgpack, tagged and versioned) and the raw frames of its inline tensors. A batch is one
 message.
@@ -21,11 +21,11 @@ PROTOCOL_VERSION = 4
 
 
 class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Replica: I have loaded my program. Said when it has, when it connects, and again while it is idle.
+    """Replica: I have loaded my program. Sent after loading, after connecting, and again while it is idle.
 
-    `num_cores` is the number of its machine's cores, if the program runs on them; 0 for a device of its own. `load_s` is how long
-    loading took. `plan` stands for its code and options; `fence` is the highest of an orchestrator that it has heard of.
-    `members` are the processes that split its module, if it is split.
+    `num_cores` is the number of its machine's cores, if the program runs on them; 0 if it has its own device. `load_s` is how
+    long loading took. `plan` is a digest of its code and options; `fence` is the highest that it knows. `members` are the
+    processes that share its module, if it is split.
     """
 
     replica_id: str
@@ -41,11 +41,11 @@ class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Replica: my process is up and has imported everything; I hold no program. Said when that is so, when it connects, and again
-    while nobody tells it to load its program.
+    """Replica: my process is up and has imported everything; I hold no program. Sent once that is so, after connecting, and again
+    until it gets `Warm`.
 
-    `start_s` is how long the process took to get there; `device` is the one that it is on, if it is not alone there for sure;
-    `plan` and `fence` are as in `ReplicaHello`.
+    `start_s` is how long the process took to start; `device` is its device, if others may be on it; `plan` and `fence` are as in
+    `ReplicaHello`.
     """
 
     replica_id: str
@@ -61,15 +61,15 @@ class Parked(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class Warm(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """Orchestrator: load your program, and say `ReplicaHello`."""
+    """Orchestrator: load your program, and send `ReplicaHello`."""
 
 
 class Park(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Orchestrator: drop your program, keep your arena, and say `Parked`."""
+    """Orchestrator: drop your program, keep your arena, and send `Parked`."""
 
 
 class LoadFailure(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Replica: I could not load my program. `Parked` follows, unless it could not even be found: then the process ends."""
+    """Replica: I could not load my program. `Parked` follows, unless it could not be imported: then the process ends."""
 
     program: str
     error_type: str
@@ -90,8 +90,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Orchestrator: run this batch.
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
-    `room_share` of the time that the replica waits at most. Spans that the program's code makes stand below `span`, if there is
-    one.
+    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one.
     """
 
     batch_id: int
@@ -103,7 +102,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Replica: these are the batch's results. What its columns point to lies in the replica's own arena.
+    """Replica: these are the batch's results. Its columns point to the replica's own arena.
 
     `execute_s` is the program's time, including stacking of inputs and splitting of outputs. For the statistics:
     `gather_s` is fetching and stacking, `infer_s` the program's code alone, `publish_s` splitting and storing. `moves` says how
@@ -141,28 +140,28 @@ class InputsLost(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class ReplicaWelcome(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Orchestrator: you are accepted. Free your arena; nobody will read it. The first that a connection says.
+    """Orchestrator: you are accepted. Free your arena; nothing will read it. The first message of a connection.
 
-    A replica that knows a higher `fence` leaves, and uses nothing that comes by this connection.
+    A replica that knows a higher `fence` leaves, and uses nothing that comes on this connection.
     """
 
     fence: int = 0
 
 
 class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Orchestrator: nobody reads these blocks of your arena any more."""
+    """Orchestrator: nothing reads these blocks of your arena now."""
 
     blocks: tuple[int, ...]
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Orchestrator: this holder is gone, and so is what lay in its arena."""
+    """Orchestrator: this holder is gone, and so are the tensors in its arena."""
 
     holder_id: str
 
 
 class StagingHello(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Replica, by a second link: tell me here what to fetch ahead."""
+    """Replica, on a second link: send me here what to fetch ahead."""
 
     replica_id: str
 
@@ -175,14 +174,14 @@ class StageSpans(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class UnstageTensors(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Orchestrator: nobody needs what you fetched of these blocks (holder, block) any more."""
+    """Orchestrator: what you have fetched of these blocks (holder, block) is no longer needed."""
 
     blocks: tuple[BlockId, ...]
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Replica, by a link of its own: I am to end within `grace_s`. Let me finish what I have; I go once I am told to park, and
-    nobody reads my tensors any more.
+    """Replica, on a separate link: I must end within `grace_s`. Let me finish my work; I leave once I got `Park`, and nothing
+    reads my tensors.
     """
 
     replica_id: str
@@ -190,11 +189,11 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Orchestrator, by that link: I know that you leave, or end. A replica that is not told so need not wait."""
+    """Orchestrator, on that link: I know that you leave, or end. Without this, a replica need not wait."""
 
 
 class LastWords(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Replica, by a link of its own: my process is about to end, for this reason, which its end alone would not tell.
+    """Replica, on a separate link: my process is about to end, for this reason, which its end alone would not show.
 
     It waits for `Acknowledged`, for a while.
     """

@@ -1,7 +1,7 @@
 """What a process publishes: small tensors as frames, large ones as blocks of its arena.
 
-A column becomes one block, its calls one behind the other, so that a batch of the same calls in the same order reads it as one
-array. Publishing is the only copy that a tensor needs within a node.
+A column becomes one block, in which its calls follow each other, so that a batch of the same calls in the same order reads it as
+one array. Publishing is the only copy that a tensor needs within a node.
 """
 
 from collections.abc import Generator, Sequence
@@ -100,14 +100,14 @@ class Outbox:
         return block.memory
 
     def check_beside(self, num_bytes: int, num_read_bytes: int) -> None:
-        """Checks that a result of this size can lie in shared memory beside the inputs that it is made of.
+        """Checks that shared memory can hold a result of this size together with its inputs.
 
         Raises:
-            TooLargeError: If not, so that there is no use in waiting.
+            TooLargeError: If it cannot, so that waiting is useless.
         """
         if not self._arena.can_hold(num_bytes, num_read_bytes):
             remedy = self._arena.remedy_for(num_bytes + num_read_bytes)
-            raise TooLargeError(f"results of {num_bytes} bytes find no room beside inputs of {num_read_bytes} bytes; {remedy}")
+            raise TooLargeError(f"no room for results of {num_bytes} bytes next to inputs of {num_read_bytes} bytes; {remedy}")
 
     def drop_reserved(self) -> None:
         """Frees what was reserved and not published."""
@@ -116,7 +116,7 @@ class Outbox:
         self._reserved.clear()
 
     def take_back(self, headers: Sequence[ColumnHeader]) -> None:
-        """Frees what `write` has stored. Nobody must know of it yet."""
+        """Frees what `write` has stored. No other process may know of it yet."""
         for header in headers:
             for part in header.parts if isinstance(header, StoredColumn) else ():
                 if isinstance(part, StoredRows):
@@ -247,7 +247,7 @@ def num_bytes_of(array: Array) -> int:
 
 
 def offsets_of(lengths: Sequence[int]) -> tuple[list[int], int]:
-    """Returns where tensors of these lengths lie one behind the other, each aligned, and their total length."""
+    """Returns the aligned offsets of tensors of these lengths that follow each other, and their total length."""
     offsets: list[int] = []
     end = 0
     for length in lengths:

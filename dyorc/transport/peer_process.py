@@ -1,11 +1,11 @@
-"""The process at the other end of a Unix socket, as the kernel sees it.
+"""The process at the other end of a link: how the kernel sees it, how it ended, and the callbacks that report it.
 
-This takes the place of heartbeats, which would need a thread that the program's own code can hold up: the kernel knows of each
-process whether it is stopped, however busy it is. Where a system has no ``/proc`` or does not tell who has connected
-(``SO_PEERCRED``), every process counts as running, and only the end of its connection tells that it is gone.
+Asking the kernel replaces heartbeats, which would need a thread that the program's own code could block: the kernel knows
+whether a process is stopped, however busy it is. Where a system has no ``/proc`` or does not name the process that has connected
+(``SO_PEERCRED``), every process counts as running, and only the end of its connection shows that it is gone.
 
-How a process ended is told to its parent, which for a replica is Ray. Others can read it from ``/proc`` until the parent has
-taken it, and after that, since Linux 6.15, from a pidfd that was opened before.
+The kernel reports how a process ended to its parent, which for a replica is Ray. Other processes can read it from ``/proc`` until
+the parent has collected it, and after that, since Linux 6.15, from a pidfd that was opened before.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class PeerEnding(NamedTuple):
 
     Attributes:
         reason: For people.
-        is_crash: Whether the process certainly ended by its own doing.
+        is_crash: Whether the process itself certainly caused its end.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class PeerEnding(NamedTuple):
 CONNECTION_LOST = PeerEnding("connection lost")
 """Its process may have ended, be stopped, or be cut off."""
 PROCESS_ENDED = PeerEnding("its process ended")
-"""It is unknown how."""
+"""For an unknown cause."""
 
 
 def ending_of(status: int) -> PeerEnding:
@@ -55,7 +55,7 @@ def ending_of(status: int) -> PeerEnding:
 
 @dataclass(frozen=True, slots=True)
 class LinkCallbacks:
-    """Called on the event loop.
+    """What the orchestrator's end of a link calls, on the event loop.
 
     Attributes:
         received: Called with the peer's key and the frames of each message.
@@ -83,46 +83,46 @@ _NOT_RUNNING = b"TtZX"
 
 
 class PeerProcess:
-    """The process that has connected. Close it.
+    """The process that has connected. Close it after use.
 
     Attributes:
-        pid: Its number; 0 if that cannot be known.
-        end_descriptor: Readable once the process has ended; None if there is no such thing.
+        pid: Its number; 0 if unknown.
+        end_descriptor: Readable once the process has ended; None if the system has no such descriptor.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._file: int | None = None
         self.end_descriptor: int | None = None
         pid = self.pid = _pid_of(connection)
-        if pid not in (0, os.getpid()):  # 0: it lives where we cannot see it, as in another container
+        if pid not in (0, os.getpid()):  # 0: it is not visible here, for example in another container
             with contextlib.suppress(OSError):
-                # Kept open: the file belongs to this process for good, even if another one gets its number.
+                # Kept open: the file stays that of this process, even if another one gets its number.
                 self._file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
                 self.end_descriptor = os.pidfd_open(pid)
 
     def is_running(self) -> bool:
-        """Returns whether it can do anything; also true if there is no way to know."""
+        """Returns whether it is neither stopped nor gone; True if unknown."""
         if self._file is None:
             return True
         try:
             status = os.pread(self._file, _STATE_BYTES, 0)
-        except OSError:  # it is gone, and a child of its own holds the connection
+        except OSError:  # it is gone, and a child of it holds the connection
             return False
         return status[status.rfind(b")") + 2 :][:1] not in _NOT_RUNNING  # the name before may contain anything
 
     def wait(self, timeout_s: float) -> None:
-        """Returns when it has ended, and so has let go of its files and locks; at once if there is no way to know."""
+        """Waits until it has ended, and so has released its files and locks; returns at once if that cannot be known."""
         if self.end_descriptor is not None:
             select.select([self.end_descriptor], [], [], max(0.0, timeout_s))
 
     def ending(self) -> PeerEnding:
-        """Returns how it ended, as far as the kernel still tells."""
-        status = self._status_before_it_was_taken()
+        """Returns how it ended, as far as the kernel still knows."""
+        status = self._uncollected_status()
         if status is None:
-            status = self._status_after_it_was_taken()
+            status = self._collected_status()
         return PROCESS_ENDED if status is None else ending_of(status)
 
-    def _status_before_it_was_taken(self) -> int | None:
+    def _uncollected_status(self) -> int | None:
         if self._file is None:
             return None
         try:
@@ -131,7 +131,7 @@ class PeerProcess:
             return None
         return int(fields[_STATUS_AT]) if len(fields) > _STATUS_AT and fields[0] in _HAS_ENDED else None
 
-    def _status_after_it_was_taken(self) -> int | None:
+    def _collected_status(self) -> int | None:
         if self.end_descriptor is None:
             return None
         info = bytearray(_PIDFD_INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13))
@@ -143,7 +143,7 @@ class PeerProcess:
         return status if mask & _PIDFD_INFO_EXIT else None
 
     def close(self) -> None:
-        """Forgets it."""
+        """Closes its descriptors."""
         if self.end_descriptor is not None:
             os.close(self.end_descriptor)
             self.end_descriptor = None

@@ -1,8 +1,8 @@
 """Tensors of other nodes, fetched ahead of the batches that need them.
 
-The orchestrator knows which node a queued call will run on before a replica is free for it. It says so at once, and the bytes
-travel while the call waits in the queue and while the batch before it runs. A separate thread fetches, told by the orchestrator
-over a link of its own, since the worker's thread is busy; the worker asks for what has come.
+The orchestrator knows which node a queued call will run on before a replica is free for it. It sends that at once, and the bytes
+travel while the call waits in the queue and while the batch before it runs. A separate thread fetches, on orders that come over a
+separate link, since the worker's thread is busy; the worker takes what has come.
 """
 
 import threading
@@ -28,7 +28,7 @@ class _State(Enum):
     FETCHING = auto()
     HERE = auto()
     GONE = auto()
-    """It could not be fetched, or nobody needs it any more."""
+    """It could not be fetched, or is no longer needed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +74,7 @@ class StagingArea:
                     self._queue.append(staged)
 
     def fetch_next(self) -> bool:
-        """Fetches one queued span; False if there is none."""
+        """Fetches one queued span; False if none is queued."""
         with self._changed:
             while self._queue and self._queue[0].state is not _State.QUEUED:
                 self._queue.popleft()
@@ -110,7 +110,7 @@ class StagingArea:
                 self._changed.wait_for(lambda: staged.state is not _State.FETCHING)
                 return staged.part(span) if staged.state is _State.HERE else None
             if fetch is None:
-                self._remove(staged)  # others are before it; a batch that needs it now fetches it now
+                self._remove(staged)  # other spans are before it; a batch that needs it now fetches it itself
                 return None
             staged.state = _State.FETCHING
         self._bring(staged, fetch)
@@ -143,7 +143,7 @@ class StagingArea:
             raise
         with self._changed:
             staged.memory = memory
-            if staged.state is _State.FETCHING:  # otherwise it was dropped, and serves only those who wait for it now
+            if staged.state is _State.FETCHING:  # otherwise it was dropped, and only those waiting now use it
                 staged.state = _State.HERE
             self._changed.notify_all()
 
@@ -163,8 +163,8 @@ class StagingArea:
     def forget(self, holder_id: str) -> None:
         """Drops plans for a holder that is gone. What came from it stays valid until it is dropped, but its names are void."""
         with self._changed:
-            gone = [block for block in self._by_block if block[0] == holder_id]
-        self.drop(tuple(gone))
+            blocks = tuple(block for block in self._by_block if block[0] == holder_id)
+        self.drop(blocks)
         self._routes.forget(holder_id)
 
     @property

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -20,17 +19,17 @@ from dyorc.transport.tiers import ByteSpan, TensorHolder
 from dyorc.transport.view_tiers import InPlaceTier, SharedMemoryTier
 
 _PIECE_BYTES = 16 * 2**20
-"""Given back in one go, during which nobody can allocate: about a millisecond."""
+"""Returned at once, which blocks allocations for about a millisecond."""
 _PAUSE_S = 0.005
 
 
 class ArenaTrimmer:
-    """Checks an arena at intervals.
+    """Returns memory that an arena has not needed for some time. Runs on a separate thread while entered.
 
-    The most that its blocks took since the last check stays, because it will be needed again, and so does `keep_bytes`.
+    It keeps the most that blocks took since the last check, which is likely to be needed again, and at least `keep_bytes`.
 
     Args:
-        keep_bytes: Memory it keeps even where no block lies.
+        keep_bytes: Memory to keep even if no block needs it.
         every_s: Interval of the checks; memory has been free at least this long when it is returned.
     """
 
@@ -45,7 +44,7 @@ class ArenaTrimmer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._is_over.set()
         self._thread.join()
 
@@ -62,14 +61,14 @@ class TensorExchange:
     Args:
         holder_id: This process's name for others.
         node: Where it runs.
-        network: Its place among other nodes; None without other nodes.
-        is_alone: Whether no other process is to read its tensors, or to have any that it reads.
+        network: How it reaches other nodes; None without any.
+        is_alone: Whether it exchanges no tensors with other processes.
 
     Attributes:
         config: As given.
         holder: How others reach it.
         outbox: Puts tensors into its arena.
-        arena: Its own.
+        arena: Its own arena.
     """
 
     def __init__(
@@ -105,11 +104,11 @@ class TensorExchange:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
     def routes(self) -> Routes:
-        """Returns tiers for one thread, which closes them; close them before the exchange."""
+        """Returns tiers for one thread, which must close them before the exchange."""
         own = InPlaceTier(self._holder_id, self.arena.view())
         if self._is_alone:
             return Routes((own,))
@@ -122,7 +121,7 @@ class TensorExchange:
 
     @property
     def num_tensors(self) -> int:
-        """Blocks of its own that others may read."""
+        """How many of its blocks others may read."""
         return self.arena.num_blocks - bool(self._probe_block)
 
     def free_all(self) -> None:
@@ -130,15 +129,12 @@ class TensorExchange:
         self.arena.free_all({self._probe_block})
 
     def usage_of(self, holders: Iterable[TensorHolder]) -> dict[str, ArenaUsage]:
-        """Returns what the arenas of those holders take that are on this node; our own under the name ``server``."""
+        """Returns the usage of the arenas on this node, by holder; our own is called ``server``."""
         if self._is_alone:
             return {"server": self.arena.usage()}
-        found = {
-            holder.holder_id or "server": usage_of(self.config.arena_folder, holder.arena)
-            for holder in holders
-            if holder.node == self._node
-        }
-        return {name: usage for name, usage in found.items() if usage is not None}
+        near = {holder.holder_id or "server": holder for holder in holders if holder.node == self._node}
+        usages = {name: usage_of(self.config.arena_folder, holder.arena) for name, holder in near.items()}
+        return {name: usage for name, usage in usages.items() if usage is not None}
 
     def _publish_probe(self) -> ByteSpan:
         """Returns a block that others fetch to measure the cost."""

@@ -1,7 +1,7 @@
 """Chooses the tier of a tensor: the cheapest that leads to its holder.
 
-Where a view is possible nothing is cheaper. Between nodes, a tier's cost for n bytes is a line b + a*n, measured when a holder
-is first met, by fetching a small and a larger number of bytes from a block that every arena has for that purpose.
+A view is always the cheapest. Between nodes, a tier's cost for n bytes is a line b + a*n, measured at the first fetch from a
+holder, by fetching a small and a larger number of bytes from a block that every arena has for that purpose.
 """
 
 import time
@@ -54,7 +54,7 @@ class Routes:
         return next(tier for tier in ways if tier.name == name)
 
     def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> str:
-        """Copies bytes from another node, like `Tier.fetch`. After a failure, all tiers to the holder are measured again.
+        """Copies bytes from another node, like `TensorTier.fetch`. After a failure, all tiers to the holder are measured again.
 
         Returns:
             The name of the tier that was used.

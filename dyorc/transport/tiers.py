@@ -1,8 +1,8 @@
 """The contract of the tiers: ways to get a tensor's bytes from the process that holds them to one that needs them.
 
-Each tier is a file beside this one. A tensor's bytes lie in a block of its holder's arena (`arena`), which only the holder
-writes, and which keeps them until the engine says that nobody needs them any more. So a tier only ever reads, from any number of
-processes at once, and may read again if it failed half-way.
+`view_tiers`, `zmq_tensors` and `grpc_tensors` implement it. A tensor's bytes are in a block of its holder's arena (`arena`),
+which only the holder writes, and which keeps them until the engine says that they are no longer needed. So a tier only reads,
+from any number of processes at once, and may read again if it failed half-way.
 """
 
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ class TensorHolder(msgspec.Struct, frozen=True, array_like=True):
         arena: File name of its arena in its shared memory.
         zmq_address: Where its `ZmqTensorServer` listens, e.g. ``tcp://10.0.0.7:4711``; empty if it has none.
         grpc_address: Where its `GrpcTensorServer` listens, e.g. ``10.0.0.7:4712``; empty if it has none.
-        probe: Bytes of its arena that anybody may fetch to measure the time; None if no other node can fetch any.
-        memory: Name of the shared memory in which its arena is: those who have the same can read there.
+        probe: Bytes of its arena that other nodes fetch to measure the time; None if they cannot fetch any.
+        memory: The name of its arena's shared memory: processes with the same shared memory can read it.
     """
 
     holder_id: str
@@ -69,17 +69,17 @@ class TensorTier(Protocol):
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
-            TensorLostError: If the holder does not have a block (any more), or is not there: nothing came for `timeout_s`.
+            TensorLostError: If the holder does not have a block (any more), or does not answer in time.
             TransportError: If the answer is malformed.
         """
         ...
 
     def forget(self, holder_id: str) -> None:
-        """Drops what is kept open for a holder that is gone."""
+        """Closes what is open for a holder that is gone."""
         ...
 
     def close(self) -> None:
-        """Drops everything."""
+        """Closes everything."""
         ...
 
 
@@ -87,7 +87,7 @@ class ViewTier(TensorTier, Protocol):
     """A tier that can also show the bytes in place, without a copy."""
 
     def view(self, holder: TensorHolder, span: ByteSpan, is_writable: bool) -> memoryview:
-        """Returns the bytes of a span; a writable view is private to this process: nobody else sees what is written.
+        """Returns the bytes of a span; a writable view is private to this process: no other process sees what is written.
 
         Raises:
             TensorLostError: If the holder does not have the block (any more), or is gone.
@@ -140,26 +140,26 @@ def check_buffers(spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> list
 
 
 MESSAGE = "message"
-"""Not a tier: with the message that asks for the batch."""
+"""Not a tier: inputs that came with the batch's message."""
 HERE = "process"
-"""Where they were there already."""
+"""Inputs that were already in the process."""
 
 
 class InputMoves:
-    """What has come since the last `take`. One thread."""
+    """Counts how the inputs of batches came: by which tier, how many bytes, how long that took. One thread."""
 
     def __init__(self) -> None:
         self._by_tier: dict[str, Move] = {}
 
     def add(self, tier: str, num_bytes: int, took_s: float = 0.0) -> None:
-        """Adds tensors that came one way."""
+        """Adds tensors that came by a tier."""
         before = self._by_tier.get(tier)
         if before is not None:
             num_bytes, took_s = before.num_bytes + num_bytes, before.took_s + took_s
         self._by_tier[tier] = Move(tier, num_bytes, took_s)
 
     def take(self) -> tuple[Move, ...]:
-        """Returns one entry for each way, and starts anew."""
+        """Returns one entry for each tier, and starts again from 0."""
         if not self._by_tier:
             return ()
         taken = tuple(self._by_tier.values())

@@ -1,6 +1,6 @@
 """A caller's end of the link over a Unix socket, on an event loop: a gateway dials in at the orchestrator of its machine.
 
-It does not dial again by itself: who has called knows whom to call next.
+It does not dial again by itself: the caller decides where to dial next.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class UnixCallerLink:
         lost: Called once, with the reason, when the other end is gone or stopped.
 
     Raises:
-        TransportError: If nobody listens.
+        TransportError: If no process listens.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class UnixCallerLink:
             self._socket.connect(path_of(address))
         except OSError as error:
             self._socket.close()
-            raise TransportError(f"nobody answers at {address}: {error.strerror or error}") from error
+            raise TransportError(f"no process answers at {address}: {error.strerror or error}") from error
         set_buffers(self._socket)
         self._process = PeerProcess(self._socket)
         self._loop.add_reader(self._socket.fileno(), self._read)
@@ -66,7 +66,7 @@ class UnixCallerLink:
                 self._loop.add_writer(self._socket.fileno(), self._write_waiting)
 
     def close(self) -> None:
-        """Hangs up; nothing is called any more."""
+        """Hangs up; no callback follows."""
         if not self._is_open:
             return
         self._is_open = False

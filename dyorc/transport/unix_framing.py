@@ -8,7 +8,7 @@ frames are aligned as an allocator would align them:
     | "DyO1" | n, frames  | bytes after 16  | n lengths of 8 bytes   | frame 0, padded     | ... |
     +--------+------------+-----------------+------------------------+---------------------+-----+
 
-Both ends run on one machine, as one user. The marks and bounds are there for strangers who find the socket, and for bugs.
+Both ends run on one machine, as one user. The marks and bounds are for unknown programs that find the socket, and for bugs.
 """
 
 import struct
@@ -22,7 +22,7 @@ from dyorc.transport.column_codec import Frame
 
 MAX_FRAMES = 2**18
 MAX_MESSAGE_BYTES = 2**32
-"""Bounds of one message: far more than a batch has, and little enough to be refused before memory is asked for."""
+"""Bounds of one message: far above a batch, yet larger ones are refused before memory is requested."""
 
 _MAGIC = b"DyO1"
 _PREAMBLE = struct.Struct("<4sIQ")
@@ -141,7 +141,7 @@ def _padded(num_bytes: int) -> int:
 
 def _checked(magic: bytes, num_frames: int, body_bytes: int) -> tuple[int, int]:
     if magic != _MAGIC:
-        raise TransportError(f"what came begins with {magic!r}, which is not a message")
+        raise TransportError(f"received data begins with {magic!r}, which is not a message")
     if not 1 <= num_frames <= MAX_FRAMES or not _padded(_LENGTH_BYTES * num_frames) <= body_bytes <= MAX_MESSAGE_BYTES:
         raise TransportError(f"a message says it has {num_frames} frames in {body_bytes} bytes")
     return num_frames, body_bytes

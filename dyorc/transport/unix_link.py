@@ -1,7 +1,7 @@
 """The link over a Unix socket: replicas of the orchestrator's own machine dial in.
 
 `UnixRouterLink` lives on the orchestrator's event loop, `UnixDealerLink` on a replica's worker thread; `unix_framing` shows the
-layout of messages. No thread stands between the two: what one writes wakes the other.
+layout of messages. There is no thread between the two: what one writes wakes the other.
 
 Peers are identified by their connection. A dead one is noticed at once by its end, a stopped one by its state, which the
 orchestrator checks every `LinkConfig.heartbeat_interval_s` (`peer_process`).
@@ -18,7 +18,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -37,14 +36,14 @@ _log = structlog.get_logger("dyorc.transport")
 _MAX_PATH_BYTES = 107
 """Linux's limit. Other systems have a lower one, and report it themselves."""
 _BUFFER_BYTES = 2**20
-"""Bytes on their way that nobody has to wait for, so that a batch of small tensors leaves at once. Kernels may allow less."""
+"""Bytes that the kernel buffers, so that a batch of small tensors leaves at once. Kernels may allow less."""
 _MAX_PIECES = 1024
-"""Linux takes no more in one `sendmsg`."""
+"""Linux accepts no more in one `sendmsg`."""
 _MAX_READS = 32
-"""After this many in a row, the other peers have their turn."""
+"""After this many reads in a row, it is another peer's turn."""
 _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
-"""Delay after a connection could not be accepted, for example for want of descriptors."""
+"""Delay after a connection could not be accepted, for example because descriptors ran out."""
 _REDIAL_S, _MAX_REDIAL_S = 0.05, 1.0
 _END_WAIT_S = 0.2
 """After a connection has ended, how long to wait for its process to end, to learn how it did."""
@@ -71,9 +70,9 @@ class UnixRouterLink:
     """The orchestrator's end.
 
     Args:
-        address: Where to listen: ``unix:///path``. The file is created, and removed at the end. One of a dead orchestrator is
-            replaced.
-        callbacks: Told of messages, and of the loss of a peer that has said anything.
+        address: Where to listen: ``unix:///path``. The file is created, and removed at the end. It replaces that of a dead
+            orchestrator.
+        callbacks: Called with messages, and with the loss of a peer that has sent any.
 
     Attributes:
         num_bytes_sent: Of all messages so far; `num_bytes_received` likewise.
@@ -103,7 +102,7 @@ class UnixRouterLink:
         self._timer = self._loop.call_later(self._config.heartbeat_interval_s, self._look)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._is_open = False
         self._timer.cancel()
         if self._pause is not None:
@@ -117,26 +116,26 @@ class UnixRouterLink:
             self._close(peer)
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
-        """Sends a message; False if the peer is not connected. What a slow peer does not take is copied and waits."""
-        there = self._peers.get(peer)
-        if there is None:
+        """Sends a message; False if the peer is not connected. What a slow peer does not accept is copied and waits."""
+        receiver = self._peers.get(peer)
+        if receiver is None:
             return False
         pieces: deque[Frame] = deque(pack(frames))
         for frame in frames:
             self.num_bytes_sent += len(frame)
-        if there.is_deaf:  # its end is about to be noticed; what it said before is still to be read
+        if receiver.is_deaf:  # its end is about to be noticed; its last messages are still to be read
             return True
-        is_first = not there.waiting
+        is_first = not receiver.waiting
         if is_first:
-            self._write(there, pieces)
-        if pieces and not there.is_deaf:
-            there.waiting.extend(piece if isinstance(piece, bytes) else bytes(piece) for piece in pieces)
+            self._write(receiver, pieces)
+        if pieces and not receiver.is_deaf:
+            receiver.waiting.extend(piece if isinstance(piece, bytes) else bytes(piece) for piece in pieces)
             if is_first:
-                self._loop.add_writer(there.connection.fileno(), self._write_waiting, there)
+                self._loop.add_writer(receiver.connection.fileno(), self._write_waiting, receiver)
         return True
 
     def _write(self, peer: _Peer, pieces: deque[Frame]) -> None:
-        """Writes as much as the connection takes."""
+        """Writes as much as the connection accepts."""
         try:
             write_all(peer.connection, pieces)
         except BlockingIOError:
@@ -173,14 +172,14 @@ class UnixRouterLink:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _read(self, peer: _Peer) -> None:
-        """Takes in what a peer has said, and its end if it has come."""
+        """Reads a peer's messages, and notices its end."""
         for _ in range(_MAX_READS):
             space = peer.reader.space()
             try:
                 num_bytes = peer.connection.recv_into(space)
             except BlockingIOError:
                 return
-            except OSError:  # it went without having read all
+            except OSError:  # it left without having read everything
                 num_bytes = 0
             if not num_bytes:
                 self._await_end(peer)
@@ -210,8 +209,8 @@ class UnixRouterLink:
             self._callbacks.drained()
 
     def _await_end(self, peer: _Peer) -> None:
-        """Waits for a process whose connection has ended: it closes its files before it is dead, so how it ended is known a
-        moment later.
+        """Waits for the end of a process whose connection has ended: it closes its files first, so how it ended is known a moment
+        later.
         """
         descriptor = peer.process.end_descriptor
         if descriptor is None or not peer.has_spoken:
@@ -268,7 +267,7 @@ class UnixRouterLink:
 class UnixDealerLink:
     """A replica's end. Blocking; one thread.
 
-    While nobody is there it dials again: after 50 ms, then less and less often, finally once per second. What is sent
+    While no orchestrator is there it dials again: after 50 ms, then less and less often, finally once per second. What is sent
     meanwhile is dropped: a new orchestrator knows nothing of earlier requests.
     """
 
@@ -294,7 +293,7 @@ class UnixDealerLink:
     def receive(self, *, is_waiting: bool = True) -> list[Frame] | None:
         """Returns the next message; None if none came in time, or none is there now. Its buffers belong to the caller.
 
-        Also None right after it has dialled again: a new orchestrator does not know us.
+        Also None right after it has dialled again: a new orchestrator does not know this replica.
         """
         deadline_s = time.monotonic() + (self._timeout_s if is_waiting else 0.0)
         while not self._messages:
@@ -306,13 +305,13 @@ class UnixDealerLink:
         return self._messages.popleft() if self._messages else None
 
     def close(self, linger_s: float = _LINGER_S) -> None:
-        """Closes it. What was sent is with the kernel, which keeps it for the orchestrator; nothing has to linger."""
+        """Closes it. The kernel keeps what was sent for the orchestrator; nothing has to linger."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _read(self, connection: socket.socket, is_waiting: bool) -> bool:
-        """Takes in what is there; False if nothing came in time."""
+        """Reads what is there; False if nothing came in time."""
         try:
             num_bytes = connection.recv_into(self._reader.space(), 0, 0 if is_waiting else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -339,7 +338,7 @@ class UnixDealerLink:
             self._wait_longer()
             return False
         connection.setblocking(True)
-        # The kernel's own limit: with Python's, every receive would ask whether it may, too.
+        # The kernel's own limit: with Python's, every receive would also poll.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(self._timeout_s))
         set_buffers(connection)
         self._connection = connection
@@ -348,7 +347,7 @@ class UnixDealerLink:
         return True
 
     def _redial(self, deadline_s: float) -> None:
-        """Dials until somebody answers or the time is over."""
+        """Dials until a process answers or the time is over."""
         while True:
             left_s = deadline_s - time.monotonic()
             wait_s = self._next_dial_s - time.monotonic()
@@ -408,7 +407,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _is_stale(path: str) -> bool:
-    """Returns whether a file is the socket of somebody who does not listen any more."""
+    """Returns whether a file is the socket of a process that no longer listens."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
@@ -418,20 +417,20 @@ def _is_stale(path: str) -> bool:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def set_buffers(connection: socket.socket) -> None:
-    """Has the kernel keep more of what is on its way."""
+    """Makes the kernel buffer more."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         connection.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
 
 
 def write_all(connection: socket.socket, pieces: deque[Frame]) -> None:
-    """Writes pieces, and removes what was written; raises BlockingIOError if the connection takes no more now."""
+    """Writes pieces, and removes what was written; raises BlockingIOError if the connection accepts no more now."""
     while pieces:
         some = pieces if len(pieces) <= _MAX_PIECES else list(itertools.islice(pieces, _MAX_PIECES))
         drop(pieces, connection.sendmsg(some, (), _NO_SIGNAL))

@@ -1,4 +1,4 @@
-"""The tier within one machine: maps the arena of another process, and reads its tensors in place."""
+"""The tiers within one machine, which read tensors in place: a process's own, and those of other processes."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from dyorc.transport.tiers import HERE, ByteSpan, TensorHolder
 
 
 class InPlaceTier:
-    """Reads this process's own tensors.
+    """Reads this process's own tensors. Nothing moves.
 
     Args:
         holder_id: This process.
-        view: Of its own arena: a program may write to its inputs, which must not reach what others read.
+        view: A view of its own arena: a program may write to its inputs, and others must not see that.
     """
 
     name = HERE
@@ -43,19 +43,19 @@ class InPlaceTier:
             buffer[:] = self.view(holder, span, False)
 
     def forget(self, holder_id: str) -> None:
-        """Does nothing: this is our own process, which never goes."""
+        """Does nothing: the holder is this process."""
 
     def close(self) -> None:
-        """Drops the view."""
+        """Closes the view."""
         self._view.close()
 
 
 class SharedMemoryTier:
-    """Reads the tensors of other processes with the same shared memory.
+    """Maps the arenas of other processes with the same shared memory, and reads their tensors in place.
 
     Args:
-        memory: Its name.
-        folder: Where it is.
+        memory: The name of the shared memory.
+        folder: Where it is mounted.
     """
 
     name = "shm"
@@ -88,7 +88,7 @@ class SharedMemoryTier:
     def restore(self, holder: TensorHolder, span: ByteSpan) -> None:
         """Undoes what a program wrote to a writable view."""
         view = self._opened(holder)
-        if view is not None:  # otherwise the holder was forgotten, and all writes went with its mapping
+        if view is not None:  # otherwise the holder was forgotten, and its mapping is gone with all writes
             view.restore(span.offset, span.num_bytes)
 
     def fetch(self, holder: TensorHolder, spans: Sequence[ByteSpan], into: Sequence[memoryview]) -> None:
@@ -97,7 +97,7 @@ class SharedMemoryTier:
             buffer[:] = self.view(holder, span, False)
 
     def forget(self, holder_id: str) -> None:
-        """Unmaps a holder's arena; its memory is free once nobody maps it."""
+        """Unmaps a holder's arena; its memory is free once no process maps it."""
         _, view = self._views.pop(holder_id, ("", None))
         if view is not None:
             view.close()
@@ -114,7 +114,7 @@ class SharedMemoryTier:
     def _open(self, holder: TensorHolder) -> ArenaView:
         view = self._opened(holder)
         if view is None:
-            self.forget(holder.holder_id)  # it has started again, with another arena
+            self.forget(holder.holder_id)  # it has restarted, with another arena
             view = ArenaView(self._folder, holder.arena)
             self._views[holder.holder_id] = (holder.arena, view)
         return view

@@ -1,6 +1,6 @@
 """A caller's end of the ZeroMQ link, on an event loop: a gateway dials in at an orchestrator on another machine.
 
-It connects once: when ZeroMQ reports the end of the connection, which its heartbeats notice too, who has called calls anew.
+It connects once: when ZeroMQ reports the end of the connection, which its heartbeats notice too, the caller may dial again.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _EVENTS = (
 )
 
 
-_UNREACHED = "nobody listens there"
+_UNREACHED = "no process listens there"
 _REFUSED = "it refused this process's keys"
 _UNWELCOME = "it ended before it accepted this process, or has other keys"
 _ENDED = "its connection has ended"
@@ -50,8 +50,8 @@ class ZmqCallerLink:
         self._lost = lost
         self._is_open = True
         self._end = _UNREACHED  # if it ended now
-        # What is sent before the other end has let this one in. ZeroMQ would keep it for a connection that may never be, and that
-        # keeps its context from ending.
+        # Sent before the other end has accepted this one. ZeroMQ would keep it for a connection that may never exist, and then
+        # its context could not end.
         self._unsent: list[Sequence[Frame]] = []
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
@@ -85,7 +85,7 @@ class ZmqCallerLink:
         self._loop.call_soon(self._drain)  # the descriptor signals edges: what came during the send is not announced again
 
     def close(self) -> None:
-        """Hangs up; nothing is called any more."""
+        """Hangs up; no callback follows."""
         if not self._is_open:
             return
         self._is_open = False
@@ -117,7 +117,7 @@ class ZmqCallerLink:
                 case event:
                     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                         self._end = _REFUSED
-                    self._drain()  # what it said before it went
+                    self._drain()  # its last messages
                     if self._is_open:
                         self.close()
                         self._lost(self._end)

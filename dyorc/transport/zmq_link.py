@@ -9,7 +9,6 @@ to the same cluster (`zmq_security`).
 import asyncio
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -29,8 +28,11 @@ _PATIENCE_S = 5.0
 def terminate_context(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: float = _PATIENCE_S) -> None:
     """Ends a context whose sockets have been closed, or are closed by threads that this wakes.
 
+    `zmq_ctx_term` waits until every connection is closed, however long its sockets may linger. A connection that breaks meanwhile
+    can keep it waiting for ever (https://github.com/zeromq/libzmq/issues/2586 and 4407), and the server would not stop.
+
     Args:
-        patience_s: How long what is sent may linger, at most. What then is still open ends with the process.
+        patience_s: The longest time for sent messages to linger. What is still open then ends with the process.
     """
     ending = threading.Thread(target=context.term, name="dyorc-zmq-ending", daemon=True)
     ending.start()
@@ -40,7 +42,7 @@ def terminate_context(context: "zmq.Context[zmq.Socket[bytes]]", patience_s: flo
 
 
 _NUM_GONE = 256
-"""Ended connections that are remembered, because their last messages are read late."""
+"""How many ended connections are remembered, because their last messages may be read late."""
 
 _COPY_LIMIT_BYTES = 256 * 1024
 """Batches with larger frames are sent without copying; below, tracking the buffer costs more than the copy."""
@@ -51,7 +53,7 @@ class RouterLink:
 
     Args:
         address: Where to listen, e.g. ``ipc:///path`` or ``tcp://127.0.0.1:*``.
-        callbacks: Told of messages and lost peers. How their processes ended is not known here.
+        callbacks: Called with messages and lost peers. How a peer's process ended is not known here.
         keys: The cluster's; None only if no other machine can reach the address.
 
     Attributes:
@@ -95,7 +97,7 @@ class RouterLink:
         self._drain_monitor()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._loop.remove_reader(self._socket.FD)
         self._loop.remove_reader(self._monitor.FD)
         self._drop()
@@ -108,7 +110,7 @@ class RouterLink:
 
     def send(self, peer: bytes, frames: Sequence[Frame]) -> bool:
         """Sends a message; False if the peer is not connected."""
-        if peer in self._gone:  # which ZeroMQ's socket may hear later than its monitor
+        if peer in self._gone:  # ZeroMQ's socket may notice that later than its monitor
             return False
         copy = True
         for frame in frames:
@@ -150,15 +152,15 @@ class RouterLink:
     def _place(self, peer: bytes, fd: int) -> None:
         """Notes the descriptor of a peer's connection.
 
-        The kernel gives a new connection the number of one that has closed, often before we have heard of that. What the monitor
-        says of the old one was said before the new one could speak; so it is read first.
+        The kernel may give a new connection the number of a closed one before we know that it closed. The monitor has reported
+        the close before the new peer could send anything; so the monitor is read first.
         """
         if peer in self._gone:
             return
         self._read_monitor()
         self._leave(self._peers_by_fd.pop(fd, None))
         if fd in self._closed_fds:
-            self._leave(peer)  # it has gone since it said this
+            self._leave(peer)  # it has left since it sent this
         else:
             self._peers_by_fd[fd] = peer
 
@@ -185,7 +187,7 @@ class RouterLink:
 
     def _drain_monitor(self) -> None:
         self._read_monitor()
-        self._drain()  # what a peer said before it went is read first, so that its last results count
+        self._drain()  # a peer's last messages are read first, so that its last results count
         self._report_leaving()
 
 
@@ -229,6 +231,6 @@ def is_readable(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def set_heartbeats(socket: "zmq.Socket[bytes]", config: LinkConfig) -> None:
-    """Has ZeroMQ notice a peer that does not answer."""
+    """Makes ZeroMQ notice a peer that does not answer."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, int(config.heartbeat_interval_s * 1000))
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(config.heartbeat_timeout_s * 1000))

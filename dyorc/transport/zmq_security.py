@@ -1,12 +1,12 @@
-"""CURVE for ZeroMQ: what leaves this machine is encrypted, and only processes of the same cluster can say or hear anything.
+"""CURVE for ZeroMQ: what leaves this machine is encrypted, and only processes of the same cluster can send or receive anything.
 
-A cluster has one key pair, made at its start and passed to each of its processes: owning it proves membership. A
-server proves its ownership to clients, who must know its public key, and a client proves its own to the server: ZeroMQ asks
-the context's authenticator (ZAP, ``inproc://zeromq.zap.01``, https://rfc.zeromq.org/spec/27) about each client's key, which
-accepts only the cluster's. Without an authenticator ZeroMQ would let in everybody who knows the server's public key.
+A cluster has one key pair, made when it starts and passed to each of its processes: owning it proves membership. A server
+proves its ownership to clients, which must know its public key, and a client proves its own to the server: ZeroMQ asks the
+context's authenticator (ZAP, ``inproc://zeromq.zap.01``, https://rfc.zeromq.org/spec/27) about each client's key, and it accepts
+only the cluster's. Without an authenticator, ZeroMQ would admit every client that knows the server's public key.
 
 The rule: a TCP address that is not loopback needs keys; ``ipc:``, ``inproc:`` and loopback may do without. Callers are `zmq_link`
-and `zmq_tensors`. The authenticator answers in a thread of its own, which ends with its context.
+and `zmq_tensors`. The authenticator answers in a separate thread, which ends with its context.
 """
 
 import hmac
@@ -70,7 +70,7 @@ class ClusterKeys(msgspec.Struct, frozen=True):
 
 
 def check_address(address: str, keys: ClusterKeys | None) -> None:
-    """Checks the rule.
+    """Checks the rule that only local addresses may do without keys.
 
     Raises:
         TransportError: If other machines can reach the address and there are no keys.
@@ -141,7 +141,7 @@ def answer(question: Sequence[bytes], key: bytes) -> list[bytes]:
 
     Args:
         question: Version, request id, domain, address, routing id, mechanism, and the mechanism's credentials; CURVE's only one
-            is the client's public key, 32 bytes, of which the client has proved that it owns the secret one.
+            is the client's public key, 32 bytes. The client has proved that it owns the secret key.
         key: The cluster's public key, 32 bytes.
     """
     version, request_id, domain, address, _routing_id, mechanism, *credentials = [*question, *[b""] * 6][: max(6, len(question))]

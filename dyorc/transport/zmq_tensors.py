@@ -9,14 +9,13 @@ A request is one frame, a reply two: headers in msgpack whose first field is the
     request   [1, request id, block, offset, num_bytes]
     reply     [1, request id, outcome, text]    num_bytes raw bytes, or none if the outcome is not SENT
 
-Request ids are never used twice by a tier, and a socket on which a fetch failed is closed: no late reply is taken for another.
+Request ids are never used twice by a tier, and a socket on which a fetch failed is closed: no late reply is mistaken for another.
 """
 
 import enum
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Annotated, Literal, Self
 
 import msgspec
@@ -40,7 +39,7 @@ _MAX_TEXT = 500
 """Characters of an error's text in a reply."""
 
 _NOWHERE = memoryview(bytearray())
-"""Receives frames that belong nowhere."""
+"""Receives frames that are discarded."""
 
 _HEARTBEAT_RATIO = 3
 """An idle connection is closed after this many times `peer_timeout_s`, so that the next fetch starts on a fresh one."""
@@ -113,7 +112,7 @@ def answer(source: BlockSource, frame: Frame, max_bytes: int) -> tuple[bytes, zm
         max_bytes: No larger chunk is sent.
 
     Raises:
-        TransportError: If it is not a request; then there is nobody to answer.
+        TransportError: If it is not a request; then there is nothing to answer.
     """
     request = decode_request(frame)
     try:
@@ -139,7 +138,7 @@ def _copied(source: BlockSource, request: ChunkRequest, max_bytes: int) -> zmq.F
 
 
 class ZmqTensorServer:
-    """Sends bytes of its process's blocks on request, in a thread of its own while entered.
+    """Sends bytes of its process's blocks on request, in a separate thread while entered.
 
     Args:
         source: What it reads from.
@@ -178,7 +177,7 @@ class ZmqTensorServer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         terminate_context(self._context)  # wakes the thread, and returns when it has closed its socket
         self._thread.join()
 
@@ -240,7 +239,7 @@ class Assembly:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything requested has come; as requests follow replies, that is all that is wanted."""
+        """Whether everything requested has come; since requests follow replies, that is all that is wanted."""
         return not self._open
 
     def next_request(self) -> bytes | None:
@@ -378,7 +377,7 @@ def _silent(holder: TensorHolder, config: TransportConfig) -> TensorLostError:
 
 
 def _receive(assembly: Assembly, socket: "zmq.Socket[bytes]") -> bool:
-    """Takes in one reply; False if it belongs to another fetch. Raises `zmq.Again` if none comes in time."""
+    """Handles one reply; False if it belongs to another fetch. Raises `zmq.Again` if none comes in time."""
     target = assembly.target_of(socket.recv())
     if not socket.getsockopt(zmq.RCVMORE):
         raise TransportError("a reply has 1 frame, expected 2")

@@ -53,8 +53,8 @@ class Layer(nn.Module):
         )
         scores = query @ key.transpose(-1, -2) / (WIDTH // NUM_HEADS) ** 0.5
         scores = scores.masked_fill(~is_text[:, None], -1e9)
-        found = (scores.softmax(-1) @ value).permute(1, 2, 0, 3).flatten(-2)
-        hidden = output["LayerNorm"](hidden + output["dense"](found))
+        attended = (scores.softmax(-1) @ value).permute(1, 2, 0, 3).flatten(-2)
+        hidden = output["LayerNorm"](hidden + output["dense"](attended))
         inner = nn.functional.gelu(self.intermediate["dense"](hidden))
         return self.output["LayerNorm"](hidden + self.output["dense"](inner))
 

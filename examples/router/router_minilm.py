@@ -100,19 +100,19 @@ class MiniLM(nn.Module):
 
 def load_minilm() -> MiniLM:
     """Returns the model with its weights."""
-    given = load_file(find_model() / "model.safetensors")
-    places = given["embeddings.position_embeddings.weight"][:NUM_TOKENS]
+    weights = load_file(find_model() / "model.safetensors")
+    places = weights["embeddings.position_embeddings.weight"][:NUM_TOKENS]
     state = {
-        "words.weight": given["embeddings.word_embeddings.weight"],
+        "words.weight": weights["embeddings.word_embeddings.weight"],
         # every token is of the first type, so that type's embedding may as well be part of the places'
-        "places": places + given["embeddings.token_type_embeddings.weight"][0],
-        "norm.weight": given["embeddings.LayerNorm.weight"],
-        "norm.bias": given["embeddings.LayerNorm.bias"],
+        "places": places + weights["embeddings.token_type_embeddings.weight"][0],
+        "norm.weight": weights["embeddings.LayerNorm.weight"],
+        "norm.bias": weights["embeddings.LayerNorm.bias"],
     }
     for at in range(NUM_LAYERS):
         ours, theirs = f"encoder.layers.{at}", f"encoder.layer.{at}"
         for kind in ("weight", "bias"):
-            parts = [given[f"{theirs}.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
+            parts = [weights[f"{theirs}.attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
             state[f"{ours}.self_attn.in_proj_{kind}"] = torch.cat(parts)
             for name, other in (
                 ("self_attn.out_proj", "attention.output.dense"),
@@ -121,7 +121,7 @@ def load_minilm() -> MiniLM:
                 ("linear2", "output.dense"),
                 ("norm2", "output.LayerNorm"),
             ):
-                state[f"{ours}.{name}.{kind}"] = given[f"{theirs}.{other}.{kind}"]
+                state[f"{ours}.{name}.{kind}"] = weights[f"{theirs}.{other}.{kind}"]
     model = MiniLM()
     model.load_state_dict(state)
     return model.eval()

@@ -63,8 +63,8 @@ def judge(minilm: MiniLM, centroids: Tensor, experts: dict[str, Expert], tokeniz
     print(f"  router     {sum(is_routed) / len(questions):.1%}")
     for topic, expert in experts.items():
         own = [at for at, question in enumerate(questions) if question.topic == topic]
-        found = [INTENTS[topic][int(at)] for at in expert(tokens[own]).argmax(dim=1)]
-        is_right = [intent == questions[at].intent for intent, at in zip(found, own, strict=True)]
+        predicted = [INTENTS[topic][int(at)] for at in expert(tokens[own]).argmax(dim=1)]
+        is_right = [intent == questions[at].intent for intent, at in zip(predicted, own, strict=True)]
         print(f"  {topic:<10} {sum(is_right) / len(own):.1%}")
 
 

@@ -81,5 +81,5 @@ def nearest(scores: Float[np.ndarray, "4"]) -> str:
 async def answer(text: dyorc.Bytes[np.ndarray, ""]) -> Answer:
     tokens = tokenise(text)
     topic = await dyorc.choose(route(tokens), nearest)
-    found = experts[topic](tokens)
-    return {"topic": topic.encode(), "intent": found["intent"], "probability": found["probability"]}
+    result = experts[topic](tokens)
+    return {"topic": topic.encode(), "intent": result["intent"], "probability": result["probability"]}

@@ -1,4 +1,4 @@
-"""Checks that chaos tests leave nothing behind, whatever they kill."""
+"""Checks that chaos tests leave nothing behind after their kills."""
 
 from collections.abc import Iterator
 

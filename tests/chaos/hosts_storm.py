@@ -4,7 +4,7 @@ under load.
 ``python -m tests.chaos.hosts_storm [--rounds N] [--seed N]``, as root. One orchestrator leads, on either host, the other
 stands by; each host has a gateway, so one of the gateways is on another host than the leader. The programs are on both
 hosts and hand each other tensors of 8 MiB. A client beside each gateway has request after request answered, and never
-tries again. Every answer must come, and be right, but for those that a killed gateway was about to give. The last line is
+tries again. Every answer must come and be right, except where a killed gateway was about to answer. The last line is
 one JSON object; the exit status is 1 if any of this is violated.
 """
 

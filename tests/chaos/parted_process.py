@@ -1,4 +1,4 @@
-"""An orchestrator in a process of its own, with its programs: waits until it leads, and serves gateways until somebody else does.
+"""An orchestrator in a separate process, with its programs: waits until it leads, and serves gateways until another does.
 
 python -m tests.chaos.parted_process FOLDER ARENAS LEASE_S [stubborn]
 

@@ -24,10 +24,10 @@ _NUM_PARTS = 8
 
 @dataclass
 class Tally:
-    """What became of the requests at one gateway.
+    """The outcomes of the requests at one gateway.
 
     Attributes:
-        failed: Why requests failed, without those that were lost with their gateway.
+        failed: Why requests failed, except for requests lost with their gateway.
         noted: The numbers that were answered by the workflow with an effect.
         answered_by: The processes that answered, with the time of their first answer.
         longest_s: The longest time that an answer took.

@@ -1,4 +1,4 @@
-"""Tells servers to stop at random moments, under load, again and again, and looks at what became of everything.
+"""Tells servers to stop at random moments, under load, again and again, and checks the outcome of everything.
 
 ``python -m tests.chaos.stops_storm [--shape cell|cells|ray|parted]... [--stops N] [--seed N] [--clients N]``. Each shape of
 server (one process, two cells, a Ray, a gateway with an orchestrator) is stopped N times by SIGTERM and N times by SIGINT, with

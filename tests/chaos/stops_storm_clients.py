@@ -1,6 +1,6 @@
 # pyright: basic
 # Generated stubs have no types.
-"""The load of the storm of stops: clients that know what every answer must be, and note what became of each request."""
+"""The load of the storm of stops: clients that know what every answer must be, and note the outcome of each request."""
 
 import itertools
 import random
@@ -30,7 +30,7 @@ _REFUSED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
         number: Its input, different for each request with an effect.
@@ -127,7 +127,7 @@ class Clients:
         """Asks by gRPC.
 
         Raises:
-            ConnectionError: If there is no connection any more.
+            ConnectionError: If the connection is gone.
         """
         model, inputs, parameters = self._request(kind, number, rest_s)
         try:

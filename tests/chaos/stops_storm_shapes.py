@@ -1,4 +1,4 @@
-"""The shapes of servers that the storm stops: how each is started, and in which order its processes are told to stop."""
+"""The shapes of servers that the storm stops: how each is started, and in which order its processes are stopped."""
 
 import contextlib
 import os

@@ -111,7 +111,7 @@ class Load:
             self._changed.notify_all()
 
     def pause(self) -> None:
-        """Returns when no request is under way any more."""
+        """Returns once no request is under way."""
         with self._changed:
             self._is_paused = True
             self._changed.wait_for(lambda: self._num_busy == 0)

@@ -1,6 +1,6 @@
 """Starts the cluster with the OCR example, then the digits', and kills its containers under load.
 
-    python -m tests.compose                      # on an engine of its own, with this environment's libraries
+    python -m tests.compose                      # on a separate engine, with this environment's libraries
     make images && DOCKER_HOST=... python -m tests.compose
 
 Prints how long the first answer takes, what OCR reads, and the table of docs/deploy.md; the last line is JSON. Variables of

@@ -1,7 +1,7 @@
-"""A Docker engine for a test: one of its own, in a network of its own, of which nothing stays.
+"""A separate Docker engine for a test, in a separate network; nothing of it stays.
 
 An engine that does not start, or hangs before it has run a container, says nothing about DyOrc: `NoEngineError`, for which the
-test is skipped. Whatever hangs after that is a failure. Both have a time limit, by `Engine.within`.
+test is skipped. A hang after that is a failure. Both have a time limit, by `Engine.within`.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ class Engine:
 
 @contextlib.contextmanager
 def hanging_is_no_engine() -> Generator[None]:
-    """Says so of whatever hangs while entered.
+    """Reports what hangs while entered.
 
     Raises:
         NoEngineError: Instead of `subprocess.TimeoutExpired`.

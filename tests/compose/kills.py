@@ -15,7 +15,7 @@ class Kill:
 
     Attributes:
         num_sent: Requests that ended between the kill and the moment at which all was as before.
-        errors: Of those that failed.
+        errors: Of the requests that failed.
         longest_s: How long the slowest of them took.
         recovered_s: How long until the container was healthy again.
     """

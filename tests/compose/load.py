@@ -1,4 +1,4 @@
-"""Clients that send requests to a cluster all the time, and note what became of each."""
+"""Clients that send requests to a cluster all the time, and note the outcome of each."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An orchestrator of a group: it runs the requests of gateways, and those that it is told to on its standard input.
+"""An orchestrator of a group: it runs the requests of gateways, and those named on its standard input.
 To ``nodes`` it answers how many nodes Ray believes to be alive.
 
     python -m tests.e2e.leader_process TARGET       # settings come from the environment

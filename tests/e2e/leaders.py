@@ -1,4 +1,4 @@
-"""Orchestrators of a group as a test sees them: processes on hosts that are told to run requests, and say what happens."""
+"""Orchestrators of a group as a test sees them: processes on hosts that run requests on command, and say what happens."""
 
 import contextlib
 import json

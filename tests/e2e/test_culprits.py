@@ -26,7 +26,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 def ask(server: ServerProcess, x: oip.Array) -> httpx.Response:
-    """Sends a request on a connection of its own, so that any cell may get it."""
+    """Sends a request on a separate connection, so that any cell may get it."""
     body = oip.json_body({"x": x})
     url = f"{server.url}/v2/models/crashing/infer"
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:

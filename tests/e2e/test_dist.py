@@ -1,6 +1,6 @@
 """What `make dist` has built: what it holds, and that it works where there is no checkout. `make test-dist` runs this.
 
-The wheel is installed into a virtual environment of its own. Its libraries are those of the environment that runs the tests,
+The wheel is installed into a separate virtual environment. Its libraries are those of the environment that runs the tests,
 through a `.pth` file: they are gigabytes, and a second download would show nothing about the wheel. Such a file only appends
 folders to `sys.path`: the wheel comes first, and the `.pth` files in those folders, one of which leads to this checkout, are not
 read. CONTRIBUTING.md has the full installation, which takes the libraries that the wheel asks for.

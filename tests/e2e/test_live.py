@@ -63,7 +63,7 @@ def body(draw: random.Random, number: int, messages: list[list[int]]) -> tuple[s
 
 
 def ask(server: ServerProcess, model: str, tensor: dict[str, Any]) -> None:
-    """Sends one request on a connection of its own, so that any cell may get it."""
+    """Sends one request on a separate connection, so that any cell may get it."""
     with client_of(server) as client:
         client.post(f"/v2/models/{model}/infer", json={"inputs": [tensor]}).raise_for_status()
 

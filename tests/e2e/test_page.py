@@ -178,7 +178,7 @@ class FullQueue:
         folder: Where the program looks for its gate.
 
     Attributes:
-        waiting: Ids of those that waited.
+        waiting: Ids of the requests that waited.
         refused: The answer to the last one.
     """
 

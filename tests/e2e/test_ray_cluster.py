@@ -1,4 +1,4 @@
-"""`dyorc serve` on a Ray cluster of two nodes that somebody else runs: real Ray on two network namespaces."""
+"""`dyorc serve` on a Ray cluster of two nodes that the user runs: real Ray on two network namespaces."""
 
 import os
 import signal

@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
 
 def ask(server: ServerProcess, model: str, request_id: str, **parameters: Any) -> None:
-    """Sends a request on a connection of its own, so that any cell may take it."""
+    """Sends a request on a separate connection, so that any cell may take it."""
     with client_of(server) as client:
         body = oip.json_body({"x": X}, parameters=parameters)
         content = json.dumps(json.loads(body.content) | {"id": request_id})

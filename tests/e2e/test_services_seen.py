@@ -156,7 +156,7 @@ def test_a_tenants_limit_holds_for_all_processes_of_a_gateway(seen: Seen, tmp_pa
         gateway.wait_until_ready()
 
         def status() -> int:
-            """Asks on a connection of its own, so that either process may take it."""
+            """Asks on a separate connection, so that either process may take it."""
             return client.post("/v2/models/gated/infer", content=body.content, headers={"connection": "close"}).status_code
 
         with ThreadPoolExecutor(1) as threads:

@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def ask(server: ServerProcess, rest_s: float) -> int:
-    """Sends a request on a connection of its own. Returns the status of the answer, 0 if the connection was lost."""
+    """Sends a request on a separate connection. Returns the status of the answer, 0 if the connection was lost."""
     body = oip.json_body({"x": X}, parameters={"rest_s": rest_s})
     url = f"{server.url}/v2/models/resting/infer"
     with httpx.Client(timeout=300, trust_env=False, headers={"X-API-Key": _KEY}) as client:

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 import torch
+import uvloop
 import zmq
 
 from dyorc.store.base import Store
@@ -28,9 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """Names the only event loop that DyOrc uses."""
-    return "asyncio"
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Names the event loop: asyncio's, or that of `dyorc serve` in a module with ``USES_UVLOOP = True``. Its transports differ.
+
+    One is made beforehand: the first of a process opens a pipe that it keeps, which is no leak of a test.
+    """
+    uses_uvloop: bool = getattr(request.module, "USES_UVLOOP", False)
+    if uses_uvloop:
+        uvloop.new_event_loop().close()
+    return "asyncio", {"use_uvloop": uses_uvloop}
 
 
 @pytest.fixture(scope="session")
@@ -67,12 +74,12 @@ def grpc_threads() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def one_torch_thread() -> None:
-    """Has torch compute in one thread, whatever other modules have set: its pool of others would outlive the tests."""
+    """Has torch compute in one thread, no matter what other modules have set: its pool of others would outlive the tests."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def leaves_nothing(anyio_backend: str, zero_copy: None, grpc_threads: None, one_torch_thread: None) -> Iterator[None]:
+def leaves_nothing(anyio_backend: object, zero_copy: None, grpc_threads: None, one_torch_thread: None) -> Iterator[None]:
     """Checks that the module as a whole leaves nothing behind. Set up first, so that it looks after all else has been torn
     down.
     """

@@ -1,4 +1,4 @@
-"""A replica in a process of its own, without Ray.
+"""A replica in a separate process, without Ray.
 
 ``python -m tests.integration.replica_process TARGET PROGRAM ADDRESS REPLICA_ID``
 

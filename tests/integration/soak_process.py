@@ -1,4 +1,4 @@
-"""Serves many requests with an orchestrator in a process of its own, and prints what has grown. Run by `test_soak`.
+"""Serves many requests with an orchestrator in a separate process, and prints what has grown. Run by `test_soak`.
 
 ``python -m tests.integration.soak_process``. The last line is one JSON object.
 """

@@ -137,7 +137,7 @@ class Stack:
         return worker
 
     def spawn(self, target: str, program: Program, replica_id: str, log: Path | None = None) -> "subprocess.Popen[bytes]":
-        """Starts a replica in a process of its own.
+        """Starts a replica in a separate process.
 
         Args:
             log: A file for what it logs, instead of our standard error.
@@ -162,7 +162,7 @@ class Stack:
         )
 
     def spawn_on(self, host: Host, target: str, program: Program, replica_id: str) -> "subprocess.Popen[bytes]":
-        """Starts a replica on a host, in a process of its own; the host ends it."""
+        """Starts a replica on a host, in a separate process; the host ends it."""
         command = [sys.executable, "-m", "tests.integration.replica_process", target, program.name, self.address, replica_id]
         return host.start(command, environment={PLACE: msgspec.json.encode(self.place_of(host)).decode()})
 

@@ -72,7 +72,7 @@ with kinds[kind]() as server:
 
 @contextlib.contextmanager
 def doomed_server(kind: str, number: signal.Signals) -> Iterator[str]:
-    """Runs a server in a process of its own that gets a signal when it reads its 20th chunk; yields its address."""
+    """Runs a server in a separate process that gets a signal when it reads its 20th chunk; yields its address."""
     command = [sys.executable, "-c", _SERVER, kind, str(int(number))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -73,7 +73,7 @@ def test_a_peer_answers_the_cascade_correctly_and_leaves_nothing(peer: str, tmp_
 
 
 def _pool(path: Path) -> Pool:
-    """Makes requests and their answers in a process of its own: PyTorch keeps threads, which would count as left behind."""
+    """Makes requests and their answers in a separate process: PyTorch keeps threads, which would count as left behind."""
     subprocess.run([sys.executable, "-c", _DRAW, str(path), str(_NUM_REQUESTS)], cwd=_ROOT, check=True)
     return Pool.load(path)
 

@@ -45,7 +45,7 @@ async def client(request: pytest.FixtureRequest, stack: Stack) -> AsyncIterator[
 
 
 class _Threaded:
-    """A blocking client that makes each of its calls on a thread of its own."""
+    """A blocking client that makes each of its calls on a separate thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

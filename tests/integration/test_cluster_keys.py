@@ -28,7 +28,7 @@ def test_the_command_makes_keys_that_only_this_user_can_read_and_never_replaces_
     assert keys.token not in done.stdout
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 1
-    assert f"'{path}' exists and is left as it is" in " ".join(again.stderr.split())
+    assert f"'{path}' exists and was not changed" in " ".join(again.stderr.split())
     assert read_keys(str(path)) == keys
 
 

@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvloop
 
 from dyorc.gateway.http.http_server import HttpServer
 from tests.certificates import Authority
 from tests.deadlines import TIMEOUT_S, wait_until_async
 from tests.integration.web import Raw, Web, request, web
+
+USES_UVLOOP = True
 
 QUICK = {"header_timeout_s": 0.3, "body_timeout_s": 0.3, "write_timeout_s": 0.3, "idle_timeout_s": 0.6, "min_bytes_per_s": 1000}
 PATIENT = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "write_timeout_s": 1.0, "idle_timeout_s": 2.0, "min_bytes_per_s": 1000}
@@ -23,16 +24,6 @@ PATIENT = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "write_timeout_s": 1.
 LARGE = 32 * 2**20
 
 Tls = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """Names the loop that `dyorc serve` runs on: its transports are not those of asyncio.
-
-    One is made beforehand: the first of a process opens a pipe that it keeps, which is no leak of a test.
-    """
-    uvloop.new_event_loop().close()
-    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="module")

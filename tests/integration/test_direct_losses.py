@@ -8,14 +8,14 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
-import pytest
 import structlog
-import uvloop
 
 from dyorc.telemetry.record import RequestRecord
 from tests.deadlines import wait_until_async
 from tests.integration.stack import running
 from tests.workflows.arithmetic import quadruple
+
+USES_UVLOOP = True
 
 NUM_CLIENTS = 60
 _INPUT = {"name": "x", "shape": [4], "datatype": "FP32", "data": [1, 2, 3, 4]}
@@ -24,15 +24,8 @@ REQUEST = b"POST /v2/models/quadruple/infer HTTP/1.1\r\nhost: x\r\ncontent-lengt
 _RESET = struct.pack("ii", 1, 0)
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """Names the loop that `dyorc serve` runs on; one is made beforehand, since the first of a process opens a pipe."""
-    uvloop.new_event_loop().close()
-    return "asyncio", {"use_uvloop": True}
-
-
 class Counting:
-    """Counts the requests that began and those that ended."""
+    """Counts the requests that began and the requests that ended."""
 
     def __init__(self) -> None:
         self.num_begun = self.num_ended = 0

@@ -35,7 +35,7 @@ async def stack(leaves_nothing: None) -> AsyncIterator[Stack]:
 
 @pytest.fixture
 async def stream(stack: Stack) -> AsyncIterator[Any]:
-    """Opens a stream on a connection of its own."""
+    """Opens a stream on a separate connection."""
     async with oip_grpc.connected(stack.grpc_address) as stub:
         call = stub.ModelStreamInfer()
         yield call
@@ -58,7 +58,7 @@ def is_final(answer: Any) -> bool:
 
 
 class Parts:
-    """Stands for a workflow that answers in parts: counts what is asked of it, and notices when it is closed."""
+    """In place of a workflow that answers in parts: counts what is asked of it, and notices when it is closed."""
 
     def __init__(self, lists: list[list[int]], error: DyOrcError | None = None, num_numbers: int = 4) -> None:
         self.lists = lists

@@ -1,4 +1,4 @@
-"""How the server is now, once or every second, for those who may see it and as long as they listen."""
+"""How the server is now, once or every second, for clients that may see it, as long as they listen."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""`GET /metrics` of a server with real replicas; of several processes, some of which have ended; and whose key may see it."""
+"""`GET /metrics` of a server with real replicas; of several processes, some ended; and whose key may see it."""
 
 import contextlib
 import platform

@@ -1,4 +1,4 @@
-"""The current span of a program's code, in a process of its own: OpenTelemetry's provider is one for the process and for ever."""
+"""The current span of a program's code, in a separate process: OpenTelemetry's provider is one for the process and for ever."""
 
 import subprocess
 import sys

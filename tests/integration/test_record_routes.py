@@ -1,4 +1,4 @@
-"""Records of requests over HTTP: for those who may see them, from all processes, found by their ids."""
+"""Records of requests over HTTP: for clients that may see them, from all processes, found by their ids."""
 
 import contextlib
 import time
@@ -87,7 +87,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 def ended(number: int, tenant: str, duration_ms: float = 20, **others: Any) -> RequestRecord:
-    """Returns a request of which the last byte came just now, and which shared its only batch with request 2."""
+    """Returns a request whose last byte came just now, and which shared its only batch with request 2."""
     one = batch("double", 2, 2, 15, size=2, requests=[number, 2], batch_id=77)
     found = record(duration_ms, [call(number, "double", 2, 2, 15, batches=[one])], number=number, tenant=tenant, **others)
     found.origin.request_id = others.get("request_id", f"r{number}")

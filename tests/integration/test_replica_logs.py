@@ -1,4 +1,4 @@
-"""Replicas in processes of their own log as a client asks for while they run; so do those that start later."""
+"""Replicas in processes of their own log as a client asks for while they run; so do replicas that start later."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How many replicas programs have is shown over HTTP, and set by those who may."""
+"""How many replicas programs have is shown over HTTP, and set by clients that may."""
 
 import asyncio
 import contextlib

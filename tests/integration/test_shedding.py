@@ -7,19 +7,13 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-import uvloop
 
 from tests.integration.web import Raw, Web, request, web
 
+USES_UVLOOP = True
+
 SOON = "Request-Timeout: 0.1"
 LATER = "Request-Timeout: 60"
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    """Names the loop that `dyorc serve` runs on."""
-    uvloop.new_event_loop().close()
-    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture

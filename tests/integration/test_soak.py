@@ -1,6 +1,6 @@
 """Many requests in a row: the orchestrator does not grow. `benchmarks/focused/soak` is the long version, on a real server.
 
-In a process of its own: in one in which a thousand tests have left holes in the heap, its size says nothing.
+In a separate process: in one in which a thousand tests have left holes in the heap, its size says nothing.
 """
 
 import json

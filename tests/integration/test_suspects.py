@@ -37,7 +37,7 @@ async def infer(client: httpx.AsyncClient, model: str, number: float) -> httpx.R
 
 @dataclass
 class Keeper:
-    """Keeps a number of replicas of one program running, as Ray Serve does; counts those that end."""
+    """Keeps a number of replicas of one program running, as Ray Serve does; counts the runs that end."""
 
     stack: Stack
     program: Program

@@ -184,7 +184,7 @@ async def _end_of_call(address: str, keys: ClusterKeys) -> str:
 async def test_a_caller_learns_why_its_call_has_ended() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    assert await _end_of_call(address, KEYS) == "nobody listens there"
+    assert await _end_of_call(address, KEYS) == "no process listens there"
     heard = asyncio.Event()
     callbacks = LinkCallbacks(lambda peer, frames: heard.set(), lambda: None, lambda peer, ending: None)
     async with RouterLink("tcp://127.0.0.1:*", LinkConfig(), callbacks, keys=KEYS) as router:

@@ -31,8 +31,6 @@ _VAGUE_LOCALS: dict[str, int] = {
     "dyorc/planner": 20,
     "dyorc/protocol": 1,
     "dyorc/ray_serve": 1,
-    "dyorc/telemetry": 1,
-    "dyorc/transport": 4,
     "loadgen": 1,
 }
 

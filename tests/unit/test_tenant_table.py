@@ -10,15 +10,9 @@ from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.tenants import Tenant
 from dyorc.supervisor import tenant_table
 from dyorc.supervisor.tenant_table import TenantTable, clear_in_flight, make_table
+from tests.manual_clock import ManualClock
 
 NUM_CELLS = 3
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -28,8 +22,8 @@ def table() -> Iterator[int]:
     os.close(descriptor)
 
 
-def cells(table: int, clock: Clock | None = None) -> list[Admission]:
-    clock = clock or Clock()
+def cells(table: int, clock: ManualClock | None = None) -> list[Admission]:
+    clock = clock or ManualClock()
     return [Admission(1000, 10**6, clock, TenantTable(table, number, NUM_CELLS)) for number in range(NUM_CELLS)]
 
 
@@ -61,7 +55,7 @@ def test_bytes_in_flight_count_in_all_cells(table: int) -> None:
 
 
 def test_a_bucket_is_everybodys(table: int) -> None:
-    clock = Clock()
+    clock = ManualClock()
     admissions = cells(table, clock)
     tenant = Tenant(name="a", max_requests_per_s=6.0)
 
@@ -85,7 +79,7 @@ def test_a_bucket_is_everybodys(table: int) -> None:
 
 def test_what_was_in_flight_in_a_cell_that_ended_is_forgotten_but_not_its_tokens(table: int) -> None:
     tenant = Tenant(name="a", max_requests=1, max_requests_per_s=1.0)
-    clock = Clock()
+    clock = ManualClock()
     first, second, _ = cells(table, clock)
     first.admit(tenant)
     with pytest.raises(TenantLimitError, match="1 requests in flight"):

@@ -74,10 +74,7 @@ class _ClosedJournal:
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         raise InternalError("a replay came to a part that its closed journal should have refused")
 
-    def reached(self, point: BranchPoint) -> None:
-        pass
-
-    def taken(self, point: BranchPoint) -> None:
+    def record_decision(self, point: BranchPoint) -> None:
         pass
 
     def guess(self, path: ExecutionPath, point: BranchPoint) -> tuple[Outcome] | None:

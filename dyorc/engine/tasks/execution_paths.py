@@ -58,12 +58,8 @@ class Guide(Protocol):
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
         ...
 
-    def reached(self, point: BranchPoint) -> None:
-        """Records that a decision was reached."""
-        ...
-
-    def taken(self, point: BranchPoint) -> None:
-        """Records that a decision was taken at once."""
+    def record_decision(self, point: BranchPoint) -> None:
+        """Records a decision of a recorded request, when it is reached and again if it is taken at once."""
         ...
 
     def guess(self, path: "ExecutionPath", point: BranchPoint) -> tuple[Outcome] | None:
@@ -72,22 +68,15 @@ class Guide(Protocol):
 
 
 class ExecutionPath:
-    """One run of a coroutine. It is the recorder of the calls that the coroutine makes.
+    """One run of a coroutine, a `Run`. It is the recorder of the calls that the coroutine makes.
 
     Args:
         task: Whose coroutine is run, from the start of its journal, which all its paths share.
         assumed: Outcomes to assume for open decisions.
 
     Attributes:
-        segment: Where it is in the journal.
-        assumed: The open decisions that it has passed, first to last, or will pass, and the outcomes it assumes.
         issued: New calls and tasks; the engine takes them from here.
         opened: New decisions that wait for their values; likewise.
-        undecided: The decision that it waits for.
-        num_awaited: Futures that it waits for.
-        end: How it ended, while that still rests on guesses.
-        num_parts: Parts that it has yielded.
-        awaits_room: Whether it waits until some of them are taken.
     """
 
     __slots__ = (
@@ -236,11 +225,11 @@ class ExecutionPath:
         future = point.decision.ref.future
         is_recorded = self.segment.task.request.context.story is not None
         if is_recorded:
-            self._guide.reached(point)
+            self._guide.record_decision(point)
         if future.is_at_hand or future.state is FutureState.FAILED:
             point.take()
             if is_recorded:
-                self._guide.taken(point)
+                self._guide.record_decision(point)
             return
         if getattr(point.decision.function, "__closure__", True):  # else it reads no variables
             point.decision.freeze()

@@ -187,15 +187,11 @@ class TaskRunner:
             point.unheld = self._release.unheld(request)
         return guess
 
-    def reached(self, point: BranchPoint) -> None:
-        """Records that a decision of a recorded request was reached."""
+    def record_decision(self, point: BranchPoint) -> None:
+        """Records a decision of a recorded request, when it is reached and again if it is taken at once."""
         if (story := point.segment.task.request.context.story) is not None:
-            trace_decision(story, point, self._turn.now_ns)
-
-    def taken(self, point: BranchPoint) -> None:
-        """Records that a decision was taken at once, since its value was at hand."""
-        if (story := point.segment.task.request.context.story) is not None:
-            trace_immediate_outcome(story, point, self._turn.now_ns)
+            record = trace_immediate_outcome if point.is_resolved else trace_decision
+            record(story, point, self._turn.now_ns)
 
     def make_part(self, path: ExecutionPath, arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a part that is new to a task's journal; None if the path has to wait until others were taken."""

@@ -83,7 +83,6 @@ class GrpcServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Refuses new requests, and waits for those in flight."""
         await self.drain(self._config.drain_timeout_s)
 
     async def drain(self, timeout_s: float) -> None:

@@ -47,7 +47,6 @@ class Health:
         self._services = services | {"", _LIVENESS}
 
     async def check(self, message: bytes, context: Any) -> bytes:
-        """Returns the state of a service."""
         service = await _service_in(message, context)
         if service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service {service[:200]!r}")

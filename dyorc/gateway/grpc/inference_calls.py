@@ -106,7 +106,6 @@ class OpenStreams:
         self.is_stopping = False
 
     def stop(self) -> None:
-        """Ends all waiting, from now on."""
         self.is_stopping = True
         for task in self._waiting:
             task.cancel()
@@ -141,7 +140,6 @@ class ModelStreamInfer:
         self._streams = streams
 
     async def __call__(self, messages: Any, context: Any) -> None:
-        """Answers one stream."""
         try:
             tenant = tenant_of(self._service.access, context)
         except Exception as error:
@@ -271,8 +269,6 @@ class _Stream:
 
 
 class _Admitted(NamedTuple):
-    """A request that may be run."""
-
     ticket: Ticket
     arrival: Arrival
 

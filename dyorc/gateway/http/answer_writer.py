@@ -75,18 +75,9 @@ class AnswerWriter:
     """
 
     __slots__ = (
-        "_common",
-        "_cors",
-        "_has_body",
-        "_held",
-        "_is_chunked",
-        "_is_old",
-        "_missing_bytes",
-        "_transport",
-        "has_started",
-        "is_complete",
-        "is_last",
-    )
+        "_common", "_cors", "_has_body", "_held", "_is_chunked", "_is_old", "_missing_bytes", "_transport",
+        "has_started", "is_complete", "is_last",
+    )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, common: CommonHeaders, head: ParsedHead | None) -> None:
         self._transport = transport

@@ -53,7 +53,6 @@ class Gateway:
         self._control = CommonMethods(app, app.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if self._cors is not None and self._cors.is_preflight(scope["method"], scope["headers"]):
             await Response(status_code=204, headers=PREFLIGHT)(scope, receive, send)
             return

@@ -73,7 +73,6 @@ def key_in(headers: Iterable[Header]) -> str | None:
 
 
 async def refuse(scope: Scope, send: Send, error: DyOrcError) -> None:
-    """Answers a request that was refused."""
     await write_error(send, error, ids_of(scope), [CHALLENGE] if isinstance(error, AuthenticationError) else ())
 
 

@@ -26,7 +26,6 @@ class _Registration(msgspec.Struct):
     offset: int = 0
 
 
-_decoder = msgspec.json.Decoder(_Registration)
 _BODY = json_body(
     {
         "type": "object",
@@ -53,7 +52,7 @@ def add_system_memory_routes(app: FastAPI, memory: ClientMemory, server_view: Se
         memory.check_allowed()
         if name is None:
             raise InvalidInputError("'region name' is necessary to register system shared memory region")
-        wanted = await read_json(request, _decoder)
+        wanted = await read_json(request, _Registration)
         if wanted.key is msgspec.UNSET:
             raise InvalidInputError("Shared memory register request has no 'key' field")
         if wanted.byte_size is msgspec.UNSET:

@@ -36,7 +36,6 @@ class Encoding(Enum):
 
     @property
     def token(self) -> bytes:
-        """Its name in HTTP."""
         return self.name.lower().encode()
 
 

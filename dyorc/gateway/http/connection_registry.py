@@ -67,12 +67,10 @@ class ConnectionRegistry:
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: RegisteredConnection) -> None:
-        """Removes a connection that is gone."""
         self.connections.discard(connection)
         self._look()
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         readings.add(catalogue.CONNECTIONS, len(self.connections))
         readings.add(catalogue.CONNECTIONS_ACCEPTED, self._num_entered)
 

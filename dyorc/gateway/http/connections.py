@@ -69,7 +69,6 @@ class HttpConnection(asyncio.Protocol):
     # For exchanges
 
     def on_lost(self, callback: Callback) -> None:
-        """Calls `callback` when the connection is lost, until `discard`; at once if it is lost already."""
         if self._is_lost:
             callback()
             return
@@ -77,14 +76,12 @@ class HttpConnection(asyncio.Protocol):
         self.flow.resume_reading()  # a loss is noticed only by reading
 
     def discard(self, callback: Callback) -> None:
-        """Removes the callback."""
         if callback in self._callbacks:
             self._callbacks.remove(callback)
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handles that the connection is open."""
         self.transport = cast(asyncio.Transport, transport)
         self.flow = Flow(self.transport, self._may_read)
         socket, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
@@ -97,7 +94,6 @@ class HttpConnection(asyncio.Protocol):
         self._timeouts.settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles that the connection is gone."""
         self._is_lost = True
         self._timeouts.end()
         self._registry.leave(self)
@@ -105,7 +101,6 @@ class HttpConnection(asyncio.Protocol):
         self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Handles bytes from the client."""
         if self._final_refusal is not None or self._has_hung_up or self.transport.is_closing():
             return
         raw_head = b""
@@ -137,24 +132,20 @@ class HttpConnection(asyncio.Protocol):
         return not self.transport.is_closing()
 
     def pause_writing(self) -> None:
-        """Handles that the client reads more slowly than the server writes."""
         self.flow.pause_writing()
         self._timeouts.on_writing_paused()
 
     def resume_writing(self) -> None:
-        """Handles that the client has caught up."""
         self.flow.resume_writing()
         self._timeouts.on_writing_resumed()
 
     # What the parser calls
 
     def on_begin(self) -> None:
-        """Handles the beginning of a request."""
         self._is_reading_head = self._is_new = True
         self._arrived_ns = self.received_ns
 
     def on_head(self, head: ParsedHead) -> None:
-        """Handles the complete head of a request."""
         self._is_reading_head = False
         exchange = self._reading = ServerExchange(
             head, self, AnswerWriter(self.transport, self._registry.common_headers, head), self._arrived_ns
@@ -166,19 +157,16 @@ class HttpConnection(asyncio.Protocol):
         self.flow.pause_reading()
 
     def on_body(self, part: bytes) -> None:
-        """Handles a part of a request's body."""
         assert self._reading is not None
         self._reading.add(part)
 
     def on_end(self) -> None:
-        """Handles the end of a request."""
         assert self._reading is not None
         self._reading.end()
 
     # What the exchange calls
 
     def on_answered(self) -> None:
-        """Handles that an answer has been written."""
         exchange, self._answering, self._direct = self._answering, None, None
         if exchange is None or self._is_lost:  # a refusal that was written a turn of the loop ago
             return
@@ -194,14 +182,12 @@ class HttpConnection(asyncio.Protocol):
         self._settle()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Lets a task answer."""
         self._registry.start(work)
 
     # What the server and the timeouts call
 
     @property
     def stage(self) -> ConnectionStage:
-        """What the connection is waiting for."""
         if self._is_lost:
             return ConnectionStage.LOST
         if self.transport.is_closing():
@@ -218,7 +204,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_body_wanted(self) -> bool:
-        """Whether the rest of the body is still needed."""
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
@@ -231,7 +216,6 @@ class HttpConnection(asyncio.Protocol):
         self._settle()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
         self.transport.abort()
 
     def refuse(self, refusal: HttpRefusal) -> None:

@@ -13,19 +13,8 @@ from starlette.exceptions import HTTPException
 from dyorc.errors import DyOrcError, InvalidInputError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, http_error_body, retry_headers, status_of
+from dyorc.gateway.http import control_models
 from dyorc.gateway.http.client_memory_routes import add_cuda_memory_routes, add_system_memory_routes
-from dyorc.gateway.http.control_models import (
-    AllStatistics,
-    Entrance,
-    Live,
-    LogSettings,
-    ModelMetadata,
-    ModelNames,
-    ModelReady,
-    Ready,
-    ServerMetadata,
-    TraceSettings,
-)
 from dyorc.gateway.http.live_routes import add_live_routes
 from dyorc.gateway.http.metrics_server import add_metrics_route
 from dyorc.gateway.http.middleware import allowed_methods, ids_of, tenant_of
@@ -42,19 +31,7 @@ from dyorc.gateway.model_metadata import model_config, model_statistics, server_
 from dyorc.gateway.readiness import require_ready
 from dyorc.gateway.request_records import Records
 from dyorc.gateway.service import InferenceService
-from dyorc.protocol import media_types
-from dyorc.protocol.api_paths import (
-    LIVE,
-    MODEL_CONFIG,
-    MODEL_READY,
-    MODEL_STATISTICS,
-    MODELS,
-    READY,
-    SCALING,
-    SERVER,
-    STATISTICS,
-    STATUS,
-)
+from dyorc.protocol import api_paths, media_types
 from dyorc.version import version
 
 _log = structlog.get_logger("dyorc.gateway")
@@ -97,39 +74,39 @@ def add_server_routes(app: FastAPI, service: InferenceService, jobs: Jobs | None
         tenant = tenant_of(request.scope)
         return sorted(name for name in service.catalog.models if tenant.may_use(name))
 
-    @app.get("/", response_model=Entrance, tags=["server"])
+    @app.get("/", response_model=control_models.Entrance, tags=["server"])
     async def entrance(request: Request) -> dict[str, Any]:
         """Names of all models, and where to read on; a browser gets the live page. Not part of the protocol."""
-        return {"models": names(request), "docs": "/docs", "status": STATUS}
+        return {"models": names(request), "docs": "/docs", "status": api_paths.STATUS}
 
-    @app.get(SERVER, response_model=ServerMetadata, tags=["server"])
+    @app.get(api_paths.SERVER, response_model=control_models.ServerMetadata, tags=["server"])
     async def metadata() -> dict[str, Any]:
         """Name, version and the protocol extensions that the server speaks."""
         return server_metadata(service.clients)
 
-    @app.get(LIVE, response_model=Live, tags=["health"])
+    @app.get(api_paths.LIVE, response_model=control_models.Live, tags=["health"])
     async def live() -> dict[str, bool]:
         """Whether the server answers at all."""
         return {"live": True}
 
-    @app.get(READY, response_model=Ready, tags=["health"])
+    @app.get(api_paths.READY, response_model=control_models.Ready, tags=["health"])
     async def ready() -> dict[str, bool]:
         """Whether every program has a replica; 503 until then."""
         require_ready(service.server_view.status)
         return {"ready": True}
 
-    @app.get(MODELS, response_model=ModelNames, tags=["models"])
+    @app.get(api_paths.MODELS, response_model=control_models.ModelNames, tags=["models"])
     async def models(request: Request) -> dict[str, list[str]]:
         """Names of all models. Not part of the protocol."""
         return {"models": names(request)}
 
-    @app.get(STATUS, tags=["server"])
+    @app.get(api_paths.STATUS, tags=["server"])
     async def status() -> dict[str, Any]:
         """The server's current state: replicas, queues and costs of each program, guesses, and jobs. Not part of the protocol."""
         return await service.server_view.report()
 
 
-_MODEL = f"{MODELS}/{{name}}"
+_MODEL = f"{api_paths.MODELS}/{{name}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
@@ -144,93 +121,97 @@ def add_model_routes(app: FastAPI, service: InferenceService) -> None:
         return {"model_stats": [model_statistics(model.key, tally) for model, tally in zip(models, counts, strict=True)]}
 
     # First, so that "stats" is not taken for the name of a model.
-    @app.get(STATISTICS, response_model=AllStatistics, tags=["models"])
+    @app.get(api_paths.STATISTICS, response_model=control_models.AllStatistics, tags=["models"])
     async def all_statistics(request: Request) -> dict[str, Any]:
         """Counts and times of all models."""
         tenant = tenant_of(request.scope)
         return await statistics_of(service.catalog.of_tenant(tenant.may_use))
 
-    @app.get(_MODEL, response_model=ModelMetadata, tags=["models"])
-    @app.get(_VERSION, response_model=ModelMetadata, tags=["models"])
+    @app.get(_MODEL, response_model=control_models.ModelMetadata, tags=["models"])
+    @app.get(_VERSION, response_model=control_models.ModelMetadata, tags=["models"])
     async def metadata(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Inputs and outputs of a model. Shapes are those of one item."""
         return find(request, name, version).metadata(list(service.catalog.versions[name]))
 
-    @app.get(f"{_MODEL}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
-    @app.get(f"{_VERSION}/{MODEL_READY}", response_model=ModelReady, tags=["health"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_READY}", response_model=control_models.ModelReady, tags=["health"])
     async def ready(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Whether every program that the model may call has a replica; 503 until then."""
         require_ready(service.server_view.status, find(request, name, version))
         return {"name": name, "ready": True}
 
-    @app.get(f"{_MODEL}/{MODEL_CONFIG}", tags=["models"])
-    @app.get(f"{_VERSION}/{MODEL_CONFIG}", tags=["models"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_CONFIG}", tags=["models"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_CONFIG}", tags=["models"])
     async def config(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """The model's configuration, as Triton's `ModelConfig` in JSON."""
         return model_config(find(request, name, version))
 
-    @app.get(f"{_MODEL}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
-    @app.get(f"{_VERSION}/{MODEL_STATISTICS}", response_model=AllStatistics, tags=["models"])
+    @app.get(f"{_MODEL}/{api_paths.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
+    @app.get(f"{_VERSION}/{api_paths.MODEL_STATISTICS}", response_model=control_models.AllStatistics, tags=["models"])
     async def statistics(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
         """Counts and times of a model: a program's calls, a workflow's requests. Without a version, of each of its versions."""
         model = find(request, name, version)
         return await statistics_of([model] if version is not None else list(service.catalog.versions[name].values()))
 
 
-_settings_decoder = msgspec.json.Decoder(dict[str, Any])
 _SETTINGS_BODY = json_body({"type": "object"})
 
 
 def add_settings_routes(app: FastAPI, service: InferenceService) -> None:
     """Adds ``/v2[/models/{name}]/trace/setting`` and ``/v2/logging``."""
 
-    @app.get("/v2/trace/setting", response_model=TraceSettings, tags=["settings"])
-    @app.get(f"{MODELS}/{{name}}/trace/setting", response_model=TraceSettings, tags=["settings"])
-    @app.get(f"{MODELS}/{{name}}/versions/{{version}}/trace/setting", response_model=TraceSettings, tags=["settings"])
+    @app.get("/v2/trace/setting", response_model=control_models.TraceSettings, tags=["settings"])
+    @app.get(f"{_MODEL}/trace/setting", response_model=control_models.TraceSettings, tags=["settings"])
+    @app.get(
+        f"{_VERSION}/trace/setting",
+        response_model=control_models.TraceSettings,
+        tags=["settings"],
+    )
     async def trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
         """How requests are traced."""
         if name is not None:
             service.model(tenant_of(request.scope), name, version)
         return TRACE_SETTINGS
 
-    @app.post("/v2/trace/setting", response_model=TraceSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
-    @app.post(f"{MODELS}/{{name}}/trace/setting", response_model=TraceSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
+    @app.post("/v2/trace/setting", response_model=control_models.TraceSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
     @app.post(
-        f"{MODELS}/{{name}}/versions/{{version}}/trace/setting",
-        response_model=TraceSettings,
+        f"{_MODEL}/trace/setting",
+        response_model=control_models.TraceSettings,
         openapi_extra=_SETTINGS_BODY,
         tags=["settings"],
+    )
+    @app.post(
+        f"{_VERSION}/trace/setting", response_model=control_models.TraceSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"]
     )
     async def set_trace(request: Request, name: str | None = None, version: str | None = None) -> dict[str, Any]:
         """Changes nothing. Answers 501 if the request asks for a setting other than the current one."""
         if name is not None:
             service.model(tenant_of(request.scope), name, version)
-        refuse_changes(await read_json(request, _settings_decoder), TRACE_SETTINGS)
+        refuse_changes(await read_json(request, dict[str, Any]), TRACE_SETTINGS)
         return TRACE_SETTINGS
 
-    @app.get("/v2/logging", response_model=LogSettings, tags=["settings"])
+    @app.get("/v2/logging", response_model=control_models.LogSettings, tags=["settings"])
     async def logging() -> dict[str, Any]:
         """What is logged."""
         return service.server_view.logs.settings()
 
-    @app.post("/v2/logging", response_model=LogSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
+    @app.post("/v2/logging", response_model=control_models.LogSettings, openapi_extra=_SETTINGS_BODY, tags=["settings"])
     async def set_logging(request: Request) -> dict[str, Any]:
         """Changes what is logged, in all processes of the server; `log_requests` is which requests get a separate line: off,
         errors, slow or all. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
-        await service.server_view.set_logs(await read_json(request, _settings_decoder))
+        await service.server_view.set_logs(await read_json(request, dict[str, Any]))
         return service.server_view.logs.settings()
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class _ScaleRequest(msgspec.Struct, forbid_unknown_fields=True):
     num_warm: _Count | None = None
     num_parked: _Count | None = None
 
 
-_scale_decoder = msgspec.json.Decoder(_Wanted)
 _NUMBER = {"type": "integer", "minimum": 0, "nullable": True}
 _SCALE_BODY = json_body({"type": "object", "properties": {"num_warm": _NUMBER, "num_parked": _NUMBER}})
 
@@ -238,17 +219,17 @@ _SCALE_BODY = json_body({"type": "object", "properties": {"num_warm": _NUMBER, "
 def add_scaling_routes(app: FastAPI, service: InferenceService) -> None:
     """Adds ``/scaling[/{program}]``."""
 
-    @app.get(SCALING, tags=["scaling"])
+    @app.get(api_paths.SCALING, tags=["scaling"])
     async def scaling() -> dict[str, Any]:
         """How many replicas each program has, how many are wanted and why, and the last decisions."""
         return await service.server_view.scaling()
 
-    @app.post(f"{SCALING}/{{program}}", openapi_extra=_SCALE_BODY, tags=["scaling"])
+    @app.post(f"{api_paths.SCALING}/{{program}}", openapi_extra=_SCALE_BODY, tags=["scaling"])
     async def scale(request: Request, program: str) -> dict[str, Any]:
         """Fixes how many replicas of a program take batches (`num_warm`) and how many processes wait (`num_parked`). The forecast
         decides again on a number that is null or left out. Needs a key that may manage."""
         tenant_of(request.scope).check_managing()
-        wanted = await read_json(request, _scale_decoder)
+        wanted = await read_json(request, _ScaleRequest)
         await service.server_view.scale(program, wanted.num_warm, wanted.num_parked)
         return await service.server_view.scaling()
 

@@ -77,7 +77,6 @@ class DirectInference:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in flight."""
         return not self.service.admission.num_requests
 
     def refused(self, exchange: ServerExchange, error: DyOrcError) -> None:
@@ -118,20 +117,9 @@ class DirectRequest:
     """
 
     __slots__ = (
-        "_connection",
-        "_inference",
-        "_memory",
-        "_model",
-        "_origin",
-        "_request",
-        "_request_id",
-        "_template",
-        "_tenant",
-        "_ticket",
-        "exchange",
-        "is_running",
-        "route",
-    )
+        "_connection", "_inference", "_memory", "_model", "_origin", "_request", "_request_id", "_template", "_tenant",
+        "_ticket", "exchange", "is_running", "route",
+    )  # fmt: skip
 
     _model: Model
     _request: InferRequest
@@ -195,7 +183,6 @@ class DirectRequest:
         return answer_lines(sum(map(len, parts)), json_bytes), parts, json_bytes
 
     def done(self, taken: EncodedAnswer) -> None:
-        """Writes the answer."""
         self._close()
         exchange, connection = self.exchange, self._connection
         if exchange.is_lost:
@@ -226,7 +213,6 @@ class DirectRequest:
             connection.on_answered()
 
     def failed(self, error: Exception) -> None:
-        """Writes the error."""
         self._close()
         status = status_of(error) if isinstance(error, DyOrcError) else 500
         if not isinstance(error, DyOrcError):
@@ -265,7 +251,6 @@ class DirectRequest:
         return request.arrays
 
     def _close(self) -> None:
-        """Releases everything that it holds."""
         if self._memory is not None:
             self._memory.close()
         if self._ticket is not None:

@@ -19,10 +19,11 @@ class Losable(Protocol):
 
 
 class CancelledWithClient:
-    """One request, while entered. Pass the future of its answer to `attach`, and it is cancelled when the client goes away.
+    """Cancels a future when the client of a request goes away, while entered.
 
     Args:
         scope: The request's scope. If the server's connections do not report their loss, nothing is cancelled.
+        future: Such as the calling task, which may wait for a part or for the client to read; `attach` sets one later.
 
     Raises (at the end):
         RequestCancelledError: If the client went away and the answer was abandoned.
@@ -30,9 +31,9 @@ class CancelledWithClient:
 
     __slots__ = ("_connection", "_future", "_is_gone")
 
-    def __init__(self, scope: Mapping[str, Any]) -> None:
+    def __init__(self, scope: Mapping[str, Any], future: "asyncio.Future[Any] | None" = None) -> None:
         self._connection: Losable | None = scope.get("dyorc.connection")
-        self._future: asyncio.Future[Any] | None = None
+        self._future = future
         self._is_gone = False
 
     def __enter__(self) -> Self:

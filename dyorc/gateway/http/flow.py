@@ -36,7 +36,6 @@ class Flow:
         self.is_reading_paused = self.is_writing_paused = False
 
     def pause_reading(self) -> None:
-        """Stops reading for now."""
         if not self.is_reading_paused:
             self.is_reading_paused = True
             self._transport.pause_reading()
@@ -52,7 +51,6 @@ class Flow:
         self.is_writing_paused = True
 
     def resume_writing(self) -> None:
-        """Notes that the client has caught up."""
         self.is_writing_paused = False
         if self._drained is not None:
             self._drained.set()

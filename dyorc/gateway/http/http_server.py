@@ -82,7 +82,6 @@ class HttpServer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Refuses new requests, and waits for those in flight."""
         if self._refreshing is not None:
             self._refreshing.cancel()
         try:
@@ -102,12 +101,10 @@ class HttpServer:
         await self.registry.empty(timeout_s)
 
     def measure(self, readings: Readings) -> None:
-        """Adds what metrics show of it."""
         self.registry.measure(readings)
 
     @property
     def url(self) -> str:
-        """Its URL."""
         scheme = "http" if self._tls is None else "https"
         host, port = self._socket.getsockname()[:2]
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

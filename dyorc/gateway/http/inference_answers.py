@@ -16,7 +16,6 @@ from dyorc.errors import DyOrcError, ExecutionError, PayloadTooLargeError
 from dyorc.gateway.catalog import Model
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.http.compression import Encoding, compress
-from dyorc.gateway.http.disconnects import CancelledWithClient
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_ids import Ids
 from dyorc.protocol import media_types
@@ -185,13 +184,6 @@ class StreamWriter:
             _log.error("stream_crashed", model=self._name, exc_info=error, **self._ids.facts)
         elif status_of(error) >= 500:
             _log.warning("stream_failed", model=self._name, error=str(error), **self._ids.facts)
-
-
-def attach_current_task(wait: CancelledWithClient) -> None:
-    """Cancels the calling task when the client goes away, whether it waits for a part or for the client to read."""
-    task = asyncio.current_task()
-    assert task is not None
-    wait.attach(task)
 
 
 async def only_part(parts: AsyncGenerator[list[T]], model: Model) -> T:

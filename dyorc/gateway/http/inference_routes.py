@@ -1,5 +1,6 @@
 """The inference routes. They are plain ASGI functions: on this hot path, a framework would cost more than everything else."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -21,7 +22,6 @@ from dyorc.gateway.http.inference_answers import (
     Wrap,
     as_event,
     as_frame,
-    attach_current_task,
     only_part,
     write_answer,
     write_error,
@@ -78,7 +78,6 @@ class InferenceRoutes:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: InferenceTarget) -> None:
-        """Answers one request."""
         try:
             tenant = tenant_of(scope)
             model = self._service.model(tenant, target.model, target.version)
@@ -122,8 +121,7 @@ class InferenceRoutes:
 
             work = DecodedRequest(request, memory, origin, take)
             if model.is_streaming:
-                with CancelledWithClient(incoming.scope) as wait:
-                    attach_current_task(wait)
+                with CancelledWithClient(incoming.scope, asyncio.current_task()):
                     parts = await only_part(self._stream(incoming, work), model)
             else:
                 parts = await self._run(incoming, work)
@@ -183,8 +181,7 @@ class InferenceRoutes:
     async def _write_stream(self, incoming: AdmittedRequest, work: DecodedRequest[Buffers], wrap: Wrap) -> None:
         writer = StreamWriter(incoming.send, wrap, incoming.model.name, ids_of(incoming.scope))
         try:
-            with CancelledWithClient(incoming.scope) as wait:
-                attach_current_task(wait)
+            with CancelledWithClient(incoming.scope, asyncio.current_task()):
                 await writer.run(self._stream(incoming, work))
             note_written(work.origin)
         except RequestCancelledError:

@@ -14,7 +14,7 @@ from dyorc.errors import ClientError, InvalidInputError, RequestCancelledError
 from dyorc.gateway.access import Access
 from dyorc.gateway.http.authentication import authenticate
 from dyorc.gateway.http.disconnects import CancelledWithClient
-from dyorc.gateway.http.inference_answers import EVENTS, UNBUFFERED, attach_current_task
+from dyorc.gateway.http.inference_answers import EVENTS, UNBUFFERED
 from dyorc.gateway.http.middleware import tenant_of
 from dyorc.gateway.live_feed import LiveFeed
 from dyorc.gateway.live_report import Snapshot
@@ -81,8 +81,7 @@ class _Events(Response):
         """Writes the events. A client that does not read holds up only this response."""
         with self._live.listening():
             try:
-                with CancelledWithClient(scope) as wait:
-                    attach_current_task(wait)
+                with CancelledWithClient(scope, asyncio.current_task()):
                     await self._write(scope, send)
             except RequestCancelledError:
                 return

@@ -19,7 +19,6 @@ EXCHANGE = "dyorc.exchange"
 
 
 def ids_of(scope: Scope) -> Ids:
-    """Returns the ids of a request."""
     ids: Ids = scope[EXCHANGE].ids
     return ids
 
@@ -71,7 +70,6 @@ class CommonMethods:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
         if scope["type"] == "http":
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}  # a copy, since the server uses the original

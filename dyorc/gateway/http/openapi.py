@@ -211,7 +211,6 @@ _ACTIONS = {
 
 
 def inference_paths() -> dict[str, Any]:
-    """Returns the paths of all inference routes."""
     paths: dict[str, Any] = {}
     for action, operation in _ACTIONS.items():
         for place, more in (("", []), ("/versions/{version}", _VERSION)):

@@ -40,9 +40,6 @@ class _UnloadRequest(msgspec.Struct):
     parameters: _Unload = _Unload()
 
 
-_decoder = msgspec.json.Decoder(_IndexRequest)
-_load_decoder, _unload_decoder = msgspec.json.Decoder(_LoadRequest), msgspec.json.Decoder(_UnloadRequest)
-_deploy_decoder = msgspec.json.Decoder(Deploy)
 _BODY = json_body({"type": "object", "properties": {"ready": {"type": "boolean"}}})
 _TEXT, _FLAG, _SHARE = {"type": "string"}, {"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}
 _LOAD = {"target": _TEXT, "version": _TEXT, "group": _TEXT, "share": _SHARE, "fresh": _FLAG, "allow_incompatible": _FLAG}
@@ -68,7 +65,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     @app.post(f"{REPOSITORY}/{{repository}}/index", response_model=list[IndexEntry], openapi_extra=_BODY, tags=["repository"])
     async def index(request: Request, repository: str = "") -> list[dict[str, Any]]:
         """All versions of all models and their states; with `ready`, only models that can be served now."""
-        body = await read_json(request, _decoder)
+        body = await read_json(request, _IndexRequest)
         return service.repository_index(tenant_of(request.scope), only_ready=body.ready)
 
     @app.post(f"{REPOSITORY}/models/{{name}}/load", openapi_extra=_LOAD_BODY, tags=["repository"])
@@ -80,7 +77,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         requests that name no version; with all of them (1), it takes the place of the default.
         """
         deployments = service.managed(tenant_of(request.scope))
-        parameters = (await read_json(request, _load_decoder)).parameters
+        parameters = (await read_json(request, _LoadRequest)).parameters
         change = Deploy(
             target=parameters.target, model=name, version=parameters.version, group=parameters.group, share=parameters.share,
             is_fresh=parameters.fresh, is_incompatible_allowed=parameters.allow_incompatible,
@@ -93,7 +90,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
         """Takes a version of a model, or without one all of them, out of service. Earlier requests are answered. Needs a key that
         may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        parameters = (await read_json(request, _unload_decoder)).parameters
+        parameters = (await read_json(request, _UnloadRequest)).parameters
         return await deployments.change(Undeploy(name, parameters.version))
 
     @app.get(DEPLOYMENTS, tags=["repository"])
@@ -105,7 +102,7 @@ def add_repository_routes(app: FastAPI, service: InferenceService) -> None:
     async def deploy(request: Request) -> dict[str, Any]:
         """Loads a target; the same as `load`, for clients that do not know the model's name. Needs a key that may manage."""
         deployments = service.managed(tenant_of(request.scope))
-        return await deployments.change(await read_json(request, _deploy_decoder))
+        return await deployments.change(await read_json(request, Deploy))
 
     @app.post(f"{DEPLOYMENTS}/{{name}}/rollback", tags=["repository"])
     async def rollback(request: Request, name: str) -> dict[str, Any]:

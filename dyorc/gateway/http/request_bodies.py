@@ -106,11 +106,11 @@ T = TypeVar("T")
 _MAX_BODY_BYTES = 64 * 2**10
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+async def read_json(request: Request, kind: type[T]) -> T:
     """Reads the body of a request; an empty one counts as an object without fields.
 
     Raises:
-        InvalidInputError: If the decoder refuses it.
+        InvalidInputError: If it is not JSON of this type.
         PayloadTooLargeError: If it is longer than 64 KiB.
         RequestCancelledError: If the client went away.
     """
@@ -123,7 +123,7 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     except ClientDisconnect:
         raise RequestCancelledError("the client went away while sending its request") from None
     try:
-        return decoder.decode(body or b"{}")
+        return msgspec.json.decode(body or b"{}", type=kind)
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

@@ -114,20 +114,9 @@ class RequestParser:
     """
 
     __slots__ = (
-        "_body_headers",
-        "_headers",
-        "_is_over",
-        "_is_replaying",
-        "_keeps_alive",
-        "_listener",
-        "_max_header_bytes",
-        "_num_head_bytes",
-        "_num_unfinished_bytes",
-        "_parser",
-        "_refusal",
-        "_url",
-        "num_missing_bytes",
-    )
+        "_body_headers", "_headers", "_is_over", "_is_replaying", "_keeps_alive", "_listener", "_max_header_bytes",
+        "_num_head_bytes", "_num_unfinished_bytes", "_parser", "_refusal", "_url", "num_missing_bytes",
+    )  # fmt: skip
 
     def __init__(self, listener: RequestListener, max_header_bytes: int) -> None:
         self._listener = listener

@@ -64,20 +64,9 @@ class ServerExchange:
     """
 
     __slots__ = (
-        "_arrived_ns",
-        "_connection",
-        "_ended_ns",
-        "_ids",
-        "_is_continue_due",
-        "_is_taken",
-        "_num_unread_bytes",
-        "_parts",
-        "_wakeup",
-        "head",
-        "is_lost",
-        "is_read",
-        "writer",
-    )
+        "_arrived_ns", "_connection", "_ended_ns", "_ids", "_is_continue_due", "_is_taken", "_num_unread_bytes",
+        "_parts", "_wakeup", "head", "is_lost", "is_read", "writer",
+    )  # fmt: skip
 
     def __init__(self, head: ParsedHead, connection: ConnectionLike, writer: AnswerWriter, arrived_ns: int = 0) -> None:
         self.head = head
@@ -95,7 +84,6 @@ class ServerExchange:
 
     @property
     def arrived_ns(self) -> int:
-        """When the request's first byte came, on the monotonic clock."""
         if not self._arrived_ns:
             self._arrived_ns = time.monotonic_ns() - waited_ns(self._connection.transport)
         return self._arrived_ns
@@ -130,13 +118,11 @@ class ServerExchange:
         self._wake_receiver()
 
     def end(self) -> None:
-        """Handles that the request is complete."""
         self.is_read = True
         self._ended_ns = self._connection.received_ns
         self._wake_receiver()
 
     def lose(self) -> None:
-        """Handles that the client is gone."""
         self.is_lost = True
         self._wake_receiver()
 
@@ -148,7 +134,6 @@ class ServerExchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def run(self, app: ASGIApp) -> None:
-        """Runs an ASGI application."""
         try:
             await app(self._scope(), self.receive, self.send)
         except asyncio.CancelledError:

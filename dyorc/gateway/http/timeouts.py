@@ -95,11 +95,9 @@ class Timeouts:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Starts checking the queues."""
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._tick)
 
     def stop(self) -> None:
-        """Stops checking the queues."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,7 +110,6 @@ class Timeouts:
                 waiter.time_is_up(queue, now_s)
 
     def forget(self, waiter: Waiter) -> None:
-        """Removes a connection that is gone."""
         for queue in self._queues():
             queue.leave(waiter)
 
@@ -196,15 +193,12 @@ class ConnectionTimeouts:
         self._timeouts.writing.enter(self, self._timeouts.clock_s())
 
     def on_writing_resumed(self) -> None:
-        """Notes that the client has caught up."""
         self._timeouts.writing.leave(self)
 
     def end(self) -> None:
-        """Notes that the connection is gone."""
         self._timeouts.forget(self)
 
     def time_is_up(self, queue: TimeoutQueue, now_s: float) -> None:
-        """Handles that the client's time in `queue` is up."""
         timeouts, connection = self._timeouts, self._connection
         if queue is timeouts.head and connection.flow.is_reading_paused:
             queue.enter(self, now_s)  # the rest may be here already, waiting until earlier requests are answered

@@ -57,18 +57,18 @@ class Metric:
 
 
 MAX_TENANTS = 100
-"""Tenants that a process tells apart in metrics."""
+"""Tenants that have their own labels in a process's metrics."""
 OTHER = "other"
 
 
 class BoundedLabels:
-    """The first names that come are told apart, all further ones are one: `OTHER`.
+    """Gives the first names their own label; all later names share `OTHER`.
 
-    A name keeps its place for good, since counters must never go back: by "the largest so far", names would move between a series
-    of their own and the common one.
+    A name keeps its label for good, since counters must never go back: with "the largest so far", names would move between their
+    own series and the common one.
 
     Args:
-        max_names: How many are told apart.
+        max_names: How many names get their own label.
     """
 
     def __init__(self, max_names: int = MAX_TENANTS) -> None:

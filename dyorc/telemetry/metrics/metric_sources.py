@@ -21,7 +21,7 @@ OK = "ok"
 
 
 def read_statistics(statistics: EngineStatistics, readings: Readings) -> None:
-    """Adds what was counted of workflows and programs."""
+    """Adds the engine's counts of workflows and programs."""
     for name, record in statistics.workflows.items():
         _read_workflow(name, record, readings)
     for name, record in statistics.programs.items():
@@ -86,7 +86,7 @@ _UTIME, _STIME = 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process takes."""
+    """The resources that a process uses."""
 
     cpu_s: float
     resident_bytes: int
@@ -94,7 +94,7 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage | None:
-    """Returns what a process takes; None if it is gone, or somebody else's."""
+    """Returns the resources that a process uses; None if it is gone, or another user's."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -107,7 +107,7 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def read_own(readings: Readings) -> None:
-    """Adds what this process takes."""
+    """Adds the resources that this process uses."""
     usage = usage_of(os.getpid())
     if usage is not None:
         readings.add(catalogue.CPU, usage.cpu_s)
@@ -117,27 +117,27 @@ def read_own(readings: Readings) -> None:
 
 
 class ReplicaProcesses:
-    """What the processes of replicas take. The processor time of those that have ended stays counted."""
+    """The resources that the processes of replicas use. The processor time of ended processes stays counted."""
 
     def __init__(self) -> None:
         self._cpu_s: dict[str, dict[int, float]] = {}
         self._ended_cpu_s: dict[str, float] = {}
 
     def read(self, pids: Mapping[str, set[int]], readings: Readings) -> None:
-        """Adds what replicas take.
+        """Adds the resources that replicas use.
 
         Args:
             pids: The processes on this machine, by program; this one is left out.
         """
         for program in pids:
             usages = {pid: usage for pid in pids[program] - {os.getpid()} if (usage := usage_of(pid)) is not None}
-            self._note(program, {pid: usage.cpu_s for pid, usage in usages.items()})
+            self._update(program, {pid: usage.cpu_s for pid, usage in usages.items()})
             cpu_s = self._ended_cpu_s.get(program, 0.0) + sum(self._cpu_s[program].values())
             readings.add(catalogue.REPLICA_CPU, cpu_s, program)
             readings.add(catalogue.REPLICA_MEMORY, sum(usage.resident_bytes for usage in usages.values()), program)
             readings.add(catalogue.REPLICA_FILES, sum(usage.num_files for usage in usages.values()), program)
 
-    def _note(self, program: str, cpu_s: dict[int, float]) -> None:
+    def _update(self, program: str, cpu_s: dict[int, float]) -> None:
         for pid, last_s in self._cpu_s.get(program, {}).items():
             if cpu_s.get(pid, -1.0) < last_s:  # it has ended, and its number may be another's by now
                 self._ended_cpu_s[program] = self._ended_cpu_s.get(program, 0.0) + last_s

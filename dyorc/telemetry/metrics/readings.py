@@ -19,7 +19,7 @@ class Readings:
     """Values by metric and labels. Plain, for one thread.
 
     Args:
-        only_counted: Whether gauges are left out, because the process may end before somebody reads this.
+        only_counted: Whether gauges are left out, because the process may end before the readings are used.
 
     Attributes:
         only_counted: The same.
@@ -46,7 +46,7 @@ class Readings:
         return self._values.get(metric.name, {})
 
     def merge(self, others: Mapping[str, Sequence[Sequence[Any]]]) -> None:
-        """Adds those of another process, as `as_values` returned them."""
+        """Adds the readings of another process, as its `as_values` returned them."""
         for name, series in others.items():
             metric = BY_NAME[name]
             for labels, value in series:
@@ -63,10 +63,10 @@ class Readings:
             return
         series = self._values.setdefault(metric.name, {})
         known = series.get(labels)
-        series[labels] = value if known is None else _together(metric, known, value)
+        series[labels] = value if known is None else _combine(metric, known, value)
 
 
-def _together(metric: Metric, value: Value, other: Value) -> Value:
+def _combine(metric: Metric, value: Value, other: Value) -> Value:
     if isinstance(value, list) and isinstance(other, list):
         return [a + b for a, b in zip(value, other, strict=True)]
     if isinstance(value, list) or isinstance(other, list):

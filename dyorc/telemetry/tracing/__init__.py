@@ -1,1 +1,1 @@
-"""Traces: what became of a request, as spans, sent by OpenTelemetry's protocol. While it is off, nothing of that is imported."""
+"""Traces: a request's execution as spans, sent by OpenTelemetry's protocol. While tracing is off, nothing of it is imported."""

@@ -101,7 +101,7 @@ class _Bounded(SpanProcessor):
 
 
 class _Counted(SpanExporter):
-    """Counts what an exporter is given, and says now and then that it does not get rid of it."""
+    """Counts the spans of an exporter, and logs now and then that it cannot send them."""
 
     def __init__(self, inner: SpanExporter, url: str) -> None:
         self._inner = inner
@@ -123,7 +123,7 @@ class _Counted(SpanExporter):
             return True
 
     def export(self, spans: Any) -> SpanExportResult:
-        result = self._exported(spans)
+        result = self._try_export(spans)
         is_sent = result is SpanExportResult.SUCCESS
         with self._lock:
             self._num_unsent -= len(spans)
@@ -134,7 +134,7 @@ class _Counted(SpanExporter):
             _log.warning("spans_not_sent", endpoint=self._url, reason=self._complaints.last, num_dropped=self.num_dropped)
         return result
 
-    def _exported(self, spans: Any) -> SpanExportResult:
+    def _try_export(self, spans: Any) -> SpanExportResult:
         with self._complaints:
             try:
                 return self._inner.export(spans)

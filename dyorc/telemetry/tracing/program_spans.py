@@ -26,7 +26,7 @@ _END_S = 1.0
 
 
 class ProgramSpans:
-    """Where the spans of this process's programs go. Enter it if it is to make an export of its own, to send what is left.
+    """The destination of the spans of this process's programs. Enter it if it makes its own export, to send the rest at the end.
 
     Args:
         open_export: Returns a `SpanExport`. Called once, before the first span is made.
@@ -40,7 +40,7 @@ class ProgramSpans:
 
     @classmethod
     def to(cls, destination: Destination) -> "ProgramSpans":
-        """Returns what sends them to a collector."""
+        """Sends them to a collector."""
 
         def open_export() -> Any:
             from dyorc.telemetry.tracing.otlp import SpanExport
@@ -74,7 +74,7 @@ class ProgramSpans:
             context.detach(token)
 
     def _get_ready(self) -> None:
-        """Sets the process's provider, unless the user's code has set one. Whatever goes wrong is no matter of requests."""
+        """Sets the process's provider, unless the user's code has set one. Errors are only logged: requests go on."""
         with self._lock:
             if self._is_ready:
                 return

@@ -1,7 +1,8 @@
-"""Decides which requests are traced, and has their spans made and sent once they have ended, on a thread of its own.
+"""Decides which requests are traced, and makes and sends their spans on a separate thread once they have ended.
 
-`begin` and `take` are called on the event loop and only decide and put aside. Spans are made a moment later: then the answer has
-been written, and batches of wrong guesses that still ran when their request ended have ended, too.
+Without an endpoint in the settings, nothing is imported, made or started. `begin` and `take` are called on the event loop and
+only decide and put requests aside. Spans are made a moment later: by then the answer has been written, and batches of wrong
+guesses that still ran when their request ended have ended, too.
 """
 
 import importlib
@@ -96,7 +97,7 @@ class Tracer:
         """Puts a request aside that has ended, if it is traced."""
         span = record.origin.span
         if span is None and self._is_worth_it(record):
-            span = _late(record.origin)
+            span = _begin_late(record.origin)
         if span is None:
             return
         record.trace_id = span.trace_id
@@ -140,7 +141,7 @@ class Tracer:
                 self._waiting.append((since_s, record, span))
 
 
-def _late(origin: Origin) -> TraceContext:
+def _begin_late(origin: Origin) -> TraceContext:
     return new_trace(is_sampled=True) if origin.trace is None else origin.trace.new_child(is_sampled=True)
 
 

@@ -1,4 +1,4 @@
-"""A gateway's end in a process of its own, which asks for `gated` once for each number, and waits.
+"""A gateway's end in a separate process, which asks for `gated` once for each number, and waits.
 
 python -m tests.integration.cluster.gateway_process ADDRESS FOLDER NUMBER...
 """

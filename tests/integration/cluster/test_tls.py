@@ -40,7 +40,7 @@ def grpc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def signed(authority: Authority, name: str, trusts: Authority | None = None) -> TransportConfig:
-    """Returns the settings of a process with a certificate of its own."""
+    """Returns the settings of a process with its own certificate."""
     own = authority.sign(name)
     files = {
         "grpc_certificate_file": str(own.certificate),
@@ -81,7 +81,7 @@ def test_who_was_signed_by_another_authority_is_not_read_from_and_does_not_read(
 
 @contextlib.contextmanager
 def end(name: str, config: TransportConfig) -> Iterator[tuple[TensorHolder, Routes]]:
-    """Opens a process's end, on a node of its own: how others reach it, and its ways to others."""
+    """Opens a process's end, on its own node: how others reach it, and its ways to others."""
     with TensorExchange(name, name, config, NETWORK) as found, contextlib.closing(found.routes()) as routes:
         yield found.holder, routes
 

@@ -1,4 +1,4 @@
-"""Processes that contend for one lead: whoever dies or is stopped is succeeded, and one that comes back finds out."""
+"""Processes that contend for one lead: a leader that dies or is stopped is succeeded, and one that comes back finds out."""
 
 import os
 import signal

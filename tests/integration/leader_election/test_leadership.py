@@ -159,7 +159,7 @@ async def test_a_slow_clock_does_not_matter_since_followers_believe_the_higher_f
 
 
 async def test_a_workflow_that_computes_for_longer_than_the_lease_does_not_lose_the_lead(tmp_path: Path) -> None:
-    """Nobody else may win meanwhile: the standby has a thread of its own, too."""
+    """Nobody else may win meanwhile: the standby has its own thread, too."""
     setting, lease_s = f"sqlite://{tmp_path}/s", 3 * _LEASE_S  # a busy machine holds up a process for less than this
     async with LeadershipThread(setting, "g", lease_s, hang_limit_s=LONG_S) as leadership:
         fence = await leadership.win()

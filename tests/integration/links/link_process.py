@@ -1,4 +1,4 @@
-"""A peer in a process of its own: ``python -m tests.integration.links.link_process ADDRESS RECEIVE_TIMEOUT_S``.
+"""A peer in a separate process: ``python -m tests.integration.links.link_process ADDRESS RECEIVE_TIMEOUT_S``.
 
 Says ``hello`` and its process id, again whenever nothing comes, and does what messages tell it (`_Peer`).
 

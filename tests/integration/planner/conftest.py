@@ -24,7 +24,7 @@ def solver_threads() -> None:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[RankForkServer]:
-    """Forks ranks for all tests. Those that it has forked are its children, so what a test leaves of them is found."""
+    """Forks ranks for all tests. The ranks are its children, so what a test leaves of them is found."""
     with RankForkServer(TIMEOUT_S) as started:
         yield started
 

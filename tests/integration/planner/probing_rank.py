@@ -1,4 +1,4 @@
-"""Stands for a rank: says what its process is like, and ends with exit code 7 when it is let go, or asked to go."""
+"""In place of a rank: says what its process is like, and ends with exit code 7 when it is let go, or asked to go."""
 
 import json
 import os

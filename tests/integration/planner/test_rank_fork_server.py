@@ -1,4 +1,4 @@
-"""Ranks that are forked are what spawned ones are, whoever is killed is missed by those who should, and nothing is left."""
+"""Ranks that are forked are what spawned ones are, a killed one is missed by its group, and nothing is left."""
 
 import contextlib
 import os

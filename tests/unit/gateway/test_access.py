@@ -15,19 +15,9 @@ from dyorc.errors import AuthenticationError, ConfigurationError
 from dyorc.gateway.access import Access
 from dyorc.gateway.keys import KeyRecord, TenantRecord, digest, id_of, new_key, read_tenants, write_tenants
 from dyorc.gateway.tenants import ANONYMOUS
+from tests.manual_clock import ManualClock
 
 NOON_S = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()
-
-
-class Clock:
-    """A clock that stands still until the test moves it."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        """Returns the time."""
-        return self.now_s
 
 
 @pytest.fixture
@@ -112,7 +102,7 @@ def test_a_wrong_key_and_an_unknown_one_are_both_hashed_and_compared(path: Path,
 def test_a_key_expires(path: Path) -> None:
     key, record = new_key()
     write(path, one=msgspec.structs.replace(record, expires=datetime.fromtimestamp(NOON_S, UTC)))
-    now = Clock()
+    now = ManualClock()
     now.now_s = NOON_S - 1
     access = Access(str(path), now_s=now)
     assert access.tenant_of(key).name == "one"
@@ -122,7 +112,7 @@ def test_a_key_expires(path: Path) -> None:
 
 
 def test_new_and_revoked_keys_take_effect_within_a_second(path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     (key, record), (other, other_record) = new_key(), new_key()
     write(path, one=record)
     access = Access(str(path), clock)
@@ -137,7 +127,7 @@ def test_new_and_revoked_keys_take_effect_within_a_second(path: Path) -> None:
 
 @pytest.mark.parametrize("breakage", [lambda path: path.write_text("[[tenant]\n"), lambda path: path.unlink()])
 def test_a_broken_file_keeps_the_old_keys_and_says_so_once(path: Path, breakage: Callable[[Path], object]) -> None:
-    clock = Clock()
+    clock = ManualClock()
     (key, record), (other, other_record) = new_key(), new_key()
     write(path, one=record)
     access = Access(str(path), clock)

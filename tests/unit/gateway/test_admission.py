@@ -7,19 +7,9 @@ import pytest
 from dyorc.errors import CapacityError, TenantLimitError
 from dyorc.gateway.admission import Admission, Ticket
 from dyorc.gateway.tenants import ANONYMOUS, Tenant
+from tests.manual_clock import ManualClock
 
 LARGE = 10**12
-
-
-class Clock:
-    """A clock that stands still until the test moves it."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        """Returns the time."""
-        return self.now_s
 
 
 def flood(admission: Admission, tenant: Tenant, num_bytes: int = 0) -> list[Ticket]:
@@ -73,7 +63,7 @@ def test_a_tenant_has_limits_of_its_own() -> None:
 
 
 def test_a_request_that_is_refused_takes_nothing() -> None:
-    admission = Admission(2, 100, Clock())
+    admission = Admission(2, 100, ManualClock())
     tenant = Tenant(name="a", max_bytes=50, max_requests_per_s=1.0)
     for _ in range(3):
         with pytest.raises(TenantLimitError):
@@ -84,7 +74,7 @@ def test_a_request_that_is_refused_takes_nothing() -> None:
 
 
 def test_requests_per_second_are_a_bucket_that_says_when_to_come_back() -> None:
-    clock = Clock()
+    clock = ManualClock()
     admission = Admission(1000, LARGE, clock)
     tenant = Tenant(name="a", max_requests_per_s=4.0)
     end(flood_of := flood(admission, tenant))
@@ -104,7 +94,7 @@ def test_requests_per_second_are_a_bucket_that_says_when_to_come_back() -> None:
 
 
 def test_a_tenant_that_may_send_less_than_one_a_second_may_send_one() -> None:
-    clock = Clock()
+    clock = ManualClock()
     admission = Admission(1000, LARGE, clock)
     tenant = Tenant(name="a", max_requests_per_s=0.1)
     assert len(flood(admission, tenant)) == 1
@@ -169,7 +159,7 @@ def test_tenants_that_flood_share_by_their_weights() -> None:
 
 
 def test_refusals_estimate_when_there_will_be_room() -> None:
-    clock = Clock()
+    clock = ManualClock()
     admission = Admission(1000, LARGE, clock)
     tenant = Tenant(name="a", max_requests=4)
     for _ in range(100):
@@ -183,7 +173,7 @@ def test_refusals_estimate_when_there_will_be_room() -> None:
 
 
 def test_inactive_tenants_are_forgotten() -> None:
-    clock = Clock()
+    clock = ManualClock()
     admission = Admission(1000, LARGE, clock)
     staying = admission.admit(Tenant(name="staying"))
     for number in range(10_000):
@@ -196,7 +186,7 @@ def test_inactive_tenants_are_forgotten() -> None:
 
 
 def test_a_tenant_cannot_have_its_bucket_forgotten() -> None:
-    clock = Clock()
+    clock = ManualClock()
     admission = Admission(1000, LARGE, clock)
     tenant = Tenant(name="slow", max_requests_per_s=0.001)
     end(flood(admission, tenant))

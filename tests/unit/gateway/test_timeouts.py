@@ -2,6 +2,7 @@
 
 from dyorc.config import GatewayConfig
 from dyorc.gateway.http.timeouts import TimeoutQueue, Timeouts
+from tests.manual_clock import ManualClock
 
 
 class Client:
@@ -15,19 +16,8 @@ class Client:
         self.told.append((queue, now_s))
 
 
-class Now:
-    """A clock that stands still until the test moves it."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        """Returns the time."""
-        return self.now_s
-
-
 def test_a_client_is_told_when_its_rooms_time_is_up_and_not_before() -> None:
-    clock = Now()
+    clock = ManualClock(0.0)
     patience = Timeouts(GatewayConfig(header_timeout_s=10, idle_timeout_s=75), clock)
     slow, idle = Client(), Client()
     patience.head.enter(slow, 0.0)
@@ -70,7 +60,7 @@ def test_a_sweep_stops_at_the_first_client_with_time_left() -> None:
 
 
 def test_a_client_that_is_gone_is_in_no_room() -> None:
-    patience = Timeouts(GatewayConfig(), Now())
+    patience = Timeouts(GatewayConfig(), ManualClock(0.0))
     client = Client()
     queues = (patience.idle, patience.head, patience.body, patience.writing, patience.closing, patience.refused)
     for queue in queues:

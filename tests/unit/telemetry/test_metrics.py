@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from dyorc.engine.estimators import Histogram
 from dyorc.telemetry.metrics import catalogue
+from dyorc.telemetry.metrics.__main__ import page
 from dyorc.telemetry.metrics.catalogue import BY_NAME, CATALOGUE
-from dyorc.telemetry.metrics.documentation import page
 from dyorc.telemetry.metrics.exposition import exposition
 from dyorc.telemetry.metrics.metric import OTHER, BoundedLabels, Combine, MetricKind
 from dyorc.telemetry.metrics.metric_sources import ReplicaProcesses, usage_of

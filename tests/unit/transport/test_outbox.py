@@ -104,7 +104,9 @@ def test_what_the_folder_can_never_hold_is_refused_and_the_folder_named(
         with pytest.raises(TooLargeError, match=f"{tmp_path} holds {2**20} bytes in all: give it more .Docker: --shm-size;"):
             outbox.write([np.zeros((1, 2**20), np.uint8)])
         outbox.check_beside(600_000, 300_000)
-        with pytest.raises(TooLargeError, match=r"600000 bytes find no room beside inputs of 600000 bytes; .*--shm-size"):
+        with pytest.raises(
+            TooLargeError, match=r"no room for results of 600000 bytes next to inputs of 600000 bytes; .*--shm-size"
+        ):
             outbox.check_beside(600_000, 600_000)
 
 

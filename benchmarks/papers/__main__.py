@@ -74,7 +74,7 @@ def _computed(name: str, quick: bool, output: Path | None) -> "Table":
 
 
 def _seconds_before(path: Path | None, quick: bool) -> Mapping[str, float]:
-    """How long each part took when the table was computed last, whatever its rows looked like then."""
+    """How long each part took when the table was computed last, whatever its rows were then."""
     if path is None or not path.exists():
         return {}
     before = json.loads(path.read_text())
@@ -82,7 +82,7 @@ def _seconds_before(path: Path | None, quick: bool) -> Mapping[str, float]:
 
 
 class _Shown:
-    """What is being done, how far it is, and about how long the rest takes; a line for each part where nobody watches."""
+    """What is being done, how far it is, and about how long the rest takes; a line for each part where there is no terminal."""
 
     def __init__(self, name: str, status: Status, before_s: Mapping[str, float]) -> None:
         self._name, self._status, self._before_s = name, status, before_s

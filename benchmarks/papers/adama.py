@@ -1,4 +1,4 @@
-"""AdamA (ECAI 2023): what a step computes, the memory it takes, its speed and its losses, beside Adam with gradients added up."""
+"""AdamA (ECAI 2023): what a step computes, the memory it takes, its speed and its losses, against Adam with summed gradients."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """The bands of all tables: how far ours may be from a figure and still count as equal to it. Every row shows its own.
 
 A band is chosen by how a figure is found, not row by row: a number that follows from counting has to be closer than one that is
-simulated. Trends have a band of their own, beside those of their points.
+simulated. Trends have their own band, next to those of their points.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""RPC Considered Harmful (arXiv 1805.08430; EuroSys'19): tensors that are written where they are needed, beside gRPC.
+"""RPC Considered Harmful (arXiv 1805.08430; EuroSys'19): tensors that are written where they are needed, compared with gRPC.
 
 Two real ranks on this machine; shared memory stands for memory that is reached by RDMA. The same plan runs over each channel, in
 turns, so that what disturbs one disturbs all.
@@ -41,7 +41,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Fewer sizes of messages, and smaller models.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     parts: dict[str, Iterable[Row | Line]] = {
         "copies": _copies(),

@@ -24,12 +24,12 @@ from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.crossover.merge import MergeCandidate, Resource, merge_jobs, phases_of, schedule_jobs
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import RankOptions, Ranks, Training
-from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.shaping import links_of, paces_of
 from dyorc.planner.runtime.shared_devices import DeviceSharing
 from dyorc.planner.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
 from dyorc.planner.simulate import simulate
@@ -53,7 +53,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: With two ratios and shorter steps, each way once.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     ranks = _on_ranks(quick, progress)
     parts: dict[str, Iterable[Row | Line]] = {
@@ -127,7 +127,7 @@ class _Work:
         Args:
             number: Which one.
             steps: How many it trains.
-            overlap: With its communication beside its own computation, as early as may be.
+            overlap: With its communication during its own computation, as early as possible.
             unrest: By how much a rank may be slower at a step of the plan than the device, at random.
             late_s: When it begins.
         """

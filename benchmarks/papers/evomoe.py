@@ -1,4 +1,4 @@
-"""EvoMoE (arXiv 2112.14397): losses of a small model of characters, by steps and by flops, beside Switch, Hash and dense."""
+"""EvoMoE (arXiv 2112.14397): losses of a small model of characters, by steps and by flops, against Switch, Hash and dense."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -138,7 +138,7 @@ def _products(profiles: _Profiles) -> Iterator[Row]:
 
 
 def _attention(profiles: _Profiles) -> Iterator[Row]:
-    """Attention's weights are summed up beside the messages, so that its gather takes more."""
+    """Attention's weights are summed up together with the messages, so that its gather takes more."""
     shares = {name: _shares(profiles, name, ("edges", "gather")) for name in ("GCN", "GAT")}
     yield sign_row(
         "finding 5",

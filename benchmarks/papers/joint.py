@@ -65,7 +65,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Only one model, shorter searches, and two of four settings of real ranks.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     effort = _Effort(reduced=1.0, whole=2.0, moves=100) if quick else _Effort(reduced=2.0, whole=6.0, moves=400)
     rows: list[Row] = []

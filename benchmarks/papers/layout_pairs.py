@@ -184,7 +184,7 @@ def tally(
         every: 1 for all.
         num_devices: Meshes of so many.
         max_dims: Tensors have so many dims at most.
-        progress: Is told which pair is tried.
+        progress: Called with the number of each pair.
     """
     counts = Tally()
     for number, (tensor, adapters, before, after) in enumerate(pairs(num_devices, max_dims), start=1):

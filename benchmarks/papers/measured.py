@@ -30,7 +30,7 @@ def simulated(program: TensorProgram, cluster: Cluster, planner: str, *, overlap
         program: What is planned.
         cluster: Where.
         planner: Its name.
-        overlap: Whether communication runs beside computation.
+        overlap: Whether communication runs during computation.
     """
     return simulate(PLANNERS[planner](program, cluster), program, cluster, overlap=overlap).total_s
 

@@ -1,4 +1,4 @@
-"""Draws a paper's table: its chart, or else what is published beside what came out here, a panel for each figure of the paper."""
+"""Draws a paper's table: its chart, or else the published numbers next to ours, a panel for each figure of the paper."""
 
 import re
 from collections.abc import Mapping, Sequence

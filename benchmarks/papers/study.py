@@ -72,7 +72,7 @@ class Study:
 def _until_failure(name: str, part: Iterable[Row | Line]) -> Iterator[Row | Line]:
     try:
         yield from part
-    except Exception as error:  # whatever it is, the other parts can be computed
+    except Exception as error:  # in any case, the other parts can be computed
         note = f"{type(error).__name__}: {error}"
         yield Row(figure=name, what="the rest of this part", published="", ours="", relation=Relation.FAILED, note=note)
 
@@ -93,7 +93,7 @@ def unjudged(part: Iterable[Row | Line], size: str) -> Iterator[Row | Line]:
 
 
 def kept(part: Iterable[Row], rows: list[Row]) -> Iterator[Row]:
-    """Yields a part's rows, and adds them to `rows`, of which another part says something."""
+    """Yields a part's rows, and adds them to `rows`, for another part to use."""
     for row in part:
         rows.append(row)
         yield row

@@ -1,6 +1,6 @@
 """SuperScaler (arXiv 2301.08984) and nnScaler (OSDI'24): conversions between layouts, and the three new plans.
 
-Conversions are counted exactly. The plans are simulated, on models whose proportions are those that each plan is made for; what
+Conversions are counted exactly. The plans are simulated, on models with the proportions that each plan is made for; what
 was measured on V100s is compared by sign only.
 """
 
@@ -20,7 +20,7 @@ from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.models import gpt
 from dyorc.planner.plan import CollectiveKind, Plan
 from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, bytes_moved
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.hidup.pareto_search import ParetoSearch
@@ -40,7 +40,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Only layouts on 2 and 4 devices, none of them on real ranks, and smaller models.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     parts: dict[str, Iterable[Row | Line]] = {
         "conversions between layouts": conversions((2, 4) if quick else (2, 4, 8), on_ranks=not quick, progress=progress),
@@ -75,7 +75,7 @@ def conversions(devices: Sequence[int], *, on_ranks: bool = False, progress: Pro
     Args:
         devices: How many there are in meshes.
         on_ranks: Whether those on 2 and 4 devices run on real ranks, too.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     num_pairs = sum(1 for _ in pairs(devices))
     counts = tally(num_devices=devices, progress=lambda number: progress(f"conversion {number:,} of {num_pairs:,}"))
@@ -136,7 +136,7 @@ def _bytes() -> Iterator[Row]:
 
 
 def _on_real_ranks(progress: Progress) -> tuple[int, int]:
-    """Runs every path on ranks of its own process each; a partial sum begins as the first rank's term."""
+    """Runs every path on ranks with one process each; a partial sum begins as the first rank's term."""
     num_pairs = num_equal = 0
     num_all = sum(1 for _ in pairs((2, _RANKS)))
     with Ranks(RankOptions(num_ranks=_RANKS, device="cpu")) as ranks:

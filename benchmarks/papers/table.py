@@ -132,7 +132,7 @@ class Table:
         part_s: How long each part of the table took that was computed.
         missing: The parts that were not, because the run was interrupted.
         left_out: What the full run computes besides, if this is the quick form.
-        runs: Where rows of several runs were put together: which rows are of which run.
+        runs: Where rows of several runs were put together: the run of each row.
         lines: Of its chart, if it has one.
     """
 

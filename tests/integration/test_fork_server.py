@@ -21,6 +21,7 @@ from dyorc.replica.fork_client import ForkClient, ReplicaHandle
 from dyorc.replica.fork_folder import replica_paths
 from dyorc.replica.replica_monitor import ReplicaMonitor
 from tests.deadlines import TIMEOUT_S, wait_until
+from tests.integration.fork_processes import fork_processes
 from tests.server_process import target
 
 _WORKFLOWS = Path(__file__).parents[1] / "workflows"
@@ -31,7 +32,7 @@ def folder() -> Iterator[str]:
     """A folder with a short path, as sockets need."""
     found = tempfile.mkdtemp(prefix="t-", dir="/tmp")
     yield found
-    wait_until(lambda: not _processes(found), "all processes have ended")
+    wait_until(lambda: not fork_processes(found), "all processes have ended")
     shutil.rmtree(found)
 
 
@@ -42,18 +43,8 @@ def client(folder: str) -> Iterator[ForkClient]:
     found.close(TIMEOUT_S)
 
 
-def _processes(folder: str) -> list[psutil.Process]:
-    """Returns the fork servers of a folder, and all that were forked from them."""
-    found: list[psutil.Process] = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if f"{folder}/forks" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
 def _fork_server(folder: str) -> psutil.Process:
-    return min(_processes(folder), key=lambda process: process.create_time())
+    return min(fork_processes(folder), key=lambda process: process.create_time())
 
 
 def _assignment(folder: str, **environment: str) -> ReplicaAssignment:
@@ -198,7 +189,7 @@ def test_a_keeper_replaces_a_process_that_is_killed_or_stopped(folder: str, clie
         keeper.check()
     finally:
         keeper.stop()
-    assert not [process for process in _processes(folder) if process.pid != _fork_server(folder).pid]
+    assert not [process for process in fork_processes(folder) if process.pid != _fork_server(folder).pid]
 
 
 def test_a_keeper_that_stood_still_itself_does_not_take_its_process_for_hung(

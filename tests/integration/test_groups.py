@@ -23,7 +23,7 @@ from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.codec import read_plan, write_plan
+from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.verify import mark_proved
@@ -32,6 +32,7 @@ from dyorc.replica.executor import BatchError, BatchResult
 from dyorc.replica.fork_client import ForkClient, GroupSite
 from dyorc.replica.member_group import load_planned
 from tests.deadlines import TIMEOUT_S, wait_until
+from tests.integration.fork_processes import fork_processes
 from tests.server_process import target
 
 NUM_SAMPLES = 4
@@ -62,7 +63,7 @@ def folder() -> Iterator[Path]:
     for planner, name in (("megatron", "net.plan"), ("pipeline", "pipeline.plan")):
         write_plan(mark_proved(program, PLANNERS[planner](program, even_cluster(2))), found / name)
     yield found
-    wait_until(lambda: not _processes(found), "all processes have ended")
+    wait_until(lambda: not fork_processes(found), "all processes have ended")
     assert not (found / "forks").exists()
     shutil.rmtree(found)
 
@@ -74,15 +75,6 @@ def client(folder: Path) -> Iterator[ForkClient]:
     found.open()
     yield found
     found.close(TIMEOUT_S)
-
-
-def _processes(folder: Path) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if f"{folder}/forks" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
 
 
 def _assignment(folder: Path) -> ReplicaAssignment:
@@ -174,7 +166,7 @@ def test_members_are_killed_when_their_leader_ends_even_if_they_are_stopped(fold
     assignment = replace(_assignment(folder), source=source, environment={"FACTS_FOLDER": str(folder)})
     leader = client.fork(assignment, is_adopted=True)
     with contextlib.closing(client.fork_member(_assignment(folder), leader.process.pid)):
-        pid = next(each.pid for each in _processes(folder) if each.name() == "dyorc-rank-net")
+        pid = next(each.pid for each in fork_processes(folder) if each.name() == "dyorc-rank-net")
         os.kill(pid, signal.SIGSTOP)
         leader.kill()
         wait_until(lambda: not psutil.pid_exists(pid), "the member has ended")
@@ -206,7 +198,7 @@ def test_a_module_that_is_not_the_planned_one_is_refused(folder: Path, client: F
         assert "net.safetensors holds it as float32 [" in text
     finally:
         os.replace(folder / "kept", folder / "net.safetensors")
-    assert not [each for each in _processes(folder) if each.name() == "dyorc-rank-net"]
+    assert not [each for each in fork_processes(folder) if each.name() == "dyorc-rank-net"]
 
 
 def test_a_program_that_loads_no_module_is_refused(folder: Path, client: ForkClient) -> None:
@@ -215,7 +207,7 @@ def test_a_program_that_loads_no_module_is_refused(folder: Path, client: ForkCli
         def __call__(self, tokens: Int[Tensor, "batch 6"]) -> Int[Tensor, "batch 6"]:
             return tokens
 
-    assert "loads no module by dyorc.load_module" in _refused(folder, Plain())
+    assert "loads no module with dyorc.load_module" in _refused(folder, Plain())
 
 
 @pytest.mark.parametrize(

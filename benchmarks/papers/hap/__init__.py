@@ -33,7 +33,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Figures 2 and 4, VGG19 on 8 and 16 GPUs, and up to 4 layers of figure 19.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     full, few = _all(progress), _few(progress)
     left_out = (*(part for part in full if part not in few), _SHORTENED) if quick else ()

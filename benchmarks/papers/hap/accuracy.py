@@ -1,4 +1,4 @@
-"""Figure 18: what the simulator predicts beside what real ranks take, on two processes of this machine.
+"""Figure 18: the simulator's predictions next to the times of real ranks, on two processes of this machine.
 
 Slow devices do all their work several times, and links let only so many bytes pass in a second, so that both are the same on
 every machine. Each cluster is measured before its plans are made, and planners and simulator know only that.
@@ -20,7 +20,7 @@ from dyorc.planner import models
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.measure import Effort, measure_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import LinkShape, RankOptions, Ranks

@@ -21,7 +21,7 @@ from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row
 from benchmarks.papers.table import Kind, Row
 from dyorc.planner.cluster import Cluster, CostLine, published
 from dyorc.planner.plan import Algorithm, Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
@@ -67,7 +67,7 @@ def _baseline_s(program: TensorProgram, cluster: Cluster, planner: str) -> float
 
 
 def _beside(plan: Plan, program: TensorProgram, cluster: Cluster) -> float:
-    """Seconds of a plan whose gradients are reduced as soon as they are there, beside computation."""
+    """Seconds of a plan whose gradients are reduced as soon as they are there, during computation."""
     return simulate(communicate_early(plan), program, cluster).total_s
 
 
@@ -111,13 +111,13 @@ def figure_15(name: str) -> Iterator[Row]:
 
 
 def _alike(cluster: Cluster) -> Cluster:
-    """The cluster as it looks if nobody says that its devices differ."""
+    """The cluster as if its devices did not differ."""
     speed = fmean(device.flops_per_s for device in cluster.devices)
     return replace(cluster, devices=tuple(replace(device, flops_per_s=speed) for device in cluster.devices))
 
 
 def _without_grouped(cluster: Cluster) -> Cluster:
-    """The cluster, with grouped collectives that nobody would choose."""
+    """The cluster, with grouped collectives that are too slow to be chosen."""
     never = (CostLine(1e3, 1.0),)
     costs = tuple(replace(c, lines=never) if c.algorithm is Algorithm.GROUPED else c for c in cluster.collectives)
     return replace(cluster, collectives=costs)

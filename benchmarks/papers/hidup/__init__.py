@@ -77,7 +77,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: ViT-SGMoE on 8 GPUs, up to 4 layers of figure 14, and the combination of one model.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     full, few = _all(progress), _few(progress)
     parts = {**(few if quick else full), "not here": _not_here()}

@@ -33,7 +33,7 @@ from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate
 
 PART = 4
-"""How much larger the papers' models are than those that are simulated."""
+"""How much larger the papers' models are than the simulated ones."""
 _WORDS = 33_280 // PART
 
 
@@ -85,7 +85,7 @@ def figure_8(name: str, gbits: int) -> Iterator[Row]:
 
 
 def figure_8_gbits(name: str) -> Sequence[int]:
-    """Returns the bandwidths at which another system is published beside HiDup."""
+    """Returns the bandwidths at which another system is published next to HiDup."""
     others = FIGURE_8[name].others.values()
     return [gbits for index, gbits in enumerate(FIGURE_8_GBITS) if any(each[index] is not None for each in others)]
 

@@ -35,7 +35,7 @@ def combination(
     speeds: Sequence[tuple[float, ...]] = _SPEEDS,
     intensities: Sequence[float] = _FLOPS_PER_BYTE,
 ) -> Iterator[Row]:
-    """Yields the combination's time for a model against the best of those that it combines."""
+    """Yields the combination's time for a model against the best of the planners that it combines."""
     program = program_of(MODELS[name])
     for each in speeds:
         for intensity in intensities:

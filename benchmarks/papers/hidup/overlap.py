@@ -1,6 +1,6 @@
 """Whether two microbatches really communicate while they compute: two real ranks of this machine, whose links are slow.
 
-The same plan runs in turns with communication beside computation and without; what else the machine does meets both.
+The same plan runs in turns with communication during computation and without; what else the machine does meets both.
 """
 
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ def on_real_ranks(progress: Progress, mbytes_per_s: tuple[float, ...] = _MBYTES_
         with Ranks(RankOptions(num_ranks=2, device="cpu", links={(0, 1): link, (1, 0): link})) as ranks:
             for what, plan in plans.items():
                 progress(f"real ranks, {what} over {rate:g} MB/s")
-                apart, beside = _in_turns(ranks, plan, program, sources)
+                apart_s, overlapped_s = _in_turns(ranks, plan, program, sources)
                 yield own_row(
                     "real ranks",
                     f"GPT in Megatron's shards, {what}, {rate:g} MB/s: step without overlap / with it",
-                    f"{apart / beside:.2f}",
-                    f"{apart * 1e3:.0f} and {beside * 1e3:.0f} ms, medians of {_ROUNDS} rounds in turns",
+                    f"{apart_s / overlapped_s:.2f}",
+                    f"{apart_s * 1e3:.0f} and {overlapped_s * 1e3:.0f} ms, medians of {_ROUNDS} rounds in turns",
                 )
 
 

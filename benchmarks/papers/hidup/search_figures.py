@@ -3,7 +3,7 @@
 Each function returns the numbers for a program and cluster; which of them the paper used is up to the caller.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from time import process_time
@@ -30,16 +30,6 @@ def planning_seconds(
         begun_s = process_time()
         _best(Duplex(captured, cluster, {}), max_states)
         seconds[layers] = process_time() - begun_s
-    return seconds
-
-
-def planning_seconds_by_ranks(program: TensorProgram, clusters: Iterable[Cluster], *, max_states: int = 4) -> dict[int, float]:
-    """Figure 14: the processor's seconds of the search by number of ranks."""
-    seconds: dict[int, float] = {}
-    for cluster in clusters:
-        begun_s = process_time()
-        _best(Duplex(program, cluster, {}), max_states)
-        seconds[len(cluster.devices)] = process_time() - begun_s
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""A small convolutional network with branches beside each other, in the manner of Inception (arXiv 1409.4842)."""
+"""A small convolutional network with parallel branches, in the manner of Inception (arXiv 1409.4842)."""
 
 import torch
 from torch import nn

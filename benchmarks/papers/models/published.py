@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from dyorc.planner.models.bert import bert, bert_moe
-from dyorc.planner.models.llama import llama
 from dyorc.planner.models.moe import Gate
 from dyorc.planner.models.vgg import vgg19
 from dyorc.planner.models.vit import vit, vit_moe
@@ -100,18 +99,3 @@ def tag_bert(*, layers: int = 4, hidden: int = 1024, inner: int = 1024, batch: i
     """TAG's BERT-small; its BERT-large has 24 layers of 2048 features, and as many inside."""
     with torch.device("meta"):
         return bert(layers=layers, hidden=hidden, heads=16, inner=inner, vocabulary=30_522, sequence=128, batch=batch)
-
-
-def llama_405b(*, layers: int = 2, batch: int = 1, sequence: int = 8192) -> Model:
-    """Llama 3 in its largest shape, with two of its 126 layers: `repeated` makes the rest."""
-    with torch.device("meta"):
-        return llama(
-            layers=layers,
-            hidden=16_384,
-            heads=128,
-            kv_heads=8,
-            inner=53_248,
-            vocabulary=128_256,
-            sequence=sequence,
-            batch=batch,
-        )

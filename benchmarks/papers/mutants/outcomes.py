@@ -38,11 +38,6 @@ class Outcome:
     kinds: Mapping[Tier, str]
     seconds: Mapping[Tier, float]
 
-    @property
-    def is_found(self) -> bool:
-        """Whether some tier found it."""
-        return any(self.kinds.values())
-
 
 def outcomes(program: TensorProgram, plans: Sequence[Plan], tiers: Sequence[Tier] = tuple(Tier)) -> Iterator[Outcome]:
     """Yields what each tier finds of each fault, in the first of several plans of one program that has a place for it."""

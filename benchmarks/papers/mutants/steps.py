@@ -9,7 +9,7 @@ from dyorc.planner.program import PARTIAL, TensorProgram
 
 
 def _drop_and_read_the_source(*kinds: CollectiveKind) -> Mutation:
-    """Leaves a collective out, and whoever read its target reads its source: the flow of data stays whole."""
+    """Leaves a collective out, and the readers of its target read its source: the flow of data stays whole."""
 
     def mutate(program: TensorProgram, plan: Plan) -> Plan | None:
         for number, step in enumerate(plan.steps):

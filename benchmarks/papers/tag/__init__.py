@@ -69,7 +69,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: 10 clusters instead of 100, and one model for each figure.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     network = load_network()
     full, parts = _parts(FULL, network, progress), _parts(QUICK if quick else FULL, network, progress)

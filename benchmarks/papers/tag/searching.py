@@ -57,8 +57,8 @@ class Searching:
     def best_after(
         self, network: PolicyNetwork | None, numbers: Sequence[int], seed: int = 0
     ) -> Mapping[int, tuple[Action, ...]]:
-        """Returns the best deployment after so many playouts, for each number; in the simulator, of those that were the best
-        estimate in their turn.
+        """Returns the best deployment after so many playouts, for each number: the best in the simulator among deployments
+        that were the best estimate in their turn.
         """
         context = self._estimator.context
         best, best_s, best_estimate_s = context.data_parallel, self.data_parallel_s, self._start.best_s

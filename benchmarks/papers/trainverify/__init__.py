@@ -30,7 +30,7 @@ def reproduce(*, quick: bool = False, progress: Progress = lambda text: None) ->
 
     Args:
         quick: Fewer points of each curve, measured once, the 8B model alone, faults without the finite field, plans of one model.
-        progress: Is told what is being done.
+        progress: Called with the name of each step.
     """
     rows = false_alarms(quick, progress)
     full: dict[str, Iterable[Row | Line]] = {

@@ -55,16 +55,13 @@ _OUTCOMES = {
 }
 
 
-def solve(
-    model: cp_model.CpModel, *, limit: float, seed: int = 1, on_objective: Callable[[float], None] | None = None
-) -> CpSatSolution:
+def solve(model: cp_model.CpModel, *, limit: float, seed: int = 1) -> CpSatSolution:
     """Searches for the best solution of a model.
 
     Args:
         model: Variables, constraints and maybe an objective.
         limit: CP-SAT's deterministic time: about as many seconds on a machine of today.
         seed: Of the search.
-        on_objective: Called with the objective of each better solution, from another thread.
 
     Raises:
         ValueError: The model itself is wrong.
@@ -75,8 +72,7 @@ def solve(
     solver.parameters.max_deterministic_time = limit
     solver.parameters.catch_sigint_signal = False  # Python's own handler raises KeyboardInterrupt here, in the main thread
     statuses: list[cp_model.CpSolverStatus] = []
-    callback = _SolutionCallback(on_objective) if on_objective else None
-    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model, callback)), name="dyorc-cp-sat")
+    thread = threading.Thread(target=lambda: statuses.append(solver.solve(model)), name="dyorc-cp-sat")
     thread.start()
     ended = SearchEnd.FINISHED
     while thread.is_alive():
@@ -89,13 +85,3 @@ def solve(
     if not statuses or statuses[0] not in _OUTCOMES:
         raise ValueError(f"invalid CP-SAT model: {model.validate()}")
     return CpSatSolution(_OUTCOMES[statuses[0]], solver.value, solver.best_objective_bound, ended)
-
-
-class _SolutionCallback(cp_model.CpSolverSolutionCallback):
-    def __init__(self, on_objective: Callable[[float], None]) -> None:
-        super().__init__()
-        self._on_objective = on_objective
-
-    def on_solution_callback(self) -> None:
-        """Called by the solver."""
-        self._on_objective(self.objective_value)

@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from benchmarks.papers.tessel_search import enumerate_schedules, least_makespan
 from benchmarks.papers.tessel_shapes import SHAPES
 from dyorc.errors import PlanError
 from dyorc.planner.plan import SearchEnd
-from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem, with_transfers
+from dyorc.planner.planners.modulo.modulo_blocks import ModuloBlock, ModuloProblem
 from dyorc.planner.planners.modulo.period_search import PeriodSearchLimits, best_without_search, shortest_period
 from dyorc.planner.planners.modulo.timeline import Entry, UnrolledTimeline
 from dyorc.planner.planners.modulo.warm_up import with_ends
@@ -114,9 +115,32 @@ def test_the_next_repetition_may_wait_for_one_of_the_last() -> None:
     assert early.faults() == ["a #1 starts at 3, before b #0 has ended"]
 
 
+def _with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True) -> ModuloProblem:
+    """Adds transfers: a block between each two that depend on each other and share no resource.
+
+    Args:
+        problem: Without communication.
+        span: How long each transfer takes.
+        takes_link: Whether it takes the link between the two first resources, in its direction, for itself; otherwise it is a
+            delay, and any number of them run at the same time.
+    """
+    blocks: list[ModuloBlock] = []
+    for block in problem.blocks:
+        after: list[str] = []
+        for name in block.after:
+            sender = problem.by_name[name]
+            if sender.resources and block.resources and set(sender.resources).isdisjoint(block.resources):
+                link = (f"{sender.resources[0]} -> {block.resources[0]}",) if takes_link else ()
+                blocks.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
+                name = blocks[-1].name
+            after.append(name)
+        blocks.append(replace(block, after=tuple(after)))
+    return replace(problem, blocks=tuple(blocks))
+
+
 def test_transfers_take_links_or_only_time() -> None:
     plain = SHAPES["V"](2)
-    delayed, linked = with_transfers(plain, 5, takes_link=False), with_transfers(plain, 5)
+    delayed, linked = _with_transfers(plain, 5, takes_link=False), _with_transfers(plain, 5)
     assert shortest_period(plain).repetend.period == 4
     assert shortest_period(delayed).repetend.period == 4  # any number of transfers are under way at a time
     assert shortest_period(linked).repetend.period == 5  # the links are the busiest

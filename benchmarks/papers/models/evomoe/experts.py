@@ -27,7 +27,7 @@ class LocalExperts(nn.ModuleList):
 
 
 class ParallelExperts(nn.Module):
-    """This rank's experts, of which all ranks have equally many. Tokens go to their experts' ranks and back, and none else.
+    """This rank's experts; all ranks have equally many. Tokens go to their experts' ranks and back, and none else.
 
     Gradients of this rank's experts are whole; those of what all ranks have alike, like the gate, must be summed over them.
 

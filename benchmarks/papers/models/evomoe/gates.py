@@ -64,7 +64,7 @@ class Schedule:
 class DenseToSparseGate(nn.Module):
     """Sends tokens to all experts at first, and to fewer as its temperature falls; in the end, to the best one.
 
-    The weights are a softmax with Gumbel noise, of which those above a thousandth count. In evaluation, and after
+    The weights are a softmax with Gumbel noise; weights above a thousandth count. In evaluation, and after
     `hard_after_steps`, each token goes to the expert with the largest logit, with the softmax as its weight.
 
     Args:

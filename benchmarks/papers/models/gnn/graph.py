@@ -115,7 +115,7 @@ class Grid:
         return max(len(chunk.sources) for chunk in self._chunks.values())
 
     def largest(self, x: torch.Tensor) -> tuple[Graph, torch.Tensor]:
-        """Returns the chunk with the most edges as a graph of its own, sources before targets, and its rows of `x`."""
+        """Returns the chunk with the most edges as its own graph, sources before targets, and its rows of `x`."""
         (i, j), chunk = max(self._chunks.items(), key=lambda item: len(item[1].sources))
         there, here = x[self.rows[i]], x[self.rows[j]]
         return Graph(len(there) + len(here), chunk.sources, chunk.targets + len(there)), torch.cat([there, here])

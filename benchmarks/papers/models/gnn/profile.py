@@ -69,7 +69,7 @@ class Profile:
 
     Attributes:
         stages: In the order in which they run.
-        fused_ratio: How many times faster the sparse product is than the stages one by one; None if there is none.
+        fused_ratio: How many times faster the sparse product is than the stages one by one; None if it has none.
         hoisted_ratio: How many times faster it is to compute at vertices what can be.
         advice: What follows.
     """

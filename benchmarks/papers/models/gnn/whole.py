@@ -66,7 +66,7 @@ def _check_linear(layer: SagaLayer) -> None:
 
 
 def _multiplied(graph: Graph, rows: torch.Tensor) -> torch.Tensor:
-    """Adds up at each vertex the rows of those that have an edge to it, as a product with the sparse matrix of edges."""
+    """Adds up at each vertex the rows of vertices that have an edge to it, as a product with the sparse matrix of edges."""
     size = (graph.num_vertices, graph.num_vertices)
     ones = torch.ones(graph.num_edges, dtype=rows.dtype)
     adjacency = torch.sparse_coo_tensor(torch.stack([graph.targets, graph.sources]), ones, size, check_invariants=False)

@@ -10,7 +10,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices, batch_of, choices_of, follow
-from dyorc.planner.program import REPLICATE, Node, Strategy, TensorProgram, ValueKind
+from dyorc.planner.program import REPLICATE, Node, TensorProgram, ValueKind
 from dyorc.planner.program.graph import Phase
 
 _WORKERS = "workers"
@@ -44,6 +44,7 @@ def parameter_server(
 
 class _Planning:
     def __init__(self, choices: Choices, along: AxisPlan, workers: Sequence[int], servers: Sequence[int]) -> None:
+        self._choices = choices
         self._program = choices.program
         self._along = along
         self._gradients = {gradient: parameter for parameter, gradient in choices.program.gradients.items()}
@@ -62,7 +63,7 @@ class _Planning:
         for node in program.nodes:
             if node.phase is Phase.UPDATE:
                 for mesh in dict.fromkeys(mesh for name in node.outputs if name for mesh in self._meshes_of(name)):
-                    builder.apply(node, mesh, [_whole(node)])
+                    builder.apply(node, mesh, [self._choices.strategies[node.name][0]])
             else:
                 self._work(node)
         for name in dict.fromkeys((*program.returned, *program.gradients.values(), *program.updates.values())):
@@ -90,10 +91,6 @@ class _Planning:
 
 def _server(rank: int) -> str:
     return f"server{rank}"
-
-
-def _whole(node: Node) -> Strategy:
-    return Strategy((REPLICATE,) * len(node.inputs), (REPLICATE,) * len(node.outputs))
 
 
 def _owners(program: TensorProgram, servers: Sequence[str]) -> Mapping[str, str]:

@@ -23,6 +23,9 @@ from typing import TypeAlias
 from dyorc.planner.planners.hap.form_costs import FormCosts
 from dyorc.planner.planners.hap.search_moves import SearchMove, State
 
+_MAX_COMPARED = 24
+"""With how many cheaper states each is compared."""
+
 _Ways: TypeAlias = tuple[tuple[int, int], ...]
 """For each state, the number of the state before and of the alternative that lead to it."""
 
@@ -60,13 +63,11 @@ class _Front:
 class Frontier:
     """Searches problems, and remembers what moves make of states as long as it lives."""
 
-    def __init__(self, max_states: int = 512, checked: int = 24) -> None:
+    def __init__(self, max_states: int = 512) -> None:
         """Args:
         max_states: How many states are kept at one place.
-        checked: Against how many cheaper states each is compared.
         """
         self._max_states = max_states
-        self._checked = checked
         self._fronts: dict[tuple[tuple[State, ...], tuple[int, ...]], _Front] = {}
         self._known: dict[_Key, tuple[_Front, int, _Ways, bool]] = {}
 
@@ -132,7 +133,7 @@ class Frontier:
     ) -> list[tuple[State, tuple[int, int, int]]]:
         kept: list[tuple[State, tuple[int, int, int]]] = []
         for state, best_way in sorted(best.items(), key=lambda item: (item[1][0], item[0])):
-            if not _is_reached(kept[: self._checked], state, best_way[0], after):
+            if not _is_reached(kept[:_MAX_COMPARED], state, best_way[0], after):
                 kept.append((state, best_way))
                 if len(kept) > self._max_states:  # enough to know that there are more
                     break

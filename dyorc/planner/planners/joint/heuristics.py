@@ -32,7 +32,7 @@ class PlacedSchedule:
 
 
 class PlacementProblem:
-    """What all ways of placing have in common. Not for several threads."""
+    """Work, links and priorities, the same for all ways of placing. Not for several threads."""
 
     def __init__(self, work: WorkGraph, links: LinkModel) -> None:
         self.work = work
@@ -128,11 +128,11 @@ def anneal(
     """Moves homes one by one, and accepts what is worse the less often the longer it goes on.
 
     Args:
-        placing: What is placed.
+        problem: What is placed.
         begin: Where to begin.
         num_steps: How many moves are tried.
         seed: Of the moves.
-        heard: Called with the finished share of the moves, and the best placement so far.
+        on_progress: Called with the finished share of the moves, and the best placement so far.
     """
     best = begin
     for number, best in enumerate(_annealing(problem, begin, num_steps, Random(seed))):

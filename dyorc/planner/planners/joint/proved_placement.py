@@ -51,20 +51,17 @@ def solve(
     *,
     seed: int = 0,
     num_shares: int = 0,
-    on_progress: Callable[[float], None] | None = None,
 ) -> ProvedPlacement:
     """Searches for the best placement.
 
     Args:
-        placing: What is placed.
+        problem: What is placed.
         begin: An answer to begin from.
         max_work: How long it may search, in the solver's own seconds, which do not depend on the machine.
         seed: Of the search.
         num_shares: Into how many shares each way out is divided; 0 if that is not to be decided.
-        heard: Called with the seconds of each better answer.
     """
-    model = _Model(problem, begin, num_shares)
-    return model.solve(max_work, seed, on_progress)
+    return _Model(problem, begin, num_shares).solve(max_work, seed)
 
 
 class _Model:
@@ -85,18 +82,14 @@ class _Model:
         self._shares: dict[tuple[int, int], Any] = {}
         self._build()
 
-    def solve(self, max_work: float, seed: int, on_progress: Callable[[float], None] | None) -> ProvedPlacement:
-        def on_objective(ticks: float) -> None:
-            if on_progress:
-                on_progress(ticks * self._tick_s)
-
-        solution = cp_sat.solve(self._model, limit=max_work, seed=seed, on_objective=on_objective)
+    def solve(self, max_work: float, seed: int) -> ProvedPlacement:
+        solution = cp_sat.solve(self._model, limit=max_work, seed=seed)
         bound_s = max(solution.bound, 0.0) * self._tick_s
         placed, rates = self._begin, self._first_rates()
         if solution.has_solution:
-            better, found_rates = self._answer(solution.value)
+            better, better_rates = self._answer(solution.value)
             if better.total_s < placed.total_s:
-                placed, rates = better, found_rates
+                placed, rates = better, better_rates
         return ProvedPlacement(
             placed=placed,
             rates=rates,

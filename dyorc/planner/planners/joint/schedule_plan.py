@@ -1,10 +1,9 @@
 """Builds the plan of a schedule: each operation on the mesh of one rank, values sent when the schedule sends them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from dyorc.planner.cluster import Cluster
-from dyorc.planner.plan import MeshAxis, Network, Plan, PlanBuilder, Provenance, communicate_early
+from dyorc.planner.plan import MeshAxis, Plan, PlanBuilder, Provenance, communicate_early
 from dyorc.planner.planners.joint.heuristics import PlacedSchedule
 from dyorc.planner.planners.joint.list_schedule import ScheduledTransfer
 from dyorc.planner.planners.joint.work_graph import WorkGraph
@@ -18,7 +17,6 @@ def build_plan(
     work: WorkGraph,
     placed: PlacedSchedule,
     axes: Axes | None = None,
-    network: Network | None = None,
 ) -> Plan:
     """Builds the plan.
 
@@ -28,13 +26,11 @@ def build_plan(
         work: The items.
         placed: Where they run, and when.
         axes: The program's, if they are known.
-        network: The limits that belong to it.
     """
-    plan = _Realisation(program, cluster, work, placed, axes).plan()
-    return replace(plan, network=network)
+    return _PlanWriter(program, cluster, work, placed, axes).plan()
 
 
-class _Realisation:
+class _PlanWriter:
     def __init__(
         self, program: TensorProgram, cluster: Cluster, work: WorkGraph, placed: PlacedSchedule, axes: Axes | None
     ) -> None:

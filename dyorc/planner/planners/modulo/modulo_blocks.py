@@ -96,26 +96,3 @@ class ModuloProblem:
     def with_capacity(self, units: int | None) -> "ModuloProblem":
         """The same with as much memory on every resource, or with no limit."""
         return replace(self, capacities={} if units is None else dict.fromkeys(self.resources, units))
-
-
-def with_transfers(problem: ModuloProblem, span: int, *, takes_link: bool = True) -> ModuloProblem:
-    """Adds transfers: a block between each two that depend on each other and share no resource.
-
-    Args:
-        problem: Without communication.
-        span: How long each transfer takes.
-        takes_link: Whether it takes the link between the two first resources, in its direction, for itself; otherwise it is a
-            delay, and any number of them run at the same time.
-    """
-    blocks: list[ModuloBlock] = []
-    for block in problem.blocks:
-        after: list[str] = []
-        for name in block.after:
-            sender = problem.by_name[name]
-            if sender.resources and block.resources and set(sender.resources).isdisjoint(block.resources):
-                link = (f"{sender.resources[0]} -> {block.resources[0]}",) if takes_link else ()
-                blocks.append(ModuloBlock(name=f"{name} -> {block.name}", span=span, resources=link, after=(name,)))
-                name = blocks[-1].name
-            after.append(name)
-        blocks.append(replace(block, after=tuple(after)))
-    return replace(problem, blocks=tuple(blocks))

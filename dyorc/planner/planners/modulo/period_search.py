@@ -122,7 +122,7 @@ def shortest_period(
     Args:
         problem: What is scheduled.
         limits: How far the search goes.
-        heard: Hears each change of the bound and of the best period.
+        on_change: Called with each change of the bound and of the best period.
 
     Raises:
         PlanError: Not even one repetition fits into the memory.

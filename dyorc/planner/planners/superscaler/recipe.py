@@ -73,21 +73,19 @@ class _Placing:
 class Recipe:
     """What a person says about a plan. Not for several threads."""
 
-    def __init__(self, program: TensorProgram, choices: Choices | None = None, *, time_first: bool = False) -> None:
+    def __init__(self, program: TensorProgram, *, time_first: bool = False) -> None:
         """Begins with nothing said.
 
         Args:
             program: What is planned.
-            choices: Its strategies, if they are known already.
             time_first: Whether what is cut in time is cut before it is cut in space: each part is then the same slice of the
                 whole on all meshes, as microbatches of a pipeline are. Otherwise each rank cuts what it holds.
         """
         self.program = program
         self.time_first = time_first
-        self.choices = choices or choices_of(program)
+        self.choices: Choices = choices_of(program)
         self._placings: dict[str, _Placing] = {node.name: _Placing() for node in program.nodes}
         self._units: list[WorkUnit] | None = None
-        self._homes: dict[str, str] = {}
 
     def axis(self, value: str, dim: int) -> int:
         """Returns the axis that cutting a dimension of a value means.
@@ -137,10 +135,6 @@ class Recipe:
         for node in nodes:
             self._placings[node.name].ranks = tuple(ranks)
 
-    def home(self, sources: Iterable[str], node: Node) -> None:
-        """Places sources where a node reads them, instead of where they are read first."""
-        self._homes |= dict.fromkeys(sources, node.name)
-
     def order(self, units: Iterable[WorkUnit]) -> None:
         """Sets the order in which everything runs; otherwise the program's order, all parts of a node before the next."""
         self._units = list(units)
@@ -155,12 +149,12 @@ class Recipe:
         Raises:
             PlanError: A node has no ranks, or others than it has parts; or the order asks for what is not made yet.
         """
-        writing = _Writing(self, self._placings, self._homes, cluster)
+        writer = _PlanWriter(self, self._placings, cluster)
         default = (WorkUnit(work=[(node, part) for part in range(self.num_parts(node))]) for node in self.program.nodes)
         for unit in self._units or default:
-            writing.run(unit)
-        writing.results()
-        return writing.builder.build(Provenance(planner=planner, notes=dict(notes or {})), cluster=cluster.digest)
+            writer.run(unit)
+        writer.results()
+        return writer.builder.build(Provenance(planner=planner, notes=dict(notes or {})), cluster=cluster.digest)
 
 
 _Key: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -191,14 +185,13 @@ def _times(program: TensorProgram, placings: Mapping[str, _Placing]) -> dict[_Ke
     return parts_of
 
 
-class _Writing:
+class _PlanWriter:
     """Phase 3: meshes, sources and conversions."""
 
     def __init__(
         self,
         recipe: Recipe,
         placings: Mapping[str, _Placing],
-        homes: Mapping[str, str],
         cluster: Cluster,
     ) -> None:
         self.builder = PlanBuilder(recipe.program, recipe.choices.axes, seconds_on(cluster))
@@ -206,7 +199,6 @@ class _Writing:
         self._choices = recipe.choices
         self._time_first = recipe.time_first
         self._placings = placings
-        self._homes = homes
         self._meshes: dict[_Key, str] = {}
         self._times = _times(recipe.program, placings)
         self._lies: dict[str, tuple[str, list[Placement]]] = {}  # value -> its mesh and its placements when it was made
@@ -285,10 +277,6 @@ class _Writing:
             if name in self._program.producers or name in self._placed:
                 continue
             self._placed.add(name)
-            home = self._program.node_named[self._homes.get(name, node.name)]
-            where, cuts = self._mesh(home)
-            wanted = self._strategies(home, where, cuts) if home is not node else strategies
-            at = home.inputs.index(name) if home is not node else index
-            placements = [strategy.inputs[at] for strategy in wanted]
-            self.builder.source(name, where, placements)
-            self._lies[name] = where, placements
+            placements = [strategy.inputs[index] for strategy in strategies]
+            self.builder.source(name, mesh, placements)
+            self._lies[name] = mesh, placements

@@ -15,7 +15,7 @@ from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import MeshAxis
 from dyorc.planner.planners.baselines.follow import AxisPlan, Choices, batch_of, choices_of, follow
 from dyorc.planner.planners.tag.op_groups import Grouping, OpGroup, groups_of, is_free_source, partition
-from dyorc.planner.program import Shard, TensorProgram, ValueKind
+from dyorc.planner.program import REPLICATE, Node, Placement, Shard, Strategy, TensorProgram, ValueKind
 from dyorc.planner.program.graph import Phase
 
 Ranks: TypeAlias = tuple[int, ...]
@@ -128,6 +128,15 @@ class SearchContext:
             axis = MeshAxis(name="data", size=num_ranks)
             along = self._along[num_ranks] = follow(self.choices, axis, batch_of(self.choices))
         return along
+
+    def source_placement(self, name: str, ranks: Ranks) -> Placement:
+        """How a source lies on some ranks when a step begins."""
+        return self.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
+
+    def strategy(self, node: Node, ranks: Ranks) -> Strategy:
+        """How a node runs on some ranks."""
+        is_whole = len(ranks) == 1 or node.phase is Phase.UPDATE
+        return self.choices.strategies[node.name][0] if is_whole else self.along(len(ranks)).strategies[node.name]
 
     def place(self, group: int, action: Action) -> GroupPlacement:
         """Where a group's units run under an action."""

@@ -13,8 +13,7 @@ from dyorc.planner.planners.tag.estimate import Estimator
 from dyorc.planner.planners.tag.group_actions import Action, Ranks, SearchContext, place_nodes
 from dyorc.planner.planners.tag.policy_network import NetworkPrior, load_network, one_thread
 from dyorc.planner.planners.tag.tree_search import SearchBaseline, TreeSearch
-from dyorc.planner.program import REPLICATE, Node, Placement, Strategy, TensorProgram
-from dyorc.planner.program.graph import Phase
+from dyorc.planner.program import REPLICATE, Node, Strategy, TensorProgram
 
 _NUM_CONFIRMED = 8
 """How many of the best estimates are simulated in the end."""
@@ -130,7 +129,6 @@ class _Planner:
 def build_plan(
     context: SearchContext,
     actions: Sequence[Action],
-    provenance: Provenance | None = None,
     duplicated: AbstractSet[str] = frozenset(),
 ) -> Plan:
     """Builds a plan.
@@ -138,13 +136,12 @@ def build_plan(
     Args:
         scene: The program and the cluster.
         actions: One for each op group.
-        provenance: Where the decisions come from.
         duplicated: Nodes that each of their devices computes for the whole batch.
     """
-    return _Realisation(context, actions, duplicated).plan(provenance or Provenance(planner="tag"))
+    return _PlanWriter(context, actions, duplicated).plan()
 
 
-class _Realisation:
+class _PlanWriter:
     def __init__(self, context: SearchContext, actions: Sequence[Action], duplicated: AbstractSet[str]) -> None:
         self._context = context
         self._duplicated = duplicated
@@ -153,9 +150,9 @@ class _Realisation:
         self._meshes: dict[Ranks, str] = {}
         for name in context.program.sources:
             for ranks in self._where.of_source[name]:
-                self._builder.source(name, self._mesh(ranks), [self._begins(name, ranks)])
+                self._builder.source(name, self._mesh(ranks), [context.source_placement(name, ranks)])
 
-    def plan(self, provenance: Provenance) -> Plan:
+    def plan(self) -> Plan:
         program = self._context.program
         home_of = {gradient: self._where.of_source[name][0] for name, gradient in program.gradients.items()}
         home_of |= {after: self._where.of_source[before][0] for before, after in program.updates.items()}
@@ -167,7 +164,7 @@ class _Realisation:
                 if name in results:  # at once, so that sums of gradients overlap with what follows
                     home = home_of.get(name, self._where.of_node[node.name][0])
                     self._builder.result(name, self._mesh(home), [REPLICATE])
-        return self._builder.build(provenance, cluster=self._context.cluster.digest)
+        return self._builder.build(Provenance(planner="tag"), cluster=self._context.cluster.digest)
 
     def _mesh(self, ranks: Ranks) -> str:
         mesh = self._meshes.get(ranks)
@@ -177,11 +174,6 @@ class _Realisation:
             mesh = self._meshes[ranks] = self._builder.mesh(name, [axis], ranks)
         return mesh
 
-    def _begins(self, name: str, ranks: Ranks) -> Placement:
-        return self._context.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
-
     def _strategy(self, node: Node, ranks: Ranks) -> Strategy:
-        is_whole = len(ranks) == 1 or node.phase is Phase.UPDATE or node.name in self._duplicated
-        return (
-            self._context.choices.strategies[node.name][0] if is_whole else self._context.along(len(ranks)).strategies[node.name]
-        )
+        is_duplicated = node.name in self._duplicated
+        return self._context.choices.strategies[node.name][0] if is_duplicated else self._context.strategy(node, ranks)

@@ -93,15 +93,8 @@ class Stretches:
         """Returns the numbers of a value in a spot; an input of the program lies with its readers as the batch is cut."""
         value, spot, source = self._value_numbers[name], self._spot(ranks, placement), -1
         if self.context.program.values[name].kind is ValueKind.INPUT:
-            begins = self.context.along(len(ranks)).sources[name] if len(ranks) > 1 else REPLICATE
-            source = self._spot(ranks, begins)
+            source = self._spot(ranks, self.context.source_placement(name, ranks))
         return SpotNeed(value << _SPOT_BITS | spot, value, spot, source)
-
-    def strategy(self, node: Node, ranks: Ranks) -> Strategy:
-        """How a node runs on a mesh."""
-        if len(ranks) == 1 or node.phase is Phase.UPDATE:
-            return self.context.choices.strategies[node.name][0]
-        return self.context.along(len(ranks)).strategies[node.name]
 
     def inputs_of(self, node: Node, strategy: Strategy) -> Iterable[tuple[str, Placement]]:
         """What a node reads, and how; without constants, which are computed wherever they are read."""
@@ -139,7 +132,7 @@ class Stretches:
             ranks, home = places[name]
             if node.phase is Phase.UPDATE:
                 ranks = home
-            strategy = self.strategy(node, ranks)
+            strategy = self.context.strategy(node, ranks)
             if stretch is None or not stretch.fits(node, ranks, strategy):
                 if stretch:
                     yield stretch.finish()

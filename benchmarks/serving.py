@@ -1,4 +1,4 @@
-"""Runs a server while it is measured, ours or a peer's, in a process of its own."""
+"""Runs a server while it is measured, ours or a peer's, in a separate process."""
 
 from __future__ import annotations
 

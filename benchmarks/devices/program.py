@@ -39,7 +39,7 @@ def device_time(program: str) -> DeviceTime | None:
 
 
 OPTIONS: dict[str, Any] = {"ray_actor_options": {"num_gpus": 1}} if has_devices() else {}
-"""For DyOrc's programs: each has an accelerator of its own, if they are emulated."""
+"""For DyOrc's programs: each has its own accelerator, if they are emulated."""
 
 
 class Inputs(Protocol):

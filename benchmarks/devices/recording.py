@@ -29,7 +29,7 @@ _FOLDER = ROOT / "benchmarks" / ".recordings"
 
 
 def recordings(name: str) -> Path:
-    """Returns the folder with a workload's requests and its programs' results. A process of its own makes it if need be.
+    """Returns the folder with a workload's requests and its programs' results. A separate process makes it if need be.
 
     Raises:
         BenchmarkError: If that fails, with the reason.

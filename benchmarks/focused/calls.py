@@ -53,7 +53,7 @@ _FOLDERS = {
 
 def main() -> None:
     """Measures, and prints the figures."""
-    if len(sys.argv) > 1:  # a process of its own, started by `_load`
+    if len(sys.argv) > 1:  # a separate process, started by `_load`
         _send(*sys.argv[1:])
         return
     if not str(engine.__file__).endswith(".py"):

@@ -3,8 +3,8 @@
     python -m benchmarks.focused.planning_time [--planner hap] [--devices 8,64,512] [--kinds 1,2] [--layers 12] [--profile]
 
 The model is an encoder (BERT) whose layers are all alike; its program is captured once and is the same for all clusters. Each
-device is a machine of its own; of two kinds, the first half is twice as fast. What is timed is the planner, and after it the
-proof of its plan, each cluster in a process of its own: what one search leaves in memory must not slow the next.
+device is a separate machine; of two kinds, the first half is twice as fast. What is timed is the planner, and after it the
+proof of its plan, each cluster in its own process: what one search leaves in memory must not slow the next.
 
 The last line is one JSON object: for each cluster the seconds of the planner, also those of the processor alone, and of the
 proof, the steps of the plan, and the simulated seconds of a step, which say whether a quicker search finds as good a plan. Exits

@@ -1,4 +1,4 @@
-"""T(n) of each program of a workload: how long a batch of n takes, measured in a process of its own.
+"""T(n) of each program of a workload: how long a batch of n takes, measured in a separate process.
 
     python -m benchmarks.oracle.costs cascade        # prints {program: [[n, seconds], ...]}
 

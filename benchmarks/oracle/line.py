@@ -1,4 +1,4 @@
-"""The oracle line of a workload, for the table. A process of its own computes it before any server runs.
+"""The oracle line of a workload, for the table. A separate process computes it before any server runs.
 
 python -m benchmarks.oracle.line cascade POOL.npz '{"low": 600}' 2000
 """
@@ -41,7 +41,7 @@ def oracle_line(name: str, pool: Path, rates: Mapping[str, float], num_requests:
     """Returns the line at some rates (requests per second, by load), with this many requests at each, on this machine's cores.
 
     Args:
-        on_devices: Whether each program has an accelerator of its own instead, and takes as long as that.
+        on_devices: Whether each program has its own accelerator instead, and takes as long as that.
 
     Raises:
         BenchmarkError: If it cannot be computed, with the reason.

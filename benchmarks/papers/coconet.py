@@ -17,11 +17,11 @@ from torch import nn
 from benchmarks.papers import coconet_overlap as product
 from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED
 from benchmarks.papers.rows import fact_row, not_here_row, points_of, ratio_row
+from benchmarks.papers.schedule_figures import figures_of
 from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from dyorc.planner.cluster import Cluster, even_cluster
-from dyorc.planner.passes.coconet import fused, in_rings, sliced
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
+from dyorc.planner.passes.coconet import fuse_updates, slice_updates, use_rings
 from dyorc.planner.plan import Collective, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, ValueKind, capture
@@ -108,7 +108,7 @@ def counts(num_ranks: int) -> Iterator[Row]:
     """Yields the rows of what can be counted, for the schedules AR-C, RS-C-AG and fused."""
     program = _program(12)
     plan = PLANNERS["dp_even"](program, even_cluster(num_ranks))
-    schedules = (plan, sliced(plan, program), fused(plan, program, _CHUNKS))
+    schedules = (plan, slice_updates(plan, program), fuse_updates(plan, program, _CHUNKS))
     _, slices, chunks = schedule_figures = [figures_of(each, program) for each in schedules]
     num_bytes = program.values["w"].num_bytes
     loss = 2 * (num_ranks - 1) * program.values[program.loss].num_bytes
@@ -151,7 +151,7 @@ def _ratios(quick: bool, progress: Progress) -> Iterator[Row]:
         program = _program(power)
         plan = PLANNERS["dp_even"](program, even_cluster(_RANKS))
         cluster = _cluster(program, plan, reduce_ms / times.adam)
-        whole_s, kernel_s = (_update_s(p, program, cluster) for p in (plan, fused(plan, program, _CHUNKS)))
+        whole_s, kernel_s = (_update_s(p, program, cluster) for p in (plan, fuse_updates(plan, program, _CHUNKS)))
         yield ratio_row(
             "examples",
             f"2^{power} elements: AR + Adam / fused",
@@ -195,8 +195,10 @@ def _on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
     with Ranks(RankOptions(num_ranks=num, device="cpu")) as ranks:
         for power in powers:
             program, sources = _program(power), _sources(power)
-            plan = in_rings(PLANNERS["dp_even"](program, even_cluster(num)))
-            steps, kernel = (ranks.run(p, sources).results for p in (sliced(plan, program), fused(plan, program, _CHUNKS)))
+            plan = use_rings(PLANNERS["dp_even"](program, even_cluster(num)))
+            steps, kernel = (
+                ranks.run(p, sources).results for p in (slice_updates(plan, program), fuse_updates(plan, program, _CHUNKS))
+            )
             num_equal += all(torch.equal(kernel[name], steps[name]) for name in steps)
     yield _fact(
         f"fused beside its steps on {num} gloo ranks, {len(powers)} sizes up to 2^{powers[-1]}: results equal to the bit",
@@ -232,7 +234,7 @@ def _type(program: TensorProgram, name: str) -> torch.dtype:
 def _measured(power: int, num: int, times: int) -> tuple[float, float, float]:
     """Medians over shaped links of AR-C, RS-C-AG and the fused kernel, in turns."""
     program, sources = _program(power), _sources(power)
-    plan = in_rings(PLANNERS["dp_even"](program, even_cluster(num)))
+    plan = use_rings(PLANNERS["dp_even"](program, even_cluster(num)))
     others = [name for name in plan.sources if program.values[name].kind is ValueKind.INPUT]
     slowness = (_SLOWNESS,) * num
     with Ranks(RankOptions(num_ranks=num, device="cpu", slowness=slowness)) as ranks:
@@ -244,7 +246,10 @@ def _measured(power: int, num: int, times: int) -> tuple[float, float, float]:
             spent.append(sum(seconds for step, seconds in ranks.end_step().timings[0] if step > first))
     optimizer_s, moved = median(spent), 2 * (num - 1) / num * program.values["w"].num_bytes
     shape = LinkShape(bytes_per_s=moved / (optimizer_s / _SHARE))
-    plans, measured_s = (plan, sliced(plan, program), fused(plan, program, _REAL_CHUNKS)), list[list[float]]([[], [], []])
+    plans, measured_s = (
+        (plan, slice_updates(plan, program), fuse_updates(plan, program, _REAL_CHUNKS)),
+        list[list[float]]([[], [], []]),
+    )
     links = {(0, 1): shape, (1, 0): shape}
     with Ranks(RankOptions(num_ranks=num, device="cpu", links=links, slowness=slowness)) as ranks:
         for _ in range(times):

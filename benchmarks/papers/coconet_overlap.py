@@ -8,11 +8,11 @@ from torch import nn
 
 from benchmarks.papers.bands import EXACT, MODELLED, SIMULATED, SUMMED_32
 from benchmarks.papers.rows import fact_row, points_of, ratio_row, sign_row
+from benchmarks.papers.schedule_figures import figures_of
 from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Row
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.passes.coconet import candidates_of, in_rings, overlapped
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
+from dyorc.planner.passes.coconet import candidates_of, overlap_products, use_rings
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture_inference
@@ -47,14 +47,14 @@ def _program(rows: int, inner: int, hidden: int) -> TensorProgram:
 
 
 def _plan(program: TensorProgram, num_ranks: int) -> Plan:
-    return in_rings(PLANNERS["megatron"](program, even_cluster(num_ranks)))
+    return use_rings(PLANNERS["megatron"](program, even_cluster(num_ranks)))
 
 
 def counts(num_ranks: int = 4) -> Iterator[Row]:
     """Counts the bytes on the wire, which stay the same."""
     program = _program(64, 128, 32)
     plan = _plan(program, num_ranks)
-    sent = [figures_of(each, program).wire_bytes for each in (plan, overlapped(plan, program, _CHUNKS))]
+    sent = [figures_of(each, program).wire_bytes for each in (plan, overlap_products(plan, program, _CHUNKS))]
     expected = 2 * (num_ranks - 1) * 64 * 32 * 4
     yield fact_row(
         "section 3",
@@ -73,7 +73,7 @@ def simulated(quick: bool) -> Iterator[Row]:
     num, rows, inner, hidden = 4, 2048, 4096, 1024
     program = _program(rows, inner, hidden)
     plan = _plan(program, num)
-    both = plan, overlapped(plan, program, _CHUNKS)
+    both = plan, overlap_products(plan, program, _CHUNKS)
     product_s = 2 * rows * inner * hidden / num / 1e12
     points = points_of("speed-up by overlap, by the all-reduce's time", _RATIOS)
     for ratio in _RATIOS[1:3] if quick else _RATIOS:
@@ -117,7 +117,7 @@ def on_real_ranks(quick: bool, progress: Progress) -> Iterator[Row]:
     num, sizes = 2, (512, 512, 256) if quick else (2048, 8192, 1024)
     program = _program(*sizes)
     plan, sources = _plan(program, num), _sources(program)
-    kernels = {chunks: overlapped(plan, program, chunks) for chunks in (1, _REAL_CHUNKS)}
+    kernels = {chunks: overlap_products(plan, program, chunks) for chunks in (1, _REAL_CHUNKS)}
     progress("real ranks: a product while its sum goes round")
     with Ranks(RankOptions(num_ranks=num, device="cpu")) as ranks:
         whole = ranks.run(plan, sources)

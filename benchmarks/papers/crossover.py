@@ -24,12 +24,12 @@ from benchmarks.papers.study import Progress, Study, unjudged
 from benchmarks.papers.table import Kind, Line, Row
 from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.crossover.merge import MergeCandidate, Resource, merge_jobs, phases_of, schedule_jobs
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import RankOptions, Ranks, Training
-from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.shaping import links_of, paces_of
 from dyorc.planner.runtime.shared_devices import DeviceSharing
 from dyorc.planner.runtime.side_by_side import JobRun, Sharing, TrainingJob, run_side_by_side
 from dyorc.planner.simulate import simulate

@@ -20,7 +20,7 @@ from dyorc.planner.cluster import Cluster, even_cluster
 from dyorc.planner.models import gpt
 from dyorc.planner.plan import CollectiveKind, Plan
 from dyorc.planner.plan.adapters import Adapters, Spot, Tensor, bytes_moved
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.hidup.pareto_search import ParetoSearch

@@ -25,7 +25,7 @@ from dyorc.planner.planners.modulo.warm_up import with_ends
 from dyorc.planner.planners.tessel.plan import tessel
 from dyorc.planner.program import TensorProgram, capture, evaluate
 from dyorc.planner.runtime import RankOptions, Ranks
-from dyorc.planner.runtime.paces import links_of, paces_of
+from dyorc.planner.runtime.shaping import links_of, paces_of
 from dyorc.planner.simulate import simulate
 from dyorc.planner.verify import verify
 

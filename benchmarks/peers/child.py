@@ -1,7 +1,7 @@
 """Runs a peer's server as a child and says when it answers; ends it with everything that it started, and leaves no files.
 
-For peers whose server is a Python module that takes its workload and port from the environment. The child has a session of its
-own, so that a Ctrl-C reaches it only through this process, and its temporary files are in one folder that is removed with it.
+For peers whose server is a Python module that takes its workload and port from the environment. The child has its own session, so
+that a Ctrl-C reaches it only through this process, and its temporary files are in one folder that is removed with it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def highest_picture(table: Table, *, is_alone: bool = False) -> str:
     """Returns an SVG picture with bars for each workload, where the best peer is 1. Empty if there are no rates.
 
     Args:
-        is_alone: Whether the picture is a file of its own and so brings its own colours.
+        is_alone: Whether the picture is a separate file and so brings its own colours.
     """
     rates = {(entry.workload, entry.system): entry.rps for entry in table.highest}
     best = {workload.name: _best_peer(table, workload.name) for workload in table.workloads}

@@ -20,7 +20,7 @@ _SEED = 1
 
 
 def pool_file(name: str) -> Path:
-    """Returns the file with a workload's pool. A process of its own makes it if it is missing or out of date.
+    """Returns the file with a workload's pool. A separate process makes it if it is missing or out of date.
 
     Raises:
         BenchmarkError: If it cannot be made, with the reason.

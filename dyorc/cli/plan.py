@@ -98,7 +98,7 @@ def make(
 
     from dyorc.cli.plan_progress import SearchProgress
     from dyorc.planner.cluster import load_cluster
-    from dyorc.planner.plan.codec import write_plan
+    from dyorc.planner.plan.plan_file import write_plan
     from dyorc.planner.planners.auto import plans
     from dyorc.planner.whole_file import check_writable
 
@@ -142,7 +142,7 @@ def show(
 
     Of merged plans: the phases of each job, and whose turn it is when.
     """
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.planners.crossover.merged_plans_file import is_merged
 
     if is_merged(plan):
@@ -183,7 +183,7 @@ def verify(
     The comparison is of numbers, on some weights and inputs. The proof is for all inputs. It rests on what the operations of the
     program mean, and on numbers that are not rounded: `run` compares what ranks really compute.
     """
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
 
     plan_of_model = read_plan(plan)
     captured_model = captured_of_plan(plan_of_model, model)
@@ -204,7 +204,7 @@ def simulate(
     """Simulates a plan: how long a step takes, what each rank does, and how much memory it needs; refuses what does not fit."""
     import json
 
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.simulate import check_memory, to_chrome_trace
 
     loaded = read_plan(plan)
@@ -231,7 +231,7 @@ def network(
     """Prints the commands that make machines keep a plan's limits of what they send to each other. Nothing is run."""
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.network import rules_of, to_ovs, to_tc
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
 
     if form not in ("ovs", "tc"):
         raise typer.BadParameter(f"unknown format {form!r}; choose ovs or tc", param_hint="--format")
@@ -267,7 +267,7 @@ def fuse(
 
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.passes.coconet import best_of, candidates_of, measure_candidates
-    from dyorc.planner.plan.codec import read_plan, write_plan
+    from dyorc.planner.plan.plan_file import read_plan, write_plan
     from dyorc.planner.whole_file import check_writable
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
@@ -329,9 +329,9 @@ def run_plan(
         return
     if steps is not None:
         raise PlanError(f"--steps is for merged plans, and {plan} holds one plan, which runs once")
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.program import sources_of
-    from dyorc.planner.reference import LOSS, example_with_elements, judge_run, labelled, with_elements
+    from dyorc.planner.reference import LOSS, example_with_elements, judge_run, label_results, with_elements
     from dyorc.planner.runtime import run
     from dyorc.planner.simulate import check_memory
 
@@ -344,7 +344,7 @@ def run_plan(
     sources = sources_of(program, module, example.tensors)
     ran = run(loaded, sources, program=program, allow_unverified=unverified)
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
-    loss = "" if program.outputs else f"loss {float(labelled(program, ran.results)[LOSS]):.9g}; "
+    loss = "" if program.outputs else f"loss {float(label_results(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
         raise PlanRunError(f"{loaded.num_ranks} ranks computed something else than one device: {loss}{judgement}")
     _console.print(f"{loaded.num_ranks} ranks computed what one device does: {loss}{judgement}")
@@ -357,7 +357,7 @@ def export(
     model: Target = None,
 ) -> None:
     """Writes a pipeline's order as a table of actions for torch.distributed.pipelining, one line for each rank."""
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.planners.tessel.export import pipelining_table
     from dyorc.planner.whole_file import check_writable, write_whole
 

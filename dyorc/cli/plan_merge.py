@@ -29,7 +29,7 @@ def merge(
 ) -> None:
     """Merges jobs that train on the same devices, so that one computes while another communicates; `run` then runs them all."""
     from dyorc.planner.cluster import load_cluster
-    from dyorc.planner.plan.codec import read_plan
+    from dyorc.planner.plan.plan_file import read_plan
     from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs
     from dyorc.planner.planners.crossover.merged_plans_file import write_merged
     from dyorc.planner.whole_file import check_writable
@@ -73,8 +73,8 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
     from dyorc.planner.program import sources_of
     from dyorc.planner.runtime import RankOptions, Ranks, Training
-    from dyorc.planner.runtime.proved_runs import check_proved
     from dyorc.planner.runtime.side_by_side import TrainingJob, run_side_by_side
+    from dyorc.planner.runtime.training import check_proved
 
     merged = read_merged(path)
     jobs: list[TrainingJob] = []

@@ -50,7 +50,7 @@ class Stopwatch(Protocol):
     """Runs plans."""
 
     def __call__(self, plan: Plan, num_repeats: int, *, overlap: bool = False) -> Sequence[tuple[float, ...]]:
-        """Runs a plan so many times, communicating beside computing if they may overlap. Returns for each time the seconds that
+        """Runs a plan so many times, communicating during computation if they may overlap. Returns for each time the seconds that
         each rank took.
         """
         ...
@@ -108,7 +108,7 @@ def measure_cluster(options: RankOptions | int, *, effort: Effort | None = None,
     Args:
         options: How many ranks, or how they run: with slow ranks or links, these are measured.
         effort: How much is measured.
-        progress: Is told what is measured.
+        progress: Called before each measurement.
 
     Returns:
         One machine with a device for each rank; or a machine for each rank, if links between them are made slower.
@@ -292,8 +292,8 @@ def contention_of(communicating_s: float, computing_s: tuple[float, float], both
 
 
 def contention_of_messages(short: tuple[float, Contention], long: tuple[float, Contention]) -> Contention:
-    """Returns how computation and communication slow each other, whatever a message takes: one of m seconds takes y m + w beside
-    computation, y + w / m times as long, which two messages tell.
+    """Returns how computation and communication slow each other, for messages of any length: one of m seconds takes y m + w
+    during computation, y + w / m times as long, which two messages tell.
 
     Args:
         short: What a short message takes by itself, and what was found with such messages.
@@ -371,7 +371,7 @@ def _chain(op: str, shape: tuple[int, ...], length: int, num_ranks: int, other: 
 
 
 def _at_once(length: int, size: int, num_messages: int, rows: int, num_ranks: int) -> Plan:
-    """Ranks sum up messages, and compute a chain of products beside that; either may be nothing."""
+    """Ranks sum up messages, and compute a chain of products meanwhile; either may be nothing."""
     nodes = _operations("aten.mm.default", length)
     messages = dict(_sources(num_messages, (rows, num_ranks)))
     values = _values_of_chain((size, size), length) if length else {}

@@ -52,7 +52,7 @@ class CapturedModule:
     optimizer: "tuple[Optimizer, int] | None"
 
     def compare(self) -> "ModuleCheck":
-        """Runs the module beside what was captured, and the step of its optimizer beside torch's.
+        """Compares the module with what was captured, and the step of its optimizer with torch's.
 
         Raises:
             ProgramCaptureError: They compute something else.
@@ -117,7 +117,7 @@ def captured_of_plan(plan: "Plan", target: str | None) -> CapturedModule:
         target: Where it is instead, or None.
 
     Raises:
-        PlanError: Nobody says where the model is, or it is another one.
+        PlanError: Neither the caller nor the plan says where the model is, or it is another one.
     """
     if not (target or plan.target):
         raise PlanError("the plan does not say where its model is: name it with --model MODULE:MAKE")

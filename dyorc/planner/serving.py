@@ -15,7 +15,7 @@ from dyorc.planner.runtime.rank_weights import missing_weights, read_whole
 
 
 class PlannedModule(nn.Module):
-    """Stands for a module whose weights lie in other processes: called like it, it returns what it would."""
+    """A stand-in for a module whose weights lie in other processes: called like it, it returns what it would."""
 
     def __init__(self, inference: Inference, run: Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]) -> None:
         super().__init__()

@@ -163,7 +163,7 @@ def make_model():
     return gpt(layers=1, hidden=16, vocabulary=32, sequence=8, batch=8)
 """
 _CLUSTER = 'from dyorc.planner.cluster import even_cluster, write_cluster; write_cluster(even_cluster(2), "cluster.toml")'
-_PRIOR = 'from dyorc.planner.plan.codec import read_plan; print(dict(read_plan("plan.json").provenance.notes)["prior"])'
+_PRIOR = 'from dyorc.planner.plan.plan_file import read_plan; print(dict(read_plan("plan.json").provenance.notes)["prior"])'
 
 
 def test_the_guided_planner_plans_with_the_weights_in_the_wheel(installed: Installed) -> None:

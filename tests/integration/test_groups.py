@@ -23,7 +23,7 @@ from dyorc.config import LinkConfig, TransportConfig
 from dyorc.errors import ProgramLoadError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.codec import read_plan, write_plan
+from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.verify import mark_proved

@@ -19,7 +19,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.orchestrator.link_fleet import Site
 from dyorc.orchestrator.linked_orchestrator import linked_orchestrator
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.plan.codec import write_plan
+from dyorc.planner.plan.plan_file import write_plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.verify import mark_proved

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dyorc.planner.program.decompositions import ByFormula, decompositions
 from dyorc.planner.program.graph import Argument, Node, TensorProgram, Value, ValueKind, ValueRef, type_sizes
-from dyorc.planner.program.reading import argument_of
+from dyorc.planner.program.graph_reader import argument_of
 
 _PLACE_KEYWORDS = {"device", "layout", "pin_memory", "memory_format", "non_blocking"}
 

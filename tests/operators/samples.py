@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from dyorc.planner.program.evaluate import compute_node
-from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, renamed
+from dyorc.planner.program.graph import Node, TensorProgram, ValueKind, rename_values
 from dyorc.planner.program.simplify import simplify
 from tests.operators.closeness import difference
 from tests.operators.recording import Recording
@@ -84,8 +84,8 @@ def _sample(
     alone = replace(
         node,
         name="alone",
-        arguments=tuple(renamed(argument, names) for argument in node.arguments),
-        keywords=tuple((key, renamed(value, names)) for key, value in node.keywords),
+        arguments=tuple(rename_values(argument, names) for argument in node.arguments),
+        keywords=tuple((key, rename_values(value, names)) for key, value in node.keywords),
         outputs=tuple(results.get(name, "") for name in node.outputs),
     )
     values = {new: replace(program.values[old], name=new, kind=ValueKind.INPUT) for old, new in names.items()}

@@ -27,7 +27,7 @@ from dyorc.planner.plan import (
     Provenance,
     Transfer,
 )
-from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json
+from dyorc.planner.plan.plan_file import digest_of, plan_from_json, plan_to_json
 from dyorc.planner.program import PARTIAL, REPLICATE, Shard, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart
 

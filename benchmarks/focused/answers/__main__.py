@@ -4,7 +4,7 @@
 
 A real ``dyorc serve`` answers one reader at a time: 200 MB as raw bytes (by a bare socket, by both of the product's clients, over
 gRPC), and 20 MB as JSON. Then it takes requests of 200 MB (``sent``, ``grpc_sent``). Meanwhile a prober keeps asking for
-``/v2/health/live`` on a connection of its own. Its longest wait shows how long the server's event loop stood still, plus whatever
+``/v2/health/live`` on its own connection. Its longest wait shows how long the server's event loop stood still, plus whatever
 else the machine did. ``idle_ms`` is the same wait with nothing large, so it shows the machine's part.
 
 The last line is one JSON object with medians over the rounds: the longest wait in ms, also per 100 MB of tensors; the seconds of

@@ -1,6 +1,6 @@
 # pyright: reportAttributeAccessIssue=false
 # Generated messages have no types.
-"""A client in a process of its own that sends one request: with the product's client, by gRPC, or by a bare socket into one
+"""A client in a separate process that sends one request: with the product's client, by gRPC, or by a bare socket into one
 buffer.
 
     python -m benchmarks.focused.answers.reader {client,async_client,raw,text,sent,grpc,grpc_sent} URL GRPC_ADDRESS

@@ -1,4 +1,4 @@
-"""How long until a replica that is decided on can work, beside Ray Serve's own autoscaling from zero.
+"""How long until a replica that is decided on can work, next to Ray Serve's own autoscaling from zero.
 
     python -m benchmarks.focused.coldstart [--rounds 3] [--weights-mb 200] [--no-default]
 

@@ -3,7 +3,7 @@
     python -m benchmarks.focused.gateway [--systems dyorc,dyorc_cell,dyorc_cells_2,pytriton,native] [--rounds 3] [--duration-s 3]
 
 float32[1024] plus one, at most 32 in a batch, 4 KiB requests as binary tensors; over HTTP and gRPC, with 1 and with 32
-closed-loop clients, each with a connection of its own (over gRPC: `light_grpc.py`). Every answer is checked. Triton runs the
+closed-loop clients, each with its own connection (over gRPC: `light_grpc.py`). Every answer is checked. Triton runs the
 program in its Python back end, as DyOrc runs it in Python:
 
     pytriton          the way `nvidia-pytriton` serves a Python function

@@ -97,7 +97,7 @@ def measure(attack: Attack, probe: Probe, num_rounds: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _attacking(attack: Attack) -> Generator[dict[str, int]]:
-    """Attacks while entered. At the end, the result says what became of the attackers."""
+    """Attacks while entered. At the end, the result says what happened to the attackers."""
     command = [sys.executable, "-m", "benchmarks.focused.hostile.attackers", *attack.arguments]
     counts: dict[str, int] = {}
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

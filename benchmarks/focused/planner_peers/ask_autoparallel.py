@@ -42,7 +42,7 @@ def main() -> None:
     began_s, began_cpu_s = time.perf_counter(), sum(os.times()[:4])
     with patch.object(compute_estimation, "_get_device_limit", lambda: _device(machines)), sdpa_kernel(SDPBackend.MATH):
         answer = _asked(question, mesh, began_s)
-    answer["took_cpu_s"] = sum(os.times()[:4]) - began_cpu_s  # with the solver, a process of its own
+    answer["took_cpu_s"] = sum(os.times()[:4]) - began_cpu_s  # with the solver, a separate process
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
 

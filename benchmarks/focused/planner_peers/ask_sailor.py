@@ -1,4 +1,4 @@
-"""Asks Sailor's planner for its plans: runs in an environment of its own, which needs no packages.
+"""Asks Sailor's planner for its plans: runs in its own environment, which needs no packages.
 
     python ask_sailor.py QUESTION ANSWER
 

@@ -1,4 +1,4 @@
-"""Asks other planners, each in a process and an environment of its own, and makes plans of their answers."""
+"""Asks other planners, each in its own process and environment, and makes plans of their answers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Makes a plan of placements that another planner has chosen for a graph of its own.
+"""Makes a plan of placements that another planner has chosen for its own graph.
 
 That planner traces the model by itself: its graph has the same products in the same order, but other operations around them,
 other views, and transposes where ours has none. So nodes are aligned by what they compute and how much, and each node that has a

@@ -2,7 +2,7 @@
 
     python -m benchmarks.focused.scaleout.decisions NUM_REPLICAS NUM_IN_FLIGHT DURATION_S
 
-Runs in a process of its own. Requests are submitted by coroutines, as a gateway in the same process does; nothing crosses a
+Runs in a separate process. Requests are submitted by coroutines, as a gateway in the same process does; nothing crosses a
 process. Each request makes two calls, one after the other. The last line is one JSON object: calls per second, and calls and
 batches per second of processor time, which the machine's other load does not change.
 """

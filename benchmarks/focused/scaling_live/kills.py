@@ -37,7 +37,7 @@ _POLL_S = 0.02
 
 
 def measure_kills(duration_s: float, seed: int) -> dict[str, object]:
-    """Returns what became of the requests, and how much was killed."""
+    """Returns what happened to the requests, and how much was killed."""
     load = OnOff(duration_s=duration_s, cycle_s=_CYCLE_S, seed=seed)
     with (
         serving(turns.dyorc(APP).command, _ENVIRONMENT) as (address, server),
@@ -50,7 +50,7 @@ def measure_kills(duration_s: float, seed: int) -> dict[str, object]:
 
 
 class Killer:
-    """Kills while entered, one kind after another, on a thread of its own."""
+    """Kills while entered, one kind after another, on its own thread."""
 
     def __init__(self, address: Address, server: ServerProcess, chance: random.Random) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""The loads: when requests are due, and what became of them."""
+"""The loads: when requests are due, and what happened to them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def send_steadily(label: str, spec: TargetSpec, pool: Pool, rate_rps: float, dur
 
 
 def as_figures(result: RunResult) -> dict[str, object]:
-    """Returns what became of the requests. A miss is a request without a right answer within `SLO_S`."""
+    """Returns what happened to the requests. A miss is a request without a right answer within `SLO_S`."""
     counts, latency = result.counts, result.latency_ms
     figures: dict[str, object] = {
         "requests": counts.planned,

@@ -55,7 +55,7 @@ def read_ray_serve(answer: Any) -> tuple[Mapping[str, Counts], Mapping[str, int]
 
 
 class Watch:
-    """Asks while entered, on a thread of its own. Nothing answers while a server restarts, so failures are only counted."""
+    """Asks while entered, on its own thread. Nothing answers while a server restarts, so failures are only counted."""
 
     def __init__(self, address: Address, path: str, read: Read, interval_s: float = _INTERVAL_S) -> None:
         self._address = address

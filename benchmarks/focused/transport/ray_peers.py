@@ -2,7 +2,7 @@
 # Ray ships no complete types.
 """Ray's object store as a peer: two actors of a local Ray, one of which hands tensors to the other.
 
-Ray is started once, by a child process of the benchmark in a session of its own (`serve_ray`), so that neither its driver's
+Ray is started once, by a child process of the benchmark in its own session (`serve_ray`), so that neither its driver's
 threads nor a Ctrl-C get in the way; its two ways (`RayPeer`) share it. Even an idle Ray uses some processor time, and all others
 are measured beside it.
 """

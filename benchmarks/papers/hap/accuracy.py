@@ -20,7 +20,7 @@ from dyorc.planner import models
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.measure import Effort, measure_cluster
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture
 from dyorc.planner.runtime import LinkShape, RankOptions, Ranks

@@ -21,7 +21,7 @@ from benchmarks.papers.rows import fact_row, number_row, points_of, ratio_row
 from benchmarks.papers.table import Kind, Row
 from dyorc.planner.cluster import Cluster, CostLine, published
 from dyorc.planner.plan import Algorithm, Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.simulate import simulate

@@ -14,7 +14,7 @@ from benchmarks.papers.study import Progress
 from benchmarks.papers.table import Kind, Point, Row
 from dyorc.planner.cluster import Cluster, published
 from dyorc.planner.models import bert_moe
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.simulate import simulate
 

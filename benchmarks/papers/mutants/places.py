@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from dyorc.planner.plan import Apply, Plan, Step
 from dyorc.planner.program import TensorProgram
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 
 Mutation: TypeAlias = Callable[[TensorProgram, Plan], Plan | None]
 """Returns a faulty plan, or None if the plan has no place for the fault."""
@@ -36,7 +36,7 @@ def with_steps(plan: Plan, number: int, made: Step | list[Step]) -> Plan:
 def reading(step: Step, names: Mapping[str, str]) -> Step:
     """Returns a step that reads other tensors."""
     if isinstance(step, Apply):
-        arguments = tuple(renamed(argument, names) for argument in step.arguments)
+        arguments = tuple(rename_values(argument, names) for argument in step.arguments)
         return replace(step, arguments=arguments)
     return replace(step, source=names.get(step.source, step.source))
 

@@ -11,7 +11,7 @@ from benchmarks.papers.trainverify.figures import CAUGHT_BY
 from dyorc.planner.cluster import even_cluster, one_machine
 from dyorc.planner.models import llama
 from dyorc.planner.passes.channels import with_channels
-from dyorc.planner.passes.coconet import overlapped
+from dyorc.planner.passes.coconet import overlap_products
 from dyorc.planner.plan import ChannelKind, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture
@@ -38,7 +38,7 @@ def _plans(program: TensorProgram) -> Sequence[Plan]:
     pipeline = PLANNERS["megatron"](program, even_cluster(8), dp=2, tp=2, pp=2, microbatches=2)
     server = PLANNERS["parameter_server"](program, one_machine(2), servers=1)
     static = with_channels(server, one_machine(2), [ChannelKind.STATIC])  # has edges
-    products = overlapped(PLANNERS["megatron"](program, even_cluster(2)), program, 2)
+    products = overlap_products(PLANNERS["megatron"](program, even_cluster(2)), program, 2)
     return [pipeline, PLANNERS["zero"](program, even_cluster(2)), static, products]
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.bentoml.server --workload NAME [--port 0]
 
-Requests and answers are bodies of raw bytes; between its services BentoML uses a format of its own, with unencoded tensors. The
+Requests and answers are bodies of raw bytes; between its services BentoML uses its own format, with unencoded tensors. The
 following was tried on the cascade, on a busy machine. A request costs 7 to 12 ms of processor time in all, most of it BentoML's
 own (each hop is an HTTP request in Python), so the settings differ little:
 

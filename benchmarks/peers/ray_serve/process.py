@@ -32,7 +32,7 @@ def serve_in_child(
     num_cpus: int,
     object_store_bytes: int,
 ) -> None:
-    """Runs an application as a child, in a session of its own, until SIGTERM or SIGINT, and cleans up after it.
+    """Runs an application as a child, in its own session, until SIGTERM or SIGINT, and cleans up after it.
 
     Prints its address, then "Ready" when it has answered each of the probes.
 
@@ -55,7 +55,7 @@ def serve_in_child(
         try:
             set_environment(has_haproxy, folder)
             _start(build, port, folder, num_cpus, object_store_bytes)
-            _exit_on_sigterm()  # again, because Ray installs a handler of its own
+            _exit_on_sigterm()  # again, because Ray installs its own handler
             print(f"Listening on http://127.0.0.1:{port}", flush=True)
             _wait_until_ready(port, path, probes)
             print("Ready", flush=True)

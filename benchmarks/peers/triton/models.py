@@ -115,7 +115,7 @@ def _write(folder: Path, config: str) -> None:
 
 
 class ProgramModel:
-    """A program as Triton's Python back end runs it, in a process of its own. The requests of one batch run together."""
+    """A program as Triton's Python back end runs it, in a separate process. The requests of one batch run together."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the program with the model's name."""

@@ -44,7 +44,7 @@ def tritonserver(folder: Path, options: Sequence[str]) -> Generator[subprocess.P
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")])),
     }
-    # In a group of its own, so that Ctrl-C reaches only this process, which then ends Triton.
+    # In its own group, so that Ctrl-C reaches only this process, which then ends Triton.
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, process_group=0)
     try:
         yield process

@@ -23,7 +23,7 @@ from dyorc.planner.cluster.collectives import (
     rescaled_lines,
 )
 from dyorc.planner.cluster.value_ranges import MAX_BYTES, RATES, SECONDS, check_range
-from dyorc.planner.plan.network import Network
+from dyorc.planner.plan.plan import Network
 from dyorc.planner.plan.steps import Algorithm, ChannelKind, CollectiveKind
 from dyorc.planner.program.costs import FREE, NodeCost
 

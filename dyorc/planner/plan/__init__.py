@@ -8,17 +8,27 @@ from dyorc.planner.plan.layout import (
     MeshAxis,
     Region,
     extents,
-    narrowed,
+    narrow,
     overlap,
     region_of,
     shares,
     starts,
     within,
 )
-from dyorc.planner.plan.network import Limit, MachinePair, Network
-from dyorc.planner.plan.order import communicate_early
-from dyorc.planner.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance, SearchEnd
-from dyorc.planner.plan.samples import for_samples
+from dyorc.planner.plan.plan import (
+    Inference,
+    Kernel,
+    Limit,
+    MachinePair,
+    ModuleCheck,
+    Network,
+    Overlap,
+    Placed,
+    Plan,
+    Provenance,
+    SearchEnd,
+)
+from dyorc.planner.plan.rewrites import communicate_early, for_samples
 from dyorc.planner.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 
 __all__ = [
@@ -50,7 +60,7 @@ __all__ = [
     "communicate_early",
     "extents",
     "for_samples",
-    "narrowed",
+    "narrow",
     "overlap",
     "region_of",
     "shares",

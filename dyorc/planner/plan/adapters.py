@@ -101,7 +101,7 @@ class Adapters:
         """Returns the cheapest path.
 
         Raises:
-            PlanError: There is none.
+            PlanError: No path leads there.
         """
         key = (tensor, before.mesh.name, before.layout, after.mesh.name, after.layout)
         best = self._paths.get(key)
@@ -164,7 +164,7 @@ class Adapters:
                 yield Hop(spot, Spot(after.mesh, layout))
 
     def _placements(self, tensor: Tensor, spot: Spot, index: int, before: Spot, after: Spot) -> Iterator[Placement]:
-        """What an axis may be changed into: whatever the present placement allows, and only what can be of use."""
+        """What an axis may be changed into: what the present placement allows, and only what can be of use."""
         now, ends = spot.layout[index], [end.layout[index] for end in (before, after) if end.mesh.name == spot.mesh.name]
         if not isinstance(now, Replicate):
             yield REPLICATE

@@ -20,7 +20,7 @@ from dyorc.planner.plan.layout import Layout, Mesh, MeshAxis
 from dyorc.planner.plan.plan import Inference, Placed, Plan, Provenance
 from dyorc.planner.plan.steps import Algorithm, Apply, Collective, Step, Transfer, kind_between
 from dyorc.planner.program import Axes, Node, Placement, Replicate, Shard, Strategy, TensorProgram, axes_of
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +100,10 @@ class PlanBuilder:
         return tuple(layout)
 
     def _sizes(self, value: str) -> Tensor:
-        found = self._known.get(value)
-        if found is None:
-            found = self._known[value] = tensor_of(self.program, self.axes, value)
-        return found
+        tensor = self._known.get(value)
+        if tensor is None:
+            tensor = self._known[value] = tensor_of(self.program, self.axes, value)
+        return tensor
 
     def source(self, value: str, mesh: str, placements: Sequence[Placement]) -> str:
         """Says how ranks hold a source of the program when they begin, and returns its id."""
@@ -114,7 +114,7 @@ class PlanBuilder:
         return tensor
 
     def apply(self, node: Node, mesh: str, strategies: Sequence[Strategy], part: int | None = None) -> None:
-        """Adds one part of a node, and before it whatever brings its inputs into the placements that the strategies ask for.
+        """Adds one part of a node, and before it the steps that bring its inputs into the placements that the strategies ask for.
 
         Args:
             node: Of the program.
@@ -147,8 +147,8 @@ class PlanBuilder:
         step = Apply(
             node=node.name,
             op=node.op,
-            arguments=tuple(renamed(argument, names) for argument in node.arguments),
-            keywords=tuple((key, renamed(value, names)) for key, value in node.keywords),
+            arguments=tuple(rename_values(argument, names) for argument in node.arguments),
+            keywords=tuple((key, rename_values(value, names)) for key, value in node.keywords),
             outputs=tuple(outputs),
             mesh=mesh,
         )

@@ -10,8 +10,7 @@ import msgspec
 from dyorc.core.plan_head import FORMAT, VERSION, InferenceRow, MeshRow
 from dyorc.errors import PlanError
 from dyorc.planner.plan.layout import Layout, Mesh, MeshAxis
-from dyorc.planner.plan.network import Limit, Network
-from dyorc.planner.plan.plan import Inference, Kernel, ModuleCheck, Overlap, Placed, Plan, Provenance, SearchEnd
+from dyorc.planner.plan.plan import Inference, Kernel, Limit, ModuleCheck, Network, Overlap, Placed, Plan, Provenance, SearchEnd
 from dyorc.planner.plan.steps import Algorithm, Apply, ChannelKind, Collective, CollectiveKind, Edge, Step, Transfer
 from dyorc.planner.program import PARTIAL, REPLICATE, Argument, Placement, Shard, Value, ValueKind, ValueRef
 from dyorc.planner.program.graph import Dtype, OutputShape, OutputStart

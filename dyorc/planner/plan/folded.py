@@ -99,7 +99,7 @@ class Folded:
     edges: tuple[LayerEdge, ...]
 
 
-def folded(plan: Plan, program: TensorProgram) -> Folded:
+def fold(plan: Plan, program: TensorProgram) -> Folded:
     """Folds a plan.
 
     Raises:

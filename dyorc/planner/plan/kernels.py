@@ -117,7 +117,7 @@ def _where(kernel: Kernel) -> str:
 
 
 def _check_overlap(plan: Plan, parts: Parts, overlap: Overlap) -> None:
-    """Refuses terms that are not there when the ring sends them, or that somebody else reads whole."""
+    """Refuses terms that are not there when the ring sends them, or that another step reads whole."""
     where, scatter, mesh = _where(parts.kernel), parts.scatter, plan.mesh_of(parts.scatter.source)
     axis = mesh.axis_index(scatter.axis)
     expected = ring_order(mesh.axes[axis].size)

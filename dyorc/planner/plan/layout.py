@@ -166,7 +166,7 @@ def starts(region: Region) -> tuple[int, ...]:
     return tuple(start for start, _ in region)
 
 
-def narrowed(region: Region, dim: int, start: int, stop: int) -> Region:
+def narrow(region: Region, dim: int, start: int, stop: int) -> Region:
     """The part of a region between two places along a dimension, counted from where the region begins."""
     begin = region[dim][0]
     return (*region[:dim], (begin + start, begin + stop), *region[dim + 1 :])

@@ -2,19 +2,77 @@
 program.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan.layout import Coordinate, Layout, Mesh, Region, extents, region_of
-from dyorc.planner.plan.network import Network
 from dyorc.planner.plan.steps import Step
 from dyorc.planner.program import Replicate, TensorProgram, Value
 from dyorc.planner.program.graph import type_sizes
+
+MachinePair: TypeAlias = tuple[str, str]
+"""A machine that sends, and one that receives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What one machine may send to another through one of its interfaces.
+
+    Attributes:
+        source: The machine that sends.
+        target: The one that receives.
+        interface: The source's interface.
+        bytes_per_s: What is reserved for it.
+    """
+
+    source: str
+    target: str
+    interface: str
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if not self.bytes_per_s > 0:
+            raise PlanError(
+                f"what {self.source} may send to {self.target} must be above 0 bytes a second, not {self.bytes_per_s}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The limits of a plan.
+
+    Attributes:
+        limits: At most one for each source, target and interface. Between machines that are not named nothing is limited.
+        is_strict: Whether a limit holds even while others leave their part unused. Otherwise unused bandwidth is lent, in the
+            ratios of the limits.
+    """
+
+    limits: tuple[Limit, ...]
+    is_strict: bool = True
+
+    def __post_init__(self) -> None:
+        names = [(limit.source, limit.target, limit.interface) for limit in self.limits]
+        for name in names:
+            if names.count(name) > 1:
+                raise PlanError(f"there are several limits from {name[0]} to {name[1]} through {name[2]}")
+
+    @cached_property
+    def rates(self) -> Mapping[MachinePair, float]:
+        """What is reserved for each pair of machines, through all interfaces together."""
+        rates: dict[MachinePair, float] = {}
+        for limit in self.limits:
+            pair = limit.source, limit.target
+            rates[pair] = rates.get(pair, 0.0) + limit.bytes_per_s
+        return rates
+
+    def of_source(self, machine: str) -> Iterator[Limit]:
+        """Yields the limits of one machine's way out."""
+        return (limit for limit in self.limits if limit.source == machine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +261,7 @@ class Plan:
         return prod(self.piece_shape(tensor, coordinate)) * type_sizes[value.dtype]
 
     def varies_in_time(self, tensor: str) -> bool:
-        """Whether each part of the work has a piece of its own."""
+        """Whether each part of the work has its own piece."""
         axis = self.mesh_of(tensor).time_axis
         return axis is not None and not isinstance(self.tensors[tensor].layout[axis], Replicate)
 

@@ -1,4 +1,4 @@
-"""What people want to know of a plan: its meshes, what it communicates, and what each rank computes and holds.
+"""A plan in figures for people: its meshes, what it communicates, and what each rank computes and holds.
 
 All of it is in the plan itself: neither the program nor a cluster is needed.
 """
@@ -6,14 +6,14 @@ All of it is in the plan itself: neither the program nor a cluster is needed.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
-from dyorc.planner.plan.alike import first_alike
-from dyorc.planner.plan.layout import Coordinate, Mesh
+from dyorc.planner.plan.layout import Coordinate, Layout, Mesh
 from dyorc.planner.plan.plan import Plan
 from dyorc.planner.plan.steps import Apply, Collective, CollectiveKind, Step, Transfer
-from dyorc.planner.program import Node, Replicate, Value
+from dyorc.planner.program import Node, Replicate, Shard, Value
 from dyorc.planner.program.costs import cost_of
 from dyorc.planner.program.graph import type_sizes
 
@@ -217,3 +217,24 @@ def _holding(plan: Plan, value: Value) -> Holding:
                 regions[rank] = regions[rank] or region
     num_bytes = prod(value.shape) * type_sizes[value.dtype]
     return Holding(value=value.name, shape=value.shape, num_bytes=num_bytes, regions=tuple(regions))
+
+
+def first_alike(plan: Plan) -> Sequence[int]:
+    """Returns for each rank the first on the same meshes that has pieces of the same shapes: itself, if none before it has."""
+    of_ranks: list[list[object]] = [[] for _ in range(plan.num_ranks)]
+    for mesh in plan.meshes.values():
+        layouts = dict.fromkeys(placed.layout for placed in plan.tensors.values() if placed.mesh == mesh.name)
+        for rank, coordinate in zip(mesh.ranks, _coordinates(mesh), strict=True):
+            of_ranks[rank].append((mesh.name, [_sizes_at(layout, coordinate) for layout in layouts]))
+    known: dict[str, int] = {}
+    return [known.setdefault(repr(each), rank) for rank, each in enumerate(of_ranks)]
+
+
+def _coordinates(mesh: Mesh) -> Sequence[Coordinate]:
+    """The coordinate of each rank, in the order of the mesh's, in the first part of the work."""
+    return list(product(*((0,) if axis.is_time else range(axis.size) for axis in mesh.axes)))
+
+
+def _sizes_at(layout: Layout, coordinate: Coordinate) -> list[int]:
+    """How much of each dimension that is cut, from the outermost axis on."""
+    return [p.sizes[index] for p, index in zip(layout, coordinate, strict=True) if isinstance(p, Shard) and p.sizes]

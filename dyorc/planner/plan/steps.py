@@ -50,7 +50,7 @@ class Algorithm(StrEnum):
     """How a collective moves the bytes."""
 
     PADDED = "padded"  # every shard is filled up to the largest, and one collective moves all
-    GROUPED = "grouped"  # one broadcast or reduction for each shard, of its own size
+    GROUPED = "grouped"  # one broadcast or reduction for each shard, of that shard's size
     RING = "ring"  # our own ring over sends and receives, of each shard's own size
 
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, Provenance, SearchEnd
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS, Progress
 from dyorc.planner.planners.ending import end_of
 from dyorc.planner.program import TensorProgram

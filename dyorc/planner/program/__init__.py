@@ -2,12 +2,11 @@
 
 from dyorc.planner.program.axes import Axes, axes_of
 from dyorc.planner.program.capture import capture, capture_inference, recapture_inference
-from dyorc.planner.program.evaluate import evaluate
+from dyorc.planner.program.evaluate import evaluate, sources_of, state_of
 from dyorc.planner.program.example import Example
 from dyorc.planner.program.flat_module import eager
 from dyorc.planner.program.graph import Argument, Node, TensorProgram, Value, ValueKind, ValueRef
 from dyorc.planner.program.layers import number_layers, repeat_layers
-from dyorc.planner.program.sources import sources_of, state_of
 from dyorc.planner.program.strategies import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard, Strategy, strategies_of
 from dyorc.planner.program.update import with_update
 

@@ -84,8 +84,8 @@ class _Ties:
                 if letter:
                     _unite(first.setdefault(letter, dim), dim)
 
-    def tie_alike(self, one: str, other: str) -> None:
-        for left, right in zip(self._dims[one], self._dims[other], strict=True):
+    def tie_alike(self, first: str, second: str) -> None:
+        for left, right in zip(self._dims[first], self._dims[second], strict=True):
             _unite(left, right)
 
     def tie_view(self, node: Node) -> None:
@@ -126,32 +126,32 @@ def _outermost(dim: _Dim) -> _Dim:
     return dim
 
 
-def _unite(one: _Dim, other: _Dim) -> None:
+def _unite(first: _Dim, second: _Dim) -> None:
     """Makes two dimensions one, if their factors allow it; otherwise they stay two, and no strategy splits both."""
-    one, other = _root_of(one), _root_of(other)
-    if one is other or one.extent != other.extent:
+    first, second = _root_of(first), _root_of(second)
+    if first is second or first.extent != second.extent:
         return
-    if one.factors is None:
-        one.same = other
-    elif other.factors is None:
-        other.same = one
+    if first.factors is None:
+        first.same = second
+    elif second.factors is None:
+        second.same = first
     else:
-        _align(one.factors, other.factors)
+        _align(first.factors, second.factors)
 
 
 def _align(left: list[_Dim], right: list[_Dim]) -> None:
     """Ties two products of the same size, and cuts factors where those of the other side end."""
     left, right = [*left], [*right]
     while left and right:
-        one, other = _root_of(left.pop(0)), _root_of(right.pop(0))
-        if one.extent == other.extent:
-            _unite(one, other)
-        elif one.extent > other.extent and one.extent % other.extent == 0:
-            left[:0] = _cut(one, other.extent)
-            right.insert(0, other)
-        elif other.extent > one.extent and other.extent % one.extent == 0:
-            right[:0] = _cut(other, one.extent)
-            left.insert(0, one)
+        first, second = _root_of(left.pop(0)), _root_of(right.pop(0))
+        if first.extent == second.extent:
+            _unite(first, second)
+        elif first.extent > second.extent and first.extent % second.extent == 0:
+            left[:0] = _cut(first, second.extent)
+            right.insert(0, second)
+        elif second.extent > first.extent and second.extent % first.extent == 0:
+            right[:0] = _cut(second, first.extent)
+            left.insert(0, first)
         else:
             return
 

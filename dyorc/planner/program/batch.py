@@ -1,6 +1,6 @@
 """Which dimensions of a program grow with the number of samples in a batch, and the same program for another number.
 
-The program is captured for two numbers of samples. It has to be the same but for extents, and an extent that differs has to be a
+The program is captured for two numbers of samples. Both must be the same except for extents, and an extent that differs must be a
 multiple of the number of samples. A constant that differs, such as the size of the batch in a mean over it, is refused: answers
 would depend on what else is in the batch.
 """
@@ -62,12 +62,12 @@ def _growing(program: str, value: Value, more: Value, num_samples: int) -> tuple
     return tuple(dims)
 
 
-def resized(value: Value, dims: tuple[int, ...], num_samples: int, before: int) -> Value:
+def resize(value: Value, dims: tuple[int, ...], num_samples: int, before: int) -> Value:
     """Returns a value for another number of samples.
 
     Args:
         value: The value.
-        dims: Those that grow with the batch.
+        dims: The dimensions that grow with the batch.
         num_samples: How many there are to be.
         before: How many there are.
     """
@@ -79,6 +79,6 @@ def with_samples(program: TensorProgram, num_samples: int) -> TensorProgram:
     """Returns a program that answers for another number of samples."""
     before = program.values[program.inputs[0]].shape[0]
     values = {
-        name: resized(value, program.batch_dims.get(name, ()), num_samples, before) for name, value in program.values.items()
+        name: resize(value, program.batch_dims.get(name, ()), num_samples, before) for name, value in program.values.items()
     }
     return replace(program, values=values)

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.batch import batch_dims_of
+from dyorc.planner.program.example import loss_in
 from dyorc.planner.program.exporting import ExportedCall, Keywords
 from dyorc.planner.program.graph import TensorProgram
 from dyorc.planner.program.layers import number_layers
-from dyorc.planner.program.returned import loss_in
-from dyorc.planner.program.shared_memory import overlapping
 from dyorc.planner.program.simplify import simplify
 
 
@@ -53,8 +53,8 @@ def capture_inference(
     It is captured twice, the second time for one sample more: what differs is what grows with the batch.
 
     Args:
-        module: Called with the inputs, it returns a tensor, or several in a tuple, a dictionary or whatever torch's pytree knows;
-            it is taken as if `eval` had been called.
+        module: Called with the inputs, it returns a tensor, or several in a tuple, a dictionary or any other pytree; it
+            is taken as if `eval` had been called.
         inputs: Examples, each tensor with the samples along its first dimension.
         keywords: The same, by name.
         name: For people; the class of the module if empty.
@@ -92,8 +92,43 @@ def _check_hooks(call: ExportedCall, parameters: Mapping[str, nn.Parameter]) -> 
 
 
 def _check_memory(call: ExportedCall, changed: Iterable[str]) -> None:
-    if pair := overlapping(call.module, call.example.tensors, changed):
+    if pair := overlapping_pair(call.module, call.example.tensors, changed):
         raise ProgramCaptureError(
             f"{call.name}: {pair[0]}, which training changes, lies in the same memory as {pair[1]}, and ranks hold them apart; "
             "make them one parameter, make one a copy, or compute it from the other"
         )
+
+
+def overlapping_pair(module: nn.Module, inputs: Sequence[torch.Tensor], changed: Iterable[str]) -> tuple[str, str] | None:
+    """Returns a tensor that a step changes and another that lies in the same memory, by name; None if no two do.
+
+    One tensor with two names is one value, and no such pair. What lies on `meta` lies nowhere.
+
+    Args:
+        module: Its parameters, buffers, and the tensors that are attributes of it and of its parts.
+        inputs: With which it is called.
+        changed: The names of what the step changes.
+    """
+    tensors = dict[str, torch.Tensor]([*module.named_parameters(), *module.named_buffers()])
+    for prefix, part in module.named_modules():
+        attributes = {key: value for key, value in vars(part).items() if isinstance(value, torch.Tensor)}
+        tensors |= {".".join(filter(None, (prefix, key))): value for key, value in attributes.items()}
+    inputs_by_name = {f"input {number}": tensor.detach() for number, tensor in enumerate(inputs)}
+    for name in changed:
+        for other, tensor in {**tensors, **inputs_by_name}.items():
+            if name in tensors and tensor is not tensors[name] and _meet(tensors[name], tensor):
+                return name, other
+    return None
+
+
+def _meet(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    if tensor.is_meta or other.is_meta or tensor.device != other.device or not tensor.numel() or not other.numel():
+        return False
+    (first, end), (start, last) = _extent(tensor), _extent(other)
+    return first < last and start < end
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """From the first byte to that after the last; what lies between may be of others."""
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()

@@ -1,10 +1,10 @@
-"""Computes one operation, or a whole program, with torch. Plans compute their pieces by the same function."""
+"""Computes one operation, or a whole program, with torch, on the tensors of a module. Plans compute their pieces the same way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import nn
 
 import dyorc.planner.program.randomness.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  registers an operator of our own
 from dyorc.planner.program.graph import (
@@ -14,31 +14,18 @@ from dyorc.planner.program.graph import (
     OutputShape,
     OutputStart,
     TensorProgram,
+    ValueKind,
     ValueRef,
     inputs_of,
-    located,
+    locate,
 )
-from dyorc.planner.program.plane_operations import PLANES, WITH_POSITIONS
+from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, operation
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[
     [str, Sequence[Argument], Sequence[tuple[str, Argument]], Mapping[str, Array], tuple[int, ...]], tuple[Array, ...]
 ]
 """Computes one operation: its name, arguments, keywords, the tensors that they name, and the shape of the output."""
-
-
-@cache
-def operation(op: str) -> Any:
-    """Returns torch's operation of that name.
-
-    Raises:
-        KeyError: torch has no operation of that name.
-    """
-    library, name, overload = op.split(".")
-    packet = getattr(getattr(torch.ops, library), name, None)
-    if packet is None or not hasattr(packet, overload):
-        raise KeyError(op)
-    return getattr(packet, overload)
 
 
 def compute(
@@ -57,10 +44,10 @@ def compute(
         tensors: Pieces or whole tensors.
         output_shape: The value of an `OutputShape` among the arguments.
     """
-    return prepared(op, arguments, keywords, output_shape)(tensors)
+    return prepare_operation(op, arguments, keywords, output_shape)(tensors)
 
 
-def prepared(
+def prepare_operation(
     op: str, arguments: Sequence[Argument], keywords: Sequence[tuple[str, Argument]], output_shape: tuple[int, ...]
 ) -> Callable[[Mapping[str, torch.Tensor]], tuple[torch.Tensor, ...]]:
     """Returns what computes an operation on any tensors of one shape; what does not depend on the tensors is found out now.
@@ -110,7 +97,7 @@ def _actual(argument: Argument, tensors: Mapping[str, torch.Tensor], output_shap
         case Dtype(name):
             return getattr(torch, name)
         case OutputStart():
-            raise TypeError("expected arguments for a piece, as `located` returns them, and found OutputStart()")
+            raise TypeError("expected arguments for a piece, as `locate` returns them, and found OutputStart()")
         case tuple():
             return [_actual(part, tensors, output_shape) for part in argument]
         case _:
@@ -136,7 +123,7 @@ def _of_nothing(op: str, arguments: Sequence[Any], output_shape: tuple[int, ...]
 
 def compute_node(node: Node, tensors: Mapping[str, torch.Tensor], output_shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
     """Computes a node, whole, and returns its outputs by name."""
-    results = compute(node.op, located(node.arguments, (0,) * len(output_shape)), node.keywords, tensors, output_shape)
+    results = compute(node.op, locate(node.arguments, (0,) * len(output_shape)), node.keywords, tensors, output_shape)
     return {name: result for name, result in zip(node.outputs, results, strict=True) if name}
 
 
@@ -167,9 +154,40 @@ def evaluate_with(program: TensorProgram, sources: Mapping[str, Array], apply: O
     for index, node in enumerate(program.nodes):
         first = next(output for output in node.outputs if output)
         shape = program.values[first].shape
-        results = apply(node.op, located(node.arguments, (0,) * len(shape)), node.keywords, tensors, shape)
+        results = apply(node.op, locate(node.arguments, (0,) * len(shape)), node.keywords, tensors, shape)
         tensors |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
         for name in dict.fromkeys(node.inputs):
             if last_use[name] == index and name not in kept and name not in sources:
                 del tensors[name]
     return {name: tensors[name] for name in program.results}
+
+
+def sources_of(program: TensorProgram, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the tensor of each source: the module's parameters and buffers, constants, inputs, and zeros for states.
+
+    Args:
+        program: Says which sources there are.
+        module: It was captured from this.
+        inputs: The tensors of one microbatch, in order; all microbatches of a step get the same.
+    """
+    named = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    sources = {name: tensor for name, tensor in named.items() if name in program.values} | dict(program.constants)
+    states = [value for value in program.values.values() if value.kind is ValueKind.STATE]
+    sources |= {value.name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for value in states}
+    num_parts = len(program.inputs) // max(len(inputs), 1)
+    return sources | dict(zip(program.inputs, tuple(inputs) * num_parts, strict=True))
+
+
+def state_of(module: nn.Module, sources: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns what `load_state_dict` of a module takes: tied parameters and buffers have each of their names again.
+
+    Args:
+        module: The plan's sources are of this; it may lie on `meta`.
+        sources: As `train` and checkpoints return them, by the first name of each; what they lack stays as it is in
+            the module, such as buffers that no operation reads.
+    """
+    state = module.state_dict(keep_vars=True)
+    first: dict[int, str] = {}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        first.setdefault(id(tensor), name)
+    return {name: sources.get(first.get(id(tensor), name), tensor) for name, tensor in state.items()}

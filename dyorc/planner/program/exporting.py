@@ -1,25 +1,25 @@
-"""Has torch export one call of a module by AOTAutograd, on tensors without elements, in the modes in which it can be planned."""
+"""Exports one call of a module with AOTAutograd, on tensors without elements, in modes that make the graph plannable."""
 
+import random
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import treespec_dumps
 
 from dyorc.errors import CaptureWarning, ProgramCaptureError
+from dyorc.planner.program.capture_errors import Watch, capture_error_of
 from dyorc.planner.program.decompositions import ByFormula, decompositions
-from dyorc.planner.program.example import Example
-from dyorc.planner.program.flat_module import FlatModule, Pick, weightless
+from dyorc.planner.program.example import Example, tensors_in
+from dyorc.planner.program.flat_module import FlatModule, Pick, strip_elements
 from dyorc.planner.program.graph import TensorProgram
-from dyorc.planner.program.random_states import random_states_kept
+from dyorc.planner.program.graph_reader import Reader
 from dyorc.planner.program.randomness import CounterBased, WithoutRandomness
-from dyorc.planner.program.reading import Reader
-from dyorc.planner.program.refusals import Watch, capture_error_of
-from dyorc.planner.program.returned import tensors_in
 from dyorc.planner.program.simplify import simplify
 
 _SEED = 0x5EED_0F_CA97
@@ -63,7 +63,7 @@ class ExportedCall:
         return replace(simplify(reader.inference()), call_structure=call_structure, answer_structure=structure)
 
     def exported(self, pick: Pick, *, is_trained: bool) -> Reader:
-        """Has torch export the call, and returns what reads its graph."""
+        """Exports the call, and returns a reader of its graph."""
         try:
             return self._exported(pick, is_trained=is_trained)
         except (Exception, SystemExit) as error:
@@ -96,7 +96,7 @@ class ExportedCall:
                 trained = {n: p for n, p in zip(flat.parameter_names, flat.parameters(), strict=True) if p.requires_grad}
                 gradients = torch.autograd.grad(flat(*examples)[0], [*trained.values()], allow_unused=True)
         except (Exception, SystemExit):
-            return ()  # it is not that: torch's first error says more
+            return ()  # gradients are not the reason: torch's first error says more
         return tuple(name for name, gradient in zip(trained, gradients, strict=True) if gradient is None)
 
     @contextmanager
@@ -112,13 +112,13 @@ class ExportedCall:
 
         # attention that has a mask becomes many operations by the formula of torch, and so does what oneDNN computes as a whole
         with (
-            random_states_kept(),
+            preserve_random_states(),
             FakeTensorMode(allow_non_fake_inputs=True),
             sdpa_kernel(SDPBackend.MATH),
             _without_onednn(),
             _exporting(),
         ):
-            module = weightless(self.module, _fake, frozen)
+            module = strip_elements(self.module, _fake, frozen)
             flat = FlatModule(
                 module if is_trained else module.eval(), self.example, pick, _training if is_trained else _answering
             )
@@ -178,3 +178,15 @@ def _exporting() -> Generator[None]:
     finally:
         for flag, value in before.items():
             setattr(compiler, flag, value)
+
+
+@contextmanager
+def preserve_random_states() -> Generator[None]:
+    """Restores the states of all random generators on the CPU afterwards: those of Python, NumPy and torch."""
+    python, numpy = random.getstate(), np.random.get_state()  # the global one is meant
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

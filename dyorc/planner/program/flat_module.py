@@ -88,7 +88,7 @@ class _WithBuffers(nn.Module):
         return answer, dict(self.module.named_buffers(remove_duplicate=False)) | {STEP: after}
 
 
-def weightless(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], frozen: Sequence[str] = ()) -> nn.Module:
+def strip_elements(module: nn.Module, fake: Callable[[torch.Tensor], torch.Tensor], frozen: Sequence[str] = ()) -> nn.Module:
     """Returns a copy of a module whose parameters and buffers have no elements; other tensors that it holds stay as they are.
 
     Args:
@@ -112,7 +112,7 @@ def attributes_of(module: nn.Module) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not isinstance(leaf, nn.Parameter)]
 
 
-def copied(module: nn.Module) -> nn.Module:
+def copy_module(module: nn.Module) -> nn.Module:
     """Returns a copy of a module, also of one with attributes that were computed, which `deepcopy` alone refuses."""
     known: dict[int, Any] = {id(value): value.detach().clone() for value in attributes_of(module) if not value.is_leaf}
     return deepcopy(module, known)

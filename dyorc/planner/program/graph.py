@@ -69,7 +69,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ValueRef:
-    """Stands for a tensor among a node's arguments."""
+    """A tensor among a node's arguments."""
 
     name: str
 
@@ -81,12 +81,12 @@ class OutputShape:
 
 @dataclass(frozen=True, slots=True)
 class OutputStart:
-    """Stands for where the node's output begins in the whole value, a number for each dimension: see `located`."""
+    """A placeholder for where the node's output begins in the whole value, a number for each dimension: see `locate`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """Stands for a type of elements among a node's arguments."""
+    """A type of elements among a node's arguments."""
 
     name: str
 
@@ -101,13 +101,13 @@ class Node:
     Attributes:
         name: Unique in the program.
         op: ATen's name with its overload: `aten.mm.default`.
-        arguments: What it is applied to, tensors as `Ref`s.
+        arguments: What it is applied to, tensors as `ValueRef`s.
         keywords: The same, by name.
         outputs: The values it computes; the name is empty if no node reads the output.
         phase: The part of the step that it belongs to.
         layer: The number of the repeated layer that it belongs to, or None.
-        inputs: The values it reads, in the order of its arguments; one that is read twice stands twice. Kept, since planners ask
-            for them all the time.
+        inputs: The values it reads, in the order of its arguments; one that is read twice is there twice. Cached, because
+            planners need them all the time.
     """
 
     name: str
@@ -140,16 +140,16 @@ def _collect(arguments: tuple[Argument, ...], names: list[str]) -> None:
             _collect(argument, names)
 
 
-def renamed(argument: Argument, names: Mapping[str, str]) -> Argument:
+def rename_values(argument: Argument, names: Mapping[str, str]) -> Argument:
     """Returns the argument with other names for its tensors; names that are not in the mapping stay."""
     if isinstance(argument, ValueRef):
         return ValueRef(names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
-        return tuple(renamed(part, names) for part in argument)
+        return tuple(rename_values(part, names) for part in argument)
     return argument
 
 
-def located(arguments: tuple[Argument, ...], start: Sequence[int]) -> tuple[Argument, ...]:
+def locate(arguments: tuple[Argument, ...], start: Sequence[int]) -> tuple[Argument, ...]:
     """Returns the arguments of an operation for the piece of its output that begins at `start` of the whole."""
     return (
         tuple(tuple(start) if isinstance(a, OutputStart) else a for a in arguments) if OutputStart() in arguments else arguments
@@ -160,7 +160,7 @@ def located(arguments: tuple[Argument, ...], start: Sequence[int]) -> tuple[Argu
 class TensorProgram:
     """What one device computes: a training step, or a model's answers to a batch.
 
-    Two are compared by identity, so that what is known of one can be kept; see `digest`.
+    Two are compared by identity, so that results for one can be cached; see `digest`.
 
     Attributes:
         name: For people.

@@ -2,7 +2,7 @@
 
 A layer is a run of nodes that the program has several times in a row, forwards and, in the reverse order, backwards: the same
 operations on the same shapes. What depends on no parameter, such as a causal mask, is computed once and belongs to no layer; but
-each layer draws random numbers of its own, as a model that was captured with so many layers does.
+each layer draws its own random numbers, as a model that was captured with so many layers does.
 """
 
 import re
@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyorc.errors import PlanError
-from dyorc.planner.program.graph import Node, Phase, TensorProgram, Value, ValueKind, renamed
-from dyorc.planner.program.randomness.nodes import draw_of, with_draw
+from dyorc.planner.program.graph import Node, Phase, TensorProgram, Value, ValueKind, rename_values
+from dyorc.planner.program.randomness.philox import draw_of, with_draw
 
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a value comes from: which node of which layer, and which of its outputs."""
+    """Where a value comes from: the node of a layer, and the number of the output."""
 
     phase: Phase
     layer: int
@@ -73,7 +73,7 @@ def number_layers(program: TensorProgram) -> TensorProgram:
 
 
 def repeat_layers(program: TensorProgram, count: int) -> TensorProgram:
-    """Returns the program with `count` layers instead of its own: forward, backward, and gradients of each layer's own.
+    """Returns the program with `count` layers instead of its own: forward, backward, and gradients for each layer.
 
     Two captured layers are enough to tell what a layer takes from the one before and, backwards, from the one after.
 
@@ -95,11 +95,13 @@ def repeat_layers(program: TensorProgram, count: int) -> TensorProgram:
 def _segments(program: TensorProgram) -> _Segments | None:
     free = _without_parameters(program)
     sides = {phase: [node for node in program.nodes if node.phase is phase and node.name not in free] for phase in Phase}
-    forward = _runs(sides[Phase.FORWARD], program, None, lambda one, other: _num_unlike(one, other, program))
+    forward = _runs(sides[Phase.FORWARD], program, None, lambda first, second: _num_unlike(first, second, program))
     if forward is None:
         return None
     last = {output for node in forward[-1] for output in node.outputs}
-    backward = _runs(sides[Phase.BACKWARD], program, len(forward), lambda one, _: -sum(last.issuperset(n.inputs) for n in one))
+    backward = _runs(
+        sides[Phase.BACKWARD], program, len(forward), lambda first, _: -sum(last.issuperset(n.inputs) for n in first)
+    )
     return _Segments(program, forward, backward[::-1]) if backward else None
 
 
@@ -165,10 +167,16 @@ def _runs(
 def _token(node: Node, program: TensorProgram) -> object:
     shapes = tuple((program.values[name].shape, program.values[name].dtype) for name in node.inputs)
     anonymous = dict.fromkeys(node.inputs, "")
-    node = node if draw_of(node) is None else with_draw(node, 0)  # each layer draws numbers of its own
-    arguments = tuple(renamed(argument, anonymous) for argument in node.arguments)
+    node = node if draw_of(node) is None else with_draw(node, 0)  # each layer draws its own numbers
+    arguments = tuple(rename_values(argument, anonymous) for argument in node.arguments)
     outputs = tuple(program.values[name].shape if name else None for name in node.outputs)
-    return node.op, repr(arguments), repr([(key, renamed(value, anonymous)) for key, value in node.keywords]), shapes, outputs
+    return (
+        node.op,
+        repr(arguments),
+        repr([(key, rename_values(value, anonymous)) for key, value in node.keywords]),
+        shapes,
+        outputs,
+    )
 
 
 def _longest(alike: NDArray[np.bool_]) -> tuple[int, int]:
@@ -280,7 +288,7 @@ class _Repeater:
         if name in self._sources:
             return self._sources[name][layer]
         if name != twin:
-            raise PlanError(f"{self._program.name}: of {name} and {twin}, which two layers read, no pattern can be told")
+            raise PlanError(f"{self._program.name}: {name} and {twin}, which two layers read, follow no pattern")
         return name
 
     def _now(self, layer: int) -> int:
@@ -311,8 +319,8 @@ class _Repeater:
         return replace(
             node,
             name=_name(node.name, layer) if copy and layer is not None else node.name,
-            arguments=tuple(renamed(argument, names) for argument in node.arguments),
-            keywords=tuple((key, renamed(value, names)) for key, value in node.keywords),
+            arguments=tuple(rename_values(argument, names) for argument in node.arguments),
+            keywords=tuple((key, rename_values(value, names)) for key, value in node.keywords),
             outputs=outputs,
             layer=layer,
         )

@@ -18,7 +18,7 @@ from dyorc.planner.program.graph import (
     ValueKind,
     ValueRef,
     inputs_of,
-    renamed,
+    rename_values,
 )
 from dyorc.planner.program.randomness import philox
 
@@ -84,8 +84,8 @@ class _Simplifier:
         return [converted, replace(node, op=EXPAND, arguments=(ValueRef(cast), OutputShape()), keywords=())]
 
     def _read_again(self, node: Node) -> Node:
-        keywords = tuple((key, renamed(value, self._same)) for key, value in node.keywords)
-        return replace(node, arguments=tuple(renamed(a, self._same) for a in node.arguments), keywords=keywords)
+        keywords = tuple((key, rename_values(value, self._same)) for key, value in node.keywords)
+        return replace(node, arguments=tuple(rename_values(a, self._same) for a in node.arguments), keywords=keywords)
 
     def _is_same(self, node: Node) -> bool:
         """Notes that a node's output equals its input, if it does."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dyorc.planner.program.graph import Argument, Node, Phase, TensorProgram, Value, ValueKind, ValueRef, renamed
+from dyorc.planner.program.graph import Argument, Node, Phase, TensorProgram, Value, ValueKind, ValueRef, rename_values
 
 
 class ProgramWriter:
@@ -68,7 +68,7 @@ class ProgramWriter:
         Args:
             node: The node.
             program: Has it.
-            names: What its values are called here; those that are not in it keep their names.
+            names: What its values are called here; others keep their names.
             suffix: What is added to the node's name.
         """
         outputs = tuple(names.get(name, name) for name in node.outputs)
@@ -76,8 +76,8 @@ class ProgramWriter:
             if after:
                 self._values[after] = replace(program.values[before], name=after)
                 self._layers[after] = node.layer
-        arguments = tuple(renamed(argument, names) for argument in node.arguments)
-        keywords = tuple((key, renamed(value, names)) for key, value in node.keywords)
+        arguments = tuple(rename_values(argument, names) for argument in node.arguments)
+        keywords = tuple((key, rename_values(value, names)) for key, value in node.keywords)
         name = f"{node.name}{suffix}"
         self._nodes.append(replace(node, name=name, arguments=arguments, keywords=keywords, outputs=outputs))
 

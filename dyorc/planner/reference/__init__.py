@@ -1,27 +1,22 @@
-"""What a module computes on one device, by PyTorch itself: the ruler for captured programs, and for runs of plans.
+"""What a module computes on one device, by PyTorch itself: the reference for captured programs, and for runs of plans.
 
 module_step.py      runs the module: its loss, gradients and buffers, or its answers
 run_check.py        judges what ranks computed
-update_step.py      the step of the optimizer, by torch.optim
-training_loop.py    several steps on one device
-float64.py          has module and program compute in float64, whatever types they name
+torch_optimizers.py one or several steps of an optimizer, by torch.optim
+float64.py          runs module and program in float64
 samples.py          other weights and inputs, by seed
-samples_apart.py    whether answers depend on what else is in a batch
-coarsest_types.py   what a result was rounded to on its way
 tolerance.py        when two results are equal
 comparison.py       compares a captured program with its module
-repeatability.py    finds what is another program each time
-feasibility.py      whether there is the memory for it
+repeatability.py    finds modules that compute something else each time
 first_difference.py names the first operation whose result differs
 """
 
 from dyorc.planner.reference.comparison import compare_with_module
-from dyorc.planner.reference.module_step import LOSS, Step, answers_of, labelled, training_step_of
+from dyorc.planner.reference.module_step import LOSS, Step, answers_of, label_results, training_step_of
 from dyorc.planner.reference.run_check import compare_update, judge_run
 from dyorc.planner.reference.samples import example_with_elements, with_elements
 from dyorc.planner.reference.tolerance import TOLERANCES, Judgement, judge
-from dyorc.planner.reference.training_loop import LOSS_TOLERANCE, first_wrong_step, losses_of
-from dyorc.planner.reference.update_step import Optimizer
+from dyorc.planner.reference.torch_optimizers import LOSS_TOLERANCE, Optimizer, first_wrong_step, losses_of
 
 __all__ = [
     "LOSS",
@@ -37,7 +32,7 @@ __all__ = [
     "first_wrong_step",
     "judge",
     "judge_run",
-    "labelled",
+    "label_results",
     "losses_of",
     "training_step_of",
     "with_elements",

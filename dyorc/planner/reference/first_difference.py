@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dyorc.planner.program.capture_errors import module_line
 from dyorc.planner.program.evaluate import compute_node
 from dyorc.planner.program.graph import TensorProgram
-from dyorc.planner.program.refusals import module_line
 from dyorc.planner.reference.tolerance import TOLERANCES
 
 _OURS = str(Path(__file__).parent)

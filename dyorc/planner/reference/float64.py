@@ -1,4 +1,4 @@
-"""Has a module, and the program captured from it, compute in float64: there rounding hides no wrong operation."""
+"""Runs a module, and the program captured from it, in float64: there rounding hides no wrong operation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -26,21 +26,21 @@ class InFloat64(TorchDispatchMode):
         """Called by torch for each operation."""
         result = func(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs or {})))
         makes_new = "lift_fresh" in str(func) or not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs)))
-        return widened(result) if makes_new and isinstance(result, torch.Tensor) else result
+        return widen(result) if makes_new and isinstance(result, torch.Tensor) else result
 
 
 def _wide(argument: Any) -> Any:
     return torch.float64 if isinstance(argument, torch.dtype) and argument in _NARROW else argument
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def widen(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in float64 if its type is a floating one."""
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def module_in_float64(module: nn.Module) -> nn.Module:
     """Returns a copy of a module whose parameters, buffers and other tensors are in float64."""
-    known: dict[int, Any] = {id(value): widened(value.detach()).clone() for value in attributes_of(module)}
+    known: dict[int, Any] = {id(value): widen(value.detach()).clone() for value in attributes_of(module)}
     return deepcopy(module, known).double()
 
 

@@ -1,17 +1,17 @@
 """Runs a module on one device by PyTorch alone, and gives its results the names that people know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+import torch.utils.checkpoint as checkpoints
 from torch import nn
 
-from dyorc.planner.program.example import Example
+from dyorc.planner.program.example import Example, loss_in, tensors_in
 from dyorc.planner.program.graph import TensorProgram, ValueKind
-from dyorc.planner.program.kept_activations import activations_kept
 from dyorc.planner.program.randomness import CounterBased
-from dyorc.planner.program.returned import loss_in, tensors_in
 
 LOSS = "the loss"
 Result = TypeVar("Result")
@@ -84,7 +84,7 @@ def training_step_of(module: nn.Module, example: Example, number: int = 0) -> St
     """
     module.zero_grad(set_to_none=True)
     before = _buffers(module)
-    with activations_kept(), CounterBased(number):
+    with keep_activations(), CounterBased(number):
         loss = loss_in(example.call(module))
         loss.backward()
     gradients = {name: p.grad.detach().clone() for name, p in module.named_parameters() if p.grad is not None}
@@ -120,7 +120,7 @@ def answers_of(module: nn.Module, example: Example) -> Step:
     return Step(returned={output_label(index): tensor for index, tensor in enumerate(tensors)}, gradients={}, buffers={})
 
 
-def labelled(program: TensorProgram, results: Mapping[str, Result]) -> dict[str, Result]:
+def label_results(program: TensorProgram, results: Mapping[str, Result]) -> dict[str, Result]:
     """Gives what there is of each result of a program, which are called like its values, the labels of `Step.results`."""
     named = {output_label(index): results[name] for index, name in enumerate(program.outputs)}
     if program.loss:
@@ -130,6 +130,36 @@ def labelled(program: TensorProgram, results: Mapping[str, Result]) -> dict[str,
     return named | {buffer_label(name): results[program.updates[name]] for name in buffers}
 
 
-def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+def identical(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors of one shape hold the same; what is not a number is the same as what is not."""
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+    return bool(((first == second) | ((first != first) & (second != second))).all())
+
+
+@contextmanager
+def keep_activations() -> Generator[None]:
+    """Runs modules as if they had no checkpoints (`torch.utils.checkpoint`). Not for several threads.
+
+    What is computed again in the backward pass draws random numbers again; a captured program keeps activations, too.
+    """
+    module: Any = checkpoints
+    names = {"_checkpoint_without_reentrant_generator": _keep, "CheckpointFunction": _PlainFunction}
+    before = {name: getattr(module, name) for name in names}
+    try:
+        for name, plain in names.items():
+            setattr(module, name, plain)
+        yield
+    finally:
+        for name, original in before.items():
+            setattr(module, name, original)
+
+
+def _keep(*args: object, **kwargs: object) -> Generator[None]:
+    """What torch runs a checkpointed function between."""
+    yield
+
+
+class _PlainFunction:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        """Calls the function."""
+        return function(*args)

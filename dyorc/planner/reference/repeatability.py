@@ -10,14 +10,14 @@ from torch import nn
 from dyorc.errors import ProgramCaptureError
 from dyorc.planner.program.capture import capture, recapture_inference
 from dyorc.planner.program.example import Example
-from dyorc.planner.program.flat_module import copied
+from dyorc.planner.program.exporting import preserve_random_states
+from dyorc.planner.program.flat_module import copy_module
 from dyorc.planner.program.graph import Node, TensorProgram
-from dyorc.planner.program.random_states import random_states_kept
 
 _OTHER_SEED = 0xD1FF
 
 
-def recaptured(program: TensorProgram, module: nn.Module, example: Example) -> TensorProgram:
+def recapture(program: TensorProgram, module: nn.Module, example: Example) -> TensorProgram:
     """Captures a module again as a program of the same kind."""
     args, keywords = example.arguments()
     with warnings.catch_warnings():
@@ -31,15 +31,15 @@ def check_repeatable(program: TensorProgram, module: nn.Module, example: Example
     Raises:
         ProgramCaptureError: They are not the same; names the first operation that is another one.
     """
-    copy = copied(module)
+    copy = copy_module(module)
     try:
         example.call(copy)
     except (Exception, SystemExit):
         return  # the comparison of results says why it cannot run
-    with random_states_kept():
+    with preserve_random_states():
         random.seed(_OTHER_SEED)  # a capture gives generators their states back, so it would draw the same again
         np.random.seed(_OTHER_SEED)  # the global one is meant
-        again = recaptured(program, copy, example)
+        again = recapture(program, copy, example)
     if again.digest == program.digest and _have_equal_constants(program, again):
         return
     differing = next(((a, b) for a, b in zip(program.nodes, again.nodes, strict=False) if _what(a) != _what(b)), None)

@@ -6,17 +6,15 @@ import torch
 from torch import nn
 
 from dyorc.errors import ProgramCaptureError
-from dyorc.planner.program.evaluate import evaluate
+from dyorc.planner.program.evaluate import evaluate, sources_of
 from dyorc.planner.program.example import Example
-from dyorc.planner.program.flat_module import copied
+from dyorc.planner.program.flat_module import copy_module
 from dyorc.planner.program.graph import TensorProgram, ValueKind
 from dyorc.planner.program.randomness.philox import STEP
-from dyorc.planner.program.sources import sources_of
-from dyorc.planner.reference.coarsest_types import coarsest_types
-from dyorc.planner.reference.module_step import Step, answers_of, labelled, mean_of, training_step_of
+from dyorc.planner.reference.module_step import Step, answers_of, label_results, mean_of, training_step_of
 from dyorc.planner.reference.samples import example_with_elements, with_elements
-from dyorc.planner.reference.tolerance import Judgement, judge
-from dyorc.planner.reference.update_step import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
+from dyorc.planner.reference.tolerance import Judgement, coarsest_types, judge
+from dyorc.planner.reference.torch_optimizers import Optimizer, first_adama_averages_of, first_adama_update_of, first_update_of
 
 
 def judge_run(
@@ -41,10 +39,10 @@ def judge_run(
         optimizer: Whose step the program holds, and over how many microbatches.
     """
     if program.outputs:
-        answers = answers_of(copied(module), example).results(program)
-        return judge(answers, labelled(program, results), labelled(program, coarsest_types(program)))
+        answers = answers_of(copy_module(module), example).results(program)
+        return judge(answers, label_results(program, results), label_results(program, coarsest_types(program)))
     name, num_parts = optimizer or (None, 1)
-    module = copied(module)
+    module = copy_module(module)
     steps = [training_step_of(module, example, part) for part in range(num_parts)]
     expected = mean_of(steps).results(program, has_gradients=name != "adama")
     kinds = (ValueKind.PARAMETER, ValueKind.STATE)
@@ -54,8 +52,8 @@ def judge_run(
     types = coarsest_types(program)
     return judge(
         expected,
-        labelled(program, results) | {_label(source): value for source, value in changed.items()},
-        labelled(program, types) | {_label(source): types[value] for source, value in updates.items()},
+        label_results(program, results) | {_label(source): value for source, value in changed.items()},
+        label_results(program, types) | {_label(source): types[value] for source, value in updates.items()},
     )
 
 

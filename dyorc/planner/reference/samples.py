@@ -36,7 +36,7 @@ def other_example(example: Example, generator: torch.Generator, accepts: Callabl
     Args:
         example: It stays.
         generator: Draws.
-        accepts: Whether the module runs on a call: nobody says how large a token or label may be.
+        accepts: Whether the module runs on a call: the largest token or label is not known.
     """
     for index, tensor in enumerate(example.tensors):
         for candidate in _candidates(tensor, generator):

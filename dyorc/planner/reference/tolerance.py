@@ -1,9 +1,14 @@
-"""When results of two computations count as equal."""
+"""When results of two computations count as equal: by the coarsest type that a result passed through on its way.
+
+A result in float32 is no better than the bfloat16 that it was made of.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+
+from dyorc.planner.program.graph import TensorProgram, ValueKind
 
 TOLERANCES: Mapping[str, float] = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """By type: the largest difference of an element, relative to the largest one of its tensor. Whole numbers must be identical."""
@@ -81,11 +86,11 @@ def _error(expected: torch.Tensor, result: torch.Tensor, floor: float) -> float:
         return float("inf")
     if not expected.is_floating_point():
         return 0.0 if torch.equal(expected, result.to(expected.dtype)) else float("inf")
-    one, other = expected.double(), result.double()
-    is_same = (one == other) | (one.isnan() & other.isnan())  # infinities of one sign are the same, too
+    wanted, actual = expected.double(), result.double()
+    is_same = (wanted == actual) | (wanted.isnan() & actual.isnan())  # infinities of one sign are the same, too
     if bool(is_same.all()):
         return 0.0
-    difference = torch.where(is_same, 0.0, (one - other).abs()).max()
+    difference = torch.where(is_same, 0.0, (wanted - actual).abs()).max()
     scale = max(_magnitude(expected), floor)
     return float("inf") if difference.isnan() or scale == 0 else float(difference) / scale
 
@@ -101,10 +106,22 @@ def _description(expected: torch.Tensor, result: torch.Tensor, error: float, tol
         return f"has the shape {list(result.shape)}; expected {list(expected.shape)}"
     if expected.dtype != result.dtype and not (expected.is_floating_point() and result.is_floating_point()):
         return f"is of type {result.dtype}; expected {expected.dtype}"
-    one, other = expected.double(), result.double()
-    wrong = torch.where((one == other) | (one.isnan() & other.isnan()), 0.0, (one - other).abs().nan_to_num(float("inf")))
+    wanted, actual = expected.double(), result.double()
+    wrong = torch.where(
+        (wanted == actual) | (wanted.isnan() & actual.isnan()), 0.0, (wanted - actual).abs().nan_to_num(float("inf"))
+    )
     at = int(wrong.flatten().argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(at), expected.shape)]
     there = f"element {index} is " if index else "is "
     share = "" if error == float("inf") else f", a difference of {error:.3g} where {tolerance:g} is allowed"
-    return f"{there}{float(other.flatten()[at]):.9g}; expected {float(one.flatten()[at]):.9g}{share}"
+    return f"{there}{float(actual.flatten()[at]):.9g}; expected {float(wanted.flatten()[at]):.9g}{share}"
+
+
+def coarsest_types(program: TensorProgram) -> dict[str, str]:
+    """Returns for each value of a program, by name, the type with the widest tolerance among all that it depends on."""
+    coarsest = {name: value.dtype for name, value in program.values.items() if value.kind is not ValueKind.ACTIVATION}
+    for node in program.nodes:
+        read = [coarsest[name] for name in node.inputs]
+        for output in filter(None, node.outputs):
+            coarsest[output] = max([program.values[output].dtype, *read], key=lambda dtype: TOLERANCES.get(dtype, 0.0))
+    return coarsest

@@ -1,25 +1,23 @@
 """Runs plans on real ranks: one process for each, gloo on CPUs and NCCL where each rank has a GPU.
 
-region_moves.py, rank_schedule.py     what one rank does for a plan: decided once, without torch
-pieces.py, rank_collectives.py, links.py, shaping.py, egress.py            moves bytes between ranks
-communication_channels.py, schedule_executor.py     carries the schedule out, communication beside computation
-rank.py, rank_processes.py, rank_messages.py, rank_progress.py             the process of a rank, and what it and its parent say
-rank_fork_server.py, rank_fork_server_process.py, descriptor_messages.py   a process that imports once, and forks ranks
-rank_weights.py                                                            a rank's pieces of a safetensors file
-ranks.py, failures.py                                                      the parent: starts ranks, and says which one failed
-checkpoint.py, training.py                                                 trains, and goes on with any other plan
-side_by_side.py, job_turns.py, presence.py                                 several jobs on the same devices, in turns
-paces.py, shared_devices.py                                                emulates devices, and jobs that share them
+region_moves.py, message_lanes.py, rank_schedule.py   what one rank does for a plan: decided once, without torch
+schedule_executor.py, fused.py, pieces.py             carries the schedule out; fused.py carries out kernels
+communication_channels.py, rank_collectives.py        communication during computation, in every algorithm
+links.py, media.py, channel_endpoints.py              moves bytes: by torch.distributed, or by DyOrc's tensor path
+rank.py, rank_messages.py, rank_weights.py            the process of a rank, its messages, its pieces of a weights file
+rank_processes.py, rank_fork_server_process.py        starts these processes, by descriptor_messages.py
+ranks.py, rank_progress.py                            the parent: sends steps to ranks, and says which one failed
+checkpoint.py, training.py                            runs and trains, and goes on with any other plan
+side_by_side.py, job_turns.py                         several jobs on the same devices, in turns
+shaping.py, egress.py, shared_devices.py              emulates a cluster's devices and links
 """
 
 from dyorc.planner.runtime.checkpoint import Checkpoint
 from dyorc.planner.runtime.egress import Egress, egress_of
-from dyorc.planner.runtime.paces import paces_of
-from dyorc.planner.runtime.proved_runs import run, train
-from dyorc.planner.runtime.rank_fork_server import RankForkServer
+from dyorc.planner.runtime.rank_processes import RankForkServer
 from dyorc.planner.runtime.ranks import RankOptions, Ranks, RunResult
-from dyorc.planner.runtime.shaping import LinkShape
-from dyorc.planner.runtime.training import Trained, Training, train_on
+from dyorc.planner.runtime.shaping import LinkShape, paces_of
+from dyorc.planner.runtime.training import Trained, Training, run, train, train_on
 
 __all__ = [
     "Checkpoint",

@@ -54,7 +54,7 @@ class Index(msgspec.Struct, frozen=True):
         step: How many steps of training are in it.
         values: By name.
         files: By name, in the same folder.
-        pieces: Which region of which value is in which file.
+        pieces: For each region of a value, the file that holds it.
         format: Names the format and its version.
     """
 
@@ -140,7 +140,7 @@ class Checkpoint:
             for name in index.files:
                 try:
                     files[name] = stack.enter_context(safe_open(folder / name, framework="pt"))
-                except Exception as error:  # safetensors has an error of its own
+                except Exception as error:  # safetensors has its own error type
                     raise CheckpointError(f"{folder / name} of the checkpoint cannot be read: {error}") from error
             yield cls(folder, index, files)
 
@@ -169,7 +169,7 @@ def read_index(folder: Path) -> Index:
     """Reads what a checkpoint holds.
 
     Raises:
-        CheckpointError: There is none, or it is not whole.
+        CheckpointError: The folder holds none, or it is not whole.
     """
     path = folder / _INDEX
     try:

@@ -1,8 +1,8 @@
-"""Where a rank's communication runs: at once, or in order beside computation.
+"""Where a rank's communication runs: at once, or in order during computation.
 
-Whatever runs on a channel runs in the order in which it was submitted. All ranks submit in the plan's order, and what is earlier
+A channel runs communication in the order in which it was submitted. All ranks submit in the plan's order, and what is earlier
 in it never waits for what is later, so no two of them wait for each other, over however many channels. The results are the same
-either way, since each communication adds in an order of its own.
+either way, since each communication adds in its own order.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class InlineChannel:
 
 
 class ThreadChannel:
-    """Communicates in a thread, on a stream of its own where the device has streams, while computation goes on."""
+    """Communicates in a thread, on its own stream where the device has streams, while computation goes on."""
 
     def __init__(self, device: torch.device) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dyorc-channel")

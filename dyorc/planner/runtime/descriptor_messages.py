@@ -12,7 +12,7 @@ _MAX_DESCRIPTORS = 8
 
 
 def send(end: socket.socket, content: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Sends a message. The other end gets descriptors of its own.
+    """Sends a message. The other end gets its own descriptors.
 
     Raises:
         OSError: The other end is gone.

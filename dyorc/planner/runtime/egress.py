@@ -76,7 +76,7 @@ class _Waiting(Generic[Thing]):
 
 
 class EgressShaper:
-    """One rank's way out. For several threads, each of which sends by itself."""
+    """One rank's way out. For several threads; each sends by itself."""
 
     def __init__(self, egress: Egress, rank: int, path: Path) -> None:
         self._egress = egress

@@ -1,33 +1,126 @@
 """Carries out a kernel: while one chunk of the slices is computed, others are on their way round the ring.
 
 All ranks communicate in this order: scatter 0, scatter 1, gather 0, scatter 2, gather 1, ... Where the kernel makes what it
-reduces, that goes on while the ring runs (`overlapped_scatter.py`). Each element is added in the order in which it is without the
+reduces, that goes on while the ring runs (`OverlappedScatter`). Each element is added in the order in which it is without the
 kernel, so that with our own rings the results are the same to the bit.
 
-Source: the fused all-reduce of CoCoNeT (arXiv 2105.05720, section 5); here, chunks are a loop of Python's, not one launch.
+Source: the fused all-reduce of CoCoNeT (arXiv 2105.05720, section 5); here, chunks are a loop of Python's, not one launch. There
+flags in memory tell the ring that a slice is there; here each hop is submitted when it is.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import torch
 
-from dyorc.planner.plan import extents, within
+from dyorc.planner.plan import Region, extents, narrow, within
+from dyorc.planner.plan.kernels import NUM_TERMS
 from dyorc.planner.runtime.communication_channels import CommunicationChannel, Made, ThreadChannel
-from dyorc.planner.runtime.kernel_chunks import Chunks, Computing
 from dyorc.planner.runtime.links import Links
-from dyorc.planner.runtime.overlapped_scatter import OverlappedScatter
-from dyorc.planner.runtime.rank_collectives import Collectives
-from dyorc.planner.runtime.rank_schedule import CollectiveExchange, Fused
+from dyorc.planner.runtime.rank_collectives import Collectives, RingSum
+from dyorc.planner.runtime.rank_schedule import CollectiveExchange, Compute, Fused
 from dyorc.planner.runtime.region_moves import Key
+
+Computing: TypeAlias = Callable[[Compute, Mapping[str, torch.Tensor], Region], dict[Key, torch.Tensor]]
+"""Computes an operation on given tensors; the last argument is the region of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Cuts slices into chunks.
+
+    Attributes:
+        num: How many.
+        dim: The dimension of the reduced value along which its slices are cut, and their chunks.
+    """
+
+    num: int
+    dim: int
+
+    def region(self, region: Region, number: int) -> Region:
+        """A chunk of a slice, given the region of the slice."""
+        return self.part(region, self.dim, number)
+
+    def part(self, region: Region, dim: int, number: int) -> Region:
+        """A chunk of a tensor that is cut along another dimension."""
+        low, high = region[dim]
+        return narrow(region, dim, *self.bounds(high - low, number))
+
+    def bounds(self, extent: int, number: int) -> tuple[int, int]:
+        """Where a chunk begins and ends in a slice."""
+        return extent * number // self.num, extent * (number + 1) // self.num
+
+
+class OverlappedScatter:
+    """One kernel's terms and sums on one rank. It makes slices in the order in which the ring needs them.
+
+    What is made is never there whole: a rank holds the terms that it has made and the ring has not taken, and waits before it
+    makes more.
+
+    Attributes:
+        temporary_bytes: Of the terms that are there at most at a time.
+    """
+
+    def __init__(
+        self,
+        kernel: Fused,
+        chunks: Chunks,
+        pieces: Mapping[Key, torch.Tensor],
+        way: tuple[Links, CommunicationChannel],
+        compute: Computing,
+    ) -> None:
+        self._kernel = kernel
+        self._chunks = chunks
+        self._pieces = pieces
+        self._links, self._channel = way
+        self._compute = compute
+        self._taken: deque[Future[Made]] = deque()
+        self.temporary_bytes = 0
+
+    def begin(self, number: int) -> "Future[Made]":
+        """Makes the terms of a chunk one after another, and hands each to the ring."""
+        scatter, num = self._kernel.scatter, len(self._kernel.order)
+        regions = [self._chunks.region(region, number) for region in scatter.after]
+        in_order = [regions[(scatter.index + offset) % num] for offset in self._kernel.order]
+        ring = RingSum(self._links, scatter.ranks, scatter.index)
+        for region, after in zip(in_order, (*in_order[1:], in_order[-1]), strict=True):
+            while len(self._taken) >= NUM_TERMS:
+                self._channel.arrive(self._taken.popleft())
+            self._taken.append(self._hop(ring, self._term(region), region, after))
+        return self._taken[-1]
+
+    def _hop(self, ring: RingSum, term: torch.Tensor, region: Region, after: Region) -> "Future[Made]":
+        flat, num_next = term.contiguous().view(-1), torch.Size(extents(after)).numel()
+        self.temporary_bytes = max(self.temporary_bytes, NUM_TERMS * flat.nbytes)
+        return self._channel.submit(lambda: {self._kernel.scatter.target: ring.hop(flat, num_next).view(extents(region))})
+
+    def _term(self, region: Region) -> torch.Tensor:
+        """Computes this rank's term of a part of what is reduced."""
+        scatter, cuts = self._kernel.scatter, self._kernel.cuts
+        cut = within(region, scatter.before[scatter.index])[self._chunks.dim]
+        made: dict[Key, torch.Tensor] = {}
+        for instruction in self._kernel.products:
+            tensors: dict[str, torch.Tensor] = {}
+            for name, key in instruction.inputs.items():
+                if key in made:
+                    tensors[name] = made[key]
+                else:
+                    whole = self._pieces[key]
+                    tensors[name] = whole.narrow(cuts[key], cut.start, cut.stop - cut.start) if key in cuts else whole
+            made |= self._compute(
+                instruction, tensors, narrow(instruction.region, cuts[instruction.makes[0]], cut.start, cut.stop)
+            )
+        return made[scatter.source]
 
 
 class Scatter(Protocol):
     """Reduces what a kernel begins with, chunk by chunk.
 
     Attributes:
-        temporary_bytes: What it made at most at a time, beside the sums.
+        temporary_bytes: What it made at most at a time, besides the sums.
     """
 
     temporary_bytes: int
@@ -41,7 +134,7 @@ class FusedRun:
     """One run of a kernel on one rank.
 
     Attributes:
-        temporary_bytes: What one chunk needed at most beside what the kernel makes.
+        temporary_bytes: What one chunk needed at most, besides what the kernel makes.
     """
 
     def __init__(self, kernel: Fused, pieces: Mapping[Key, torch.Tensor], links: Links, compute: Computing) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dyorc.planner.runtime.presence import PresenceLock
+from dyorc.planner.runtime.shared_devices import PresenceLock
 
 _POLL_S = 0.0003
 _LOOK_S = 0.02

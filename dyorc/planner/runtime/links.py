@@ -46,7 +46,7 @@ class Links:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether several threads may send and receive, each with ranks of its own. NCCL has one order for all."""
+        """Whether several threads may send and receive, each with its own ranks. NCCL has one order for all."""
         return self.device.type != "cuda"
 
     def start(self, store: Path, timeout_s: float) -> None:

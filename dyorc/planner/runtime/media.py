@@ -2,8 +2,8 @@
 
     static     the target has a slot in its arena; the source writes the message there, and the target computes with it where it
                lies
-    dynamic    the source puts the message into a block of its own arena, and where that is, and of which shapes, into a small
-               slot of the target; the target computes with it where it lies
+    dynamic    the source puts the message into a block of its arena, and that block's place and shapes into a small slot of the
+               target; the target computes with it where it lies
     grpc       the target asks the source's server for the message, which answers when there is one
 
 A message in shared memory is let go when the last tensor that lies in it is gone: only then its place is written again. Each lane
@@ -24,10 +24,9 @@ import torch
 from dyorc.config import TransportConfig
 from dyorc.errors import TransportError
 from dyorc.planner.plan import ChannelKind
-from dyorc.planner.runtime.channel_endpoints import LENGTH_BYTES, ChannelEndpoints
+from dyorc.planner.runtime.channel_endpoints import LENGTH_BYTES, ChannelEndpoints, Outgoing
 from dyorc.planner.runtime.links import LinkLostError, as_bytes
 from dyorc.planner.runtime.message_lanes import MessageLane, places_of
-from dyorc.planner.runtime.outgoing import Outgoing
 from dyorc.transport.arena import ArenaBlock
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
@@ -36,7 +35,7 @@ Kind: TypeAlias = tuple[tuple[int, ...], torch.dtype]
 
 
 class Media:
-    """Sends and receives over one rank's ends. Several threads may, each over lanes of its own.
+    """Sends and receives over one rank's ends. Several threads may, each over its own lanes.
 
     Args:
         ends: Have been opened.

@@ -2,8 +2,8 @@
 
     python -m dyorc.planner.runtime.rank FILE_DESCRIPTOR
 
-Computes with one thread, unless its fork server sets another number. Ends when the parent says so or goes away, whatever
-it is doing then.
+Computes with one thread, unless its fork server sets another number. Ends when the parent says so or goes away, even
+during a computation.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import torch
 
 from dyorc.planner.plan import Plan, for_samples
-from dyorc.planner.plan.codec import plan_from_json
+from dyorc.planner.plan.plan_file import plan_from_json
 from dyorc.planner.program import ValueKind
 from dyorc.planner.runtime.checkpoint import Checkpoint, lasting_pieces, write_pieces
 from dyorc.planner.runtime.communication_channels import InlineChannel, RankChannels, ThreadChannel

@@ -1,7 +1,7 @@
 """Collectives on pieces of different sizes, zero included, in each algorithm that a plan may ask for.
 
     padded     every shard is filled up to the largest, and one collective of torch moves all
-    grouped    one broadcast or reduction for each shard, of its own size
+    grouped    one broadcast or reduction for each shard, of that shard's size
     ring       our own rings over sends and receives, of each shard's own size
 
 gloo's own reduce_scatter is one all_reduce for each rank, so it is never used: padded shards go through all_to_all, and each rank

@@ -74,7 +74,7 @@ class LoadMessage:
 
     Attributes:
         plan: What will run, as the JSON of its file.
-        overlap: Whether communication runs beside computation.
+        overlap: Whether communication runs during computation.
         updates: What is done after each step.
         checkpoint: The folder of a checkpoint to read the lasting sources from, or empty.
         weights: A safetensors file to read those from that do not come along, or empty.

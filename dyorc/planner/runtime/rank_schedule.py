@@ -1,4 +1,4 @@
-"""What one rank does to run a plan: the plan's steps as instructions of this rank, with names and regions of its own pieces.
+"""What one rank does to run a plan: the plan's steps as instructions of this rank, with names and regions of this rank's pieces.
 
 All is decided here, once for each plan, without torch and without other ranks; `schedule_executor.py` carries it out.
 """

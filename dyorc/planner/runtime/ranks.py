@@ -22,15 +22,13 @@ import torch
 
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.planner.plan import Plan, for_samples
-from dyorc.planner.plan.codec import plan_to_json
 from dyorc.planner.plan.interpret import Piece, pieces_of, whole_of
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import plan_to_json
 from dyorc.planner.runtime.checkpoint import check_checkpoint, commit, is_lasting
 from dyorc.planner.runtime.egress import Egress
-from dyorc.planner.runtime.failures import Event, RankExited, RankPosition, error_of, is_cause
 from dyorc.planner.runtime.job_turns import JobTurns
 from dyorc.planner.runtime.message_lanes import MEMORY_FOLDER
-from dyorc.planner.runtime.rank_fork_server import RankForkServer
 from dyorc.planner.runtime.rank_messages import (
     DoneMessage,
     FailedMessage,
@@ -44,8 +42,8 @@ from dyorc.planner.runtime.rank_messages import (
     StopMessage,
     Update,
 )
-from dyorc.planner.runtime.rank_processes import RankProcess, StartRank, spawn_rank
-from dyorc.planner.runtime.rank_progress import RankProgress
+from dyorc.planner.runtime.rank_processes import RankForkServer, RankProcess, StartRank, spawn_rank
+from dyorc.planner.runtime.rank_progress import Event, RankExited, RankPosition, RankProgress, error_of, is_cause
 from dyorc.planner.runtime.region_moves import Key
 from dyorc.planner.runtime.shaping import LinkShape
 from dyorc.planner.runtime.shared_devices import DeviceSharing
@@ -102,7 +100,7 @@ class RunResult:
         sent_bytes: What each rank sent in messages: everything over shaped links and in our own rings, but not what torch's own
             collectives send.
         copied_bytes: What each rank copied to send over a plan's edges, or to keep what came.
-        timings: For each rank, if asked for: the plan's step of each of its instructions, and the seconds. A communication beside
+        timings: For each rank, if asked for: the plan's step of each of its instructions, and the seconds. A communication during
             computation counts with what it takes to begin it.
         error: If the step was guarded, the type and text of what an operation raised; the results are worthless then.
     """
@@ -218,7 +216,7 @@ class Ranks:
         Args:
             plan: What to run. Whether it is right is the caller's to know: see `dyorc.planner.runtime.run`.
             sources: For each source of the program, the whole tensor.
-            overlap: Whether communication runs beside computation. The results are the same.
+            overlap: Whether communication runs during computation. The results are the same.
 
         Raises:
             PlanError: The plan needs more ranks, or a source is missing or has another shape or type.
@@ -245,12 +243,12 @@ class Ranks:
         Args:
             plan: What will run.
             sources: The lasting ones, whole; others are ignored.
-            overlap: Whether communication runs beside computation.
+            overlap: Whether communication runs during computation.
             updates: What is done with the sources after each step.
             checkpoint: Where the lasting sources come from instead.
             weights: A safetensors file from which ranks read the lasting sources that are not given.
             paces: How long emulated devices take: a step, a rank, and the seconds; `paces_of` has them from a cluster.
-            turns: Of all jobs that use the same devices; communication cannot run beside computation then.
+            turns: Of all jobs that use the same devices; communication cannot run during computation then.
 
         Returns:
             How many steps of training are in the sources: 0 without a checkpoint.
@@ -258,7 +256,7 @@ class Ranks:
         if plan.num_ranks > self._num:
             raise PlanError(f"the plan is for {plan.num_ranks} ranks, and there are {self._num}")
         if turns is not None and overlap:
-            raise PlanError("a job that takes turns cannot communicate beside its own computation")
+            raise PlanError("a job that takes turns cannot communicate during its own computation")
         first = check_checkpoint(checkpoint, plan).step if checkpoint else 0
         lasting = [value for value in plan.sources if is_lasting(plan, value) and (weights is None or value in sources)]
         pieces = self._cut(plan, {} if checkpoint else sources, () if checkpoint else lasting)
@@ -286,7 +284,7 @@ class Ranks:
         num_samples: int = 0,
         is_guarded: bool = False,
     ) -> None:
-        """Has the ranks run the plan; returns at once. At most a few steps may be begun before the first is ended.
+        """Starts a run of the plan on the ranks; returns at once. At most a few steps may be begun before the first is ended.
 
         Args:
             inputs: The sources that are new with each step, whole.

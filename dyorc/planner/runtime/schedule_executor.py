@@ -10,8 +10,8 @@ import torch
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Region, extents, starts
-from dyorc.planner.program.evaluate import prepared
-from dyorc.planner.program.graph import located
+from dyorc.planner.program.evaluate import prepare_operation
+from dyorc.planner.program.graph import locate
 from dyorc.planner.runtime.communication_channels import Made, RankChannels
 from dyorc.planner.runtime.fused import FusedRun
 from dyorc.planner.runtime.links import Links
@@ -43,7 +43,7 @@ class Emulated:
 
     Attributes:
         slowness: How often it does its work.
-        paces_s: How long it takes for steps of the plan, of those that it emulates.
+        paces_s: How long it takes for the plan's steps that it emulates.
         pause: Waits until so many seconds of computation are done, and returns how many are.
     """
 
@@ -97,14 +97,14 @@ class ScheduleExecutor:
         self._is_guarded = False
         self._works = tuple(map(self._work_of, schedule.instructions))
 
-    def run(self, given: Mapping[Key, torch.Tensor], *, is_guarded: bool = False) -> dict[Key, torch.Tensor]:
+    def run(self, pieces: Mapping[Key, torch.Tensor], *, is_guarded: bool = False) -> dict[Key, torch.Tensor]:
         """Runs all instructions on the pieces that this rank begins with, and returns what it holds in the end.
 
         Args:
-            given: The pieces.
+            pieces: Those that it begins with.
             is_guarded: Whether it goes on after an operation that raised. What it returns is worthless then: see `error`.
         """
-        self._held.begin(given)
+        self._held.begin(pieces)
         self._debt_s = 0.0
         self.timings = []
         self.error, self._is_guarded = None, is_guarded
@@ -217,7 +217,7 @@ class ScheduleExecutor:
 
 
 def _operation(instruction: Compute, region: Region) -> Operation:
-    return prepared(instruction.op, located(instruction.arguments, starts(region)), instruction.keywords, extents(region))
+    return prepare_operation(instruction.op, locate(instruction.arguments, starts(region)), instruction.keywords, extents(region))
 
 
 class _Held:
@@ -230,9 +230,9 @@ class _Held:
         self._coming: dict[Key, Future[Made]] = {}
         self.num_bytes = 0
 
-    def begin(self, given: Mapping[Key, torch.Tensor]) -> None:
-        self._pieces, self._coming = dict(given), {}
-        self.num_bytes = sum(tensor.nbytes for tensor in given.values())
+    def begin(self, pieces: Mapping[Key, torch.Tensor]) -> None:
+        self._pieces, self._coming = dict(pieces), {}
+        self.num_bytes = sum(tensor.nbytes for tensor in pieces.values())
 
     def put(self, made: Mapping[Key, torch.Tensor]) -> None:
         for key, tensor in made.items():

@@ -1,4 +1,4 @@
-"""Links that are slower than the machine's own, for tests and experiments: when a message of a rank to another may leave.
+"""Emulates the devices and links of a cluster on one machine: how long steps take, and when a message may leave.
 
 A bucket is pure: the caller says what time it is, and waits. The same messages at the same times always leave at the same times.
 """
@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from dyorc.planner.cluster import Cluster
+from dyorc.planner.plan import Apply, Plan
+from dyorc.planner.program import TensorProgram
+from dyorc.planner.program.costs import FREE, costs_of
 from dyorc.planner.runtime.shared_devices import Pause, sleep_for
+from dyorc.planner.simulate.sizes import Sizes
 
 Thing = TypeVar("Thing")
 
@@ -51,7 +56,7 @@ class TokenBucket:
 
 
 class Buckets:
-    """One rank's links, each with a bucket of its own.
+    """One rank's links, each with its own bucket.
 
     Args:
         rank: Which one.
@@ -75,3 +80,22 @@ class Buckets:
             if (wait_s := departure_s - self._clock()) > 0:
                 self._pause(wait_s)
             yield thing
+
+
+def paces_of(plan: Plan, program: TensorProgram, cluster: Cluster) -> Iterator[tuple[int, int, float]]:
+    """Yields, for each computation that costs something, its step, a rank, and the seconds that the rank's device takes.
+
+    Ranks compute, and sleep for what is left of that. So devices must be slower than this machine with all its ranks at work.
+    """
+    costs, sizes = costs_of(program), Sizes(plan)
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Apply) and costs[step.node] != FREE:
+            for rank, share in zip(plan.meshes[step.mesh].ranks, sizes.shares_of(step), strict=True):
+                yield number, rank, cluster.compute_s(costs[step.node], rank, share)
+
+
+def links_of(cluster: Cluster) -> dict[tuple[int, int], LinkShape]:
+    """Returns links between ranks that are as fast as those of a cluster."""
+    pairs = [(source, target) for source in range(cluster.num_ranks) for target in range(cluster.num_ranks) if source != target]
+    links = {pair: cluster.link_between(*pair) for pair in pairs}
+    return {pair: LinkShape(bytes_per_s=link.bytes_per_s, latency_s=link.latency_s) for pair, link in links.items()}

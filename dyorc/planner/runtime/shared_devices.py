@@ -1,15 +1,45 @@
 """Emulated devices and links that several jobs use at once: each goes forward with its part of the speed.
 
-A process takes a file for as long as it uses a device, so that a killed process no longer uses it (`presence.py`).
+A process locks a file for as long as it uses a device. The kernel frees the lock however the process ends, and a reused process
+id cannot be mistaken for a live process.
 """
 
+import fcntl
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from dyorc.planner.runtime.presence import PresenceLock
+
+class PresenceLock:
+    """Marks a process as alive, or as using something, by a lock on a file: for itself and for observers. Not thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def enter(self) -> None:
+        """Takes the lock: this process is present."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # who looks holds it for a moment
+
+    def leave(self) -> None:
+        """Releases the lock."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def is_taken(self) -> bool:
+        """Whether another process holds the lock."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
+
+    def close(self) -> None:
+        """Releases the lock, and closes the file."""
+        os.close(self._file)
+
 
 _LOOK_S = 0.002
 """How long a part of the speed is kept before it is looked at again."""
@@ -55,7 +85,7 @@ class SharedDevice:
         self._others = files
 
     def pause(self, work_s: float) -> float:
-        """Waits until so much work is done beside that of others, and returns how much is."""
+        """Waits until so much work is done, next to that of others, and returns how much is."""
         done_s, now_s = 0.0, time.monotonic()
         self._mine.enter()
         try:

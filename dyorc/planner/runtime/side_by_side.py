@@ -1,6 +1,6 @@
-"""Trains several jobs on the same devices at once, each on ranks of its own.
+"""Trains several jobs on the same devices at once, each on its own ranks.
 
-Whatever becomes of one job changes nothing for the others but the time.
+How one job goes changes only the time of the others.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ class TrainingJob:
         program: Of the plan.
         sources: Parameters, buffers and states to begin with, whole.
         make_batch: Returns the inputs of a step, by name; called from the job's own thread.
-        training: How it is trained, from the beginning. Jobs that take turns do not communicate beside their own computation.
+        training: How it is trained, from the beginning. Jobs that take turns do not communicate during their own computation.
     """
 
     plan: Plan
@@ -91,7 +91,7 @@ def run_side_by_side(
         for number, (job, ranks, run) in enumerate(zip(jobs, groups, runs, strict=True)):
             works.append(_Work(job, ranks, run, lambda step, number=number: heard(number, step)))
             works[-1].load(_turns(sharing, folder, number, job))
-        began_s = time.perf_counter()  # nobody's turn comes before all have joined
+        began_s = time.perf_counter()  # no turn comes before all have joined
         threads = [threading.Thread(target=work.train, args=[began_s], name="dyorc-job") for work in works]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""Trains by a plan: step after step on real ranks, with checkpoints that any other plan of the model can go on from."""
+"""Runs and trains by a plan on real ranks, once it is proved. Any other plan of the model can go on from a checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
 from dyorc.planner.runtime.job_turns import JobTurns
 from dyorc.planner.runtime.rank_messages import Update
-from dyorc.planner.runtime.ranks import Ranks, RunResult
+from dyorc.planner.runtime.ranks import RankOptions, Ranks, RunResult
+from dyorc.planner.verify import verify
 
 _MAX_BEGUN = 2
 """Steps whose inputs are sent ahead, so that ranks need not wait for their parent."""
@@ -24,7 +25,7 @@ class Training:
     Attributes:
         steps: How many steps are in the parameters in the end, those of a checkpoint that it goes on from included.
         learning_rate: Of plain gradient descent, for programs without an update of their own.
-        overlap: Whether communication runs beside computation.
+        overlap: Whether communication runs during computation.
         paces: How long emulated devices take, as `paces_of` has it from a cluster; empty for real ones.
         resume: A checkpoint to go on from.
         checkpoint: Where to write checkpoints; None for nowhere.
@@ -159,3 +160,68 @@ def _next_due(step: int, training: Training) -> int:
 def losses_equal(losses: Sequence[float], other: Sequence[float], tolerance: float) -> bool:
     """Whether two runs had the same losses."""
     return len(losses) == len(other) and all(abs(a - b) <= tolerance for a, b in zip(losses, other, strict=True))
+
+
+def run(
+    plan: Plan,
+    sources: Mapping[str, torch.Tensor],
+    *,
+    program: TensorProgram | None = None,
+    allow_unverified: bool = False,
+    overlap: bool = False,
+    options: RankOptions | None = None,
+) -> RunResult:
+    """Runs a plan once, on new ranks, and returns the whole results.
+
+    Args:
+        plan: What to run.
+        sources: For each source of the program, the whole tensor.
+        program: What the plan is proved against first.
+        allow_unverified: Run it without a proof.
+        overlap: Whether communication runs during computation.
+        options: How ranks run; as many as the plan needs, by default.
+
+    Raises:
+        PlanError: The plan is not proved, or a source does not fit.
+        PlanRunError: A rank raised, died or did not go on.
+    """
+    check_proved(plan, program, allow_unverified=allow_unverified)
+    with Ranks(options or RankOptions(num_ranks=plan.num_ranks)) as ranks:
+        return ranks.run(plan, sources, overlap=overlap)
+
+
+def train(
+    plan: Plan,
+    program: TensorProgram,
+    sources: Mapping[str, torch.Tensor],
+    make_batch: Callable[[int], Mapping[str, torch.Tensor]],
+    training: Training,
+    *,
+    allow_unverified: bool = False,
+    options: RankOptions | None = None,
+) -> Trained:
+    """Trains on new ranks: `train_on` says what the arguments are.
+
+    Raises:
+        PlanError: The plan is not proved, or is for another program.
+        CheckpointError: The checkpoint to go on from is not whole, or not of this model.
+        PlanRunError: A rank raised, died or did not go on.
+    """
+    check_proved(plan, program, allow_unverified=allow_unverified)
+    with Ranks(options or RankOptions(num_ranks=plan.num_ranks)) as ranks:
+        return train_on(ranks, plan, program, sources, make_batch, training)
+
+
+def check_proved(plan: Plan, program: TensorProgram | None, *, allow_unverified: bool) -> None:
+    """Refuses a plan that is not proved to compute what the program computes.
+
+    Raises:
+        PlanError: It is not.
+    """
+    if allow_unverified:
+        return
+    if program is None:
+        raise PlanError("the plan cannot be proved without its program: give it, or allow unverified plans")
+    report = verify(program, plan)
+    if not report.is_proved:
+        raise PlanError(f"the plan by {plan.provenance.planner or 'hand'} is not proved, so it does not run: {report}")

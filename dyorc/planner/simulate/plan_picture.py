@@ -14,7 +14,7 @@ from typing import Any
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Plan
-from dyorc.planner.plan.folded import Block, Folded, LayerEdge, Shown, Side, folded
+from dyorc.planner.plan.folded import Block, Folded, LayerEdge, Shown, Side, fold
 from dyorc.planner.plan.show import Holding, holdings_of
 from dyorc.planner.program import Partial, Shard, TensorProgram
 from dyorc.planner.simulate.simulation import Simulation
@@ -45,7 +45,7 @@ def draw_picture(simulation: Simulation, program: TensorProgram, path: Path) -> 
     rows, memory, graph, layouts = figure.subplots(4, 1, height_ratios=heights)
     _draw_time(rows, simulation)
     _draw_memory(memory, simulation)
-    draw_graph(graph, simulation.plan, folded(simulation.plan, program))
+    draw_graph(graph, simulation.plan, fold(simulation.plan, program))
     _draw_layouts(layouts, holdings, num_ranks)
     figure.savefig(path)
 

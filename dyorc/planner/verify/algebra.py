@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dyorc.planner.program import Argument
-from dyorc.planner.program.schema import bound
+from dyorc.planner.program.operations import bind_arguments
 from dyorc.planner.verify.meanings import OperationCall, meaning_of
 from dyorc.planner.verify.numbers import Array, Numbers
 
@@ -30,7 +30,7 @@ class NumbersAlgebra:
             UnknownOperationError: It has no definition.
         """
         meaning = meaning_of(op)
-        named = bound(op, arguments, keywords)
+        named = bind_arguments(op, arguments, keywords)
         call = OperationCall(op=op.split(".")[1], named=named, tensors=tensors, shape=output_shape)
         result = meaning(self.numbers, call)
         return tuple(np.asarray(part) for part in result) if isinstance(result, tuple) else (np.asarray(result),)

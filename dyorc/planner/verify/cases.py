@@ -11,8 +11,8 @@ from typing import TypeAlias
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, Layout, Step
 from dyorc.planner.program import REPLICATE, Argument, Node
-from dyorc.planner.program.graph import renamed
-from dyorc.planner.verify.reading import Form, Reading
+from dyorc.planner.program.graph import rename_values
+from dyorc.planner.verify.plan_index import PlanIndex, StepForm
 
 FAULTS = (PlanError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, AssertionError, StopIteration)
 """What steps may raise on pieces that do not fit."""
@@ -100,14 +100,14 @@ Case: TypeAlias = ApplyCase | CollectiveCase | TransferCase
 class CasesOf:
     """The cases of a plan's steps; equal ones are one object, so that looking one up again costs little."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PlanIndex) -> None:
         self._reading = reading
         self._plan = reading.plan
         self._kinds: list[Kind] = []
         self._numbers: dict[tuple[object, ...], int] = {}  # what decides a kind -> its index
         self._number_of: dict[str, int] = {}
         self._axes: dict[str, tuple[Line, ...]] = {}
-        self._found: dict[tuple[object, ...], Case] = {}
+        self._cases: dict[tuple[object, ...], Case] = {}
         self._same: dict[Case, Case] = {}
 
     @cached_property
@@ -124,16 +124,16 @@ class CasesOf:
             first_of.setdefault(id(case), (form.number, form.step, case))
         return tuple(first_of.values())
 
-    def _case(self, form: Form) -> Case:
+    def _case(self, form: StepForm) -> Case:
         """Making a case costs more than seeing that there is one already: in another layer, for the most part."""
         key = self._key(form)
-        case = self._found.get(key)
+        case = self._cases.get(key)
         if case is None:
             made = self._made(form)
-            case = self._found[key] = self._same.setdefault(made, made)
+            case = self._cases[key] = self._same.setdefault(made, made)
         return case
 
-    def _key(self, form: Form) -> tuple[object, ...]:
+    def _key(self, form: StepForm) -> tuple[object, ...]:
         step = form.step
         kinds = (
             tuple(map(self._kind_number, form.inputs)),
@@ -145,7 +145,7 @@ class CasesOf:
         meshes = self._plan.tensors[step.source].mesh, self._plan.tensors[step.target].mesh
         return (*meshes, kinds, step.part is None, *((step.kind, step.axis) if isinstance(step, Collective) else ()))
 
-    def _made(self, form: Form) -> Case:
+    def _made(self, form: StepForm) -> Case:
         step = form.step
         if isinstance(step, Apply):
             return self._apply(form, step)
@@ -158,7 +158,7 @@ class CasesOf:
         in_parts = step.part is not None
         return TransferCase(source=source, source_axes=lines[0], target=target, target_axes=lines[1], in_parts=in_parts)
 
-    def _apply(self, form: Form, step: Apply) -> ApplyCase:
+    def _apply(self, form: StepForm, step: Apply) -> ApplyCase:
         own = _numbered(step, form.inputs)
         node, reference = self._reading.program.node_named.get(step.node), None
         if node and not form.is_node:
@@ -195,8 +195,8 @@ class CasesOf:
 
 def _numbered(thing: Apply | Node, inputs: Sequence[str]) -> Reference:
     numbers = {name: str(index) for index, name in enumerate(inputs)}
-    arguments = tuple(renamed(argument, numbers) for argument in thing.arguments)
-    return thing.op, arguments, tuple((key, renamed(value, numbers)) for key, value in thing.keywords)
+    arguments = tuple(rename_values(argument, numbers) for argument in thing.arguments)
+    return thing.op, arguments, tuple((key, rename_values(value, numbers)) for key, value in thing.keywords)
 
 
 def along(case: ApplyCase, axis: int) -> ApplyCase:

@@ -17,7 +17,7 @@ class Numbers(Protocol):
     """A commutative ring with functions about which nothing is known but that equal arguments have equal results."""
 
     def scalar(self, value: complex) -> Array:
-        """Returns a constant; one that is not finite is an unknown number of its own."""
+        """Returns a constant; one that is not finite is a separate unknown."""
         ...
 
     def add(self, left: Array, right: Array) -> Array:

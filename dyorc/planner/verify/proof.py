@@ -3,8 +3,8 @@
 The argument. A plan is right if its structure is (structure.py) and each step takes valid pieces to valid pieces. An `Apply` on
 a mesh with several axes is right if it is right along each axis by itself: the pieces along the outermost axis are whole values
 of smaller shapes for the axes inside, and the operation on them is the same, so the claim follows by induction over the axes. A
-division into n pieces is one into two, of which the second is divided again; so two pieces prove any number, by induction over n
-(three are used where a share may be nothing, so that nothing stands at a place of its own). So no step needs all its ranks, and
+division into n pieces is one into two whose second part is divided again; so two pieces prove any number, by induction over n
+(three are used where a share may be nothing, so that an empty share has its own place). So no step needs all its ranks, and
 a mesh of thousands costs what a mesh of two does. A collective combines pieces that differ along its axis alone; its proof keeps
 all axes, with two steps each, because axes that cut one dimension inside each other meet in it.
 
@@ -21,6 +21,8 @@ Formulas in normal form close almost every claim. What is left goes to Z3, which
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
 
 from dyorc.planner.plan import Plan, Step
 from dyorc.planner.verify.algebra import NumbersAlgebra
@@ -31,8 +33,7 @@ from dyorc.planner.verify.numbers import Array
 from dyorc.planner.verify.randomized import finding_of
 from dyorc.planner.verify.report import Finding, FindingKind
 from dyorc.planner.verify.running import Difference, differences, num_elements
-from dyorc.planner.verify.smaller import smaller
-from dyorc.planner.verify.solver import SolverAnswer, decide
+from dyorc.planner.verify.smaller import shrink
 
 _UNCUT = 2
 _MAX_ELEMENTS = 4_000
@@ -77,7 +78,7 @@ class ProofTier:
         if isinstance(case, ApplyCase) and is_plain(case):
             return _Verdict()
         try:
-            small = smaller(case, _UNCUT) or case
+            small = shrink(case, _UNCUT) or case
         except FAULTS:
             small = case
         if small not in self._verdicts:
@@ -108,9 +109,9 @@ class ProofTier:
         if difference.is_shape:
             return _Verdict(difference)
         assert isinstance(difference.expected, Formula)
-        assert isinstance(difference.found, Formula)
+        assert isinstance(difference.actual, Formula)
         self.num_solver += 1
-        answer, example = decide(formulas, difference.expected, difference.found)
+        answer, example = decide(formulas, difference.expected, difference.actual)
         if answer is SolverAnswer.EQUAL:
             return None
         if answer is SolverAnswer.UNKNOWN:
@@ -120,7 +121,7 @@ class ProofTier:
             position=difference.position,
             index=difference.index,
             expected=formulas.text(difference.expected),
-            found=formulas.text(difference.found),
+            actual=formulas.text(difference.actual),
         )
         return _Verdict(named, tuple(example.items()))
 
@@ -130,3 +131,75 @@ def _parts_of(case: Case) -> list[Case]:
         return [case]
     longer = [axis for axis, line in enumerate(case.axes) if line.size > 1]  # on an axis of one step all placements are one
     return [along(case, axis) for axis in (longer or [0] if case.reference else longer)]
+
+
+_TIMEOUT_MS = 10_000
+
+
+class SolverAnswer(Enum):
+    """What the solver says."""
+
+    EQUAL = auto()
+    DIFFERENT = auto()
+    UNKNOWN = auto()
+
+
+def decide(formulas: Formulas, first: Formula, second: Formula) -> tuple[SolverAnswer, dict[str, str]]:
+    """Decides whether two formulas are equal.
+
+    Returns:
+        The answer, and if they differ, values of unknowns at which they do.
+    """
+    import z3  # a tenth of a second to import, and rarely needed
+
+    writer = _Writer(formulas, z3)
+    solver = z3.Solver()
+    solver.set("timeout", _TIMEOUT_MS)
+    solver.add(writer.formula(first) != writer.formula(second), *writer.facts)
+    result = solver.check()
+    if result == z3.unsat:
+        return SolverAnswer.EQUAL, {}
+    if result != z3.sat:
+        return SolverAnswer.UNKNOWN, {}
+    model = solver.model()
+    counterexample = {name: str(model.eval(unknown, model_completion=True)) for name, unknown in sorted(writer.unknowns.items())}
+    return SolverAnswer.DIFFERENT, counterexample
+
+
+class _Writer:
+    """Writes formulas for Z3: unknown functions are uninterpreted, truth values are 0 or 1."""
+
+    def __init__(self, formulas: Formulas, z3: Any) -> None:
+        self._formulas = formulas
+        self._z3 = z3
+        self._atoms: dict[int, Any] = {}
+        self._functions: dict[tuple[object, int], Any] = {}
+        self.unknowns: dict[str, Any] = {}
+        self.facts: list[Any] = []
+
+    def formula(self, formula: Formula) -> Any:
+        z3 = self._z3
+        total = z3.RealVal(0)
+        for monomial, factor in formula.terms.items():
+            product = z3.RealVal(str(factor))
+            for atom in monomial:
+                product = product * self._atom(atom)
+            total = total + product
+        return total
+
+    def _atom(self, number: int) -> Any:
+        if number not in self._atoms:
+            z3, atom = self._z3, self._formulas.atoms[number]
+            if atom.arguments:
+                key = (atom.tag, len(atom.arguments))
+                if key not in self._functions:
+                    sorts = [z3.RealSort()] * (len(atom.arguments) + 1)
+                    self._functions[key] = z3.Function(f"f{len(self._functions)}", *sorts)
+                made = self._functions[key](*(self.formula(argument) for argument in atom.arguments))
+            else:
+                name = self._formulas.name(number)
+                made = self.unknowns[name] = z3.Real(f"{name}#{number}")
+            if number in self._formulas.truths:
+                self.facts.append(z3.Or(made == 0, made == 1))
+            self._atoms[number] = made
+        return self._atoms[number]

@@ -20,7 +20,7 @@ from dyorc.planner.verify.meanings import UnknownOperationError, meaning_of
 from dyorc.planner.verify.numbers import Array
 from dyorc.planner.verify.report import Finding, FindingKind, piece_text
 from dyorc.planner.verify.running import Difference, differences, num_elements
-from dyorc.planner.verify.smaller import smaller
+from dyorc.planner.verify.smaller import shrink
 
 _UNCUT = 3
 _MAX_ELEMENTS = 2_000_000
@@ -88,7 +88,7 @@ class FieldTier:
 
 def _smaller(case: Case) -> Case | None:
     try:
-        return smaller(case, _UNCUT)
+        return shrink(case, _UNCUT)
     except FAULTS:
         return None
 
@@ -116,9 +116,9 @@ def finding_of(
     position = {axis.name: index for axis, index in zip(plan.mesh_of(tensor).axes, difference.position, strict=False)}
     subject = piece_text(tensor, position)
     if difference.is_shape:
-        return _wrong_shape(number, subject, difference.expected, difference.found)
+        return _wrong_shape(number, subject, difference.expected, difference.actual)
     example = ", ".join(f"{name} = {value}" for name, value in list((counterexample or {}).items())[:6])
-    return _unequal(number, subject, difference.index, difference.expected, difference.found, example)
+    return _unequal(number, subject, difference.index, difference.expected, difference.actual, example)
 
 
 def _wrong_shape(step: int | None, subject: str, expected: Iterable[int], actual: Iterable[int]) -> Finding:

@@ -11,7 +11,7 @@ from dyorc.planner.plan import Apply, Collective, Coordinate, Layout, Mesh, Mesh
 from dyorc.planner.plan.interpret import Piece, run_step
 from dyorc.planner.plan.layout import extents
 from dyorc.planner.program import Partial, Shard, Value, ValueKind
-from dyorc.planner.program.graph import located, renamed
+from dyorc.planner.program.graph import locate, rename_values
 from dyorc.planner.verify.algebra import NumbersAlgebra
 from dyorc.planner.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 from dyorc.planner.verify.numbers import Array
@@ -28,15 +28,15 @@ class Difference:
         output: Which output.
         position: The coordinate on the mesh.
         index: The element, or () if the shapes differ.
-        expected: The element or shape.
-        found: The element or shape.
+        expected: The element or shape of the whole value.
+        actual: The element or shape that was computed.
     """
 
     output: int
     position: Coordinate
     index: tuple[int, ...]
     expected: Any
-    found: Any
+    actual: Any
 
     @property
     def is_shape(self) -> bool:
@@ -77,12 +77,12 @@ def _run_apply(case: ApplyCase, algebra: NumbersAlgebra, draw: Draw) -> Iterator
         wholes[name], placed = _valid(plan, name, kind, index, algebra, draw)
         pieces |= placed
     names = {str(index): f"i{index}" for index in range(len(case.inputs))}
-    arguments = tuple(renamed(argument, names) for argument in case.arguments)
-    keywords = tuple((key, renamed(value, names)) for key, value in case.keywords)
+    arguments = tuple(rename_values(argument, names) for argument in case.arguments)
+    keywords = tuple((key, rename_values(value, names)) for key, value in case.keywords)
     shape = next(kind.shape for kind in outputs.values())
     op, positional, named = case.reference or (case.op, case.arguments, case.keywords)
-    expected = located(tuple(renamed(a, names) for a in positional), (0,) * len(shape))
-    whole = algebra.compute(op, expected, tuple((key, renamed(value, names)) for key, value in named), wholes, shape)
+    expected = locate(tuple(rename_values(a, names) for a in positional), (0,) * len(shape))
+    whole = algebra.compute(op, expected, tuple((key, rename_values(value, names)) for key, value in named), wholes, shape)
     time = plan.meshes["mesh"].time_axis
     varies = any(plan.varies_in_time(name) for name in plan.tensors)
     names_made = tuple(f"o{index}" if kind else "" for index, kind in enumerate(case.outputs))
@@ -163,7 +163,7 @@ def _compared(
     mesh, layout = plan.mesh_of(tensor), plan.tensors[tensor].layout
     partial = _partial_axes(layout)
     if tuple(whole.shape) != plan.values[tensor].shape:
-        yield Difference(output=output, position=(), index=(), expected=plan.values[tensor].shape, found=tuple(whole.shape))
+        yield Difference(output=output, position=(), index=(), expected=plan.values[tensor].shape, actual=tuple(whole.shape))
         return
     for start in mesh.coordinates:
         if any(start[axis] for axis in partial):
@@ -176,7 +176,7 @@ def _compared(
         total: Array | None = None
         for coordinate, name in zip(terms, names, strict=True):
             if tuple(pieces[name].shape) != extents(region):
-                shapes = {"expected": extents(region), "found": tuple(pieces[name].shape)}
+                shapes = {"expected": extents(region), "actual": tuple(pieces[name].shape)}
                 yield Difference(output=output, position=coordinate, index=(), **shapes)
                 return
             total = pieces[name] if total is None else algebra.add(total, pieces[name])
@@ -185,7 +185,7 @@ def _compared(
         wrong = np.argwhere(np.asarray(expected != total, dtype=np.bool_))
         for index in wrong[:1]:
             at = tuple(int(i) for i in index)
-            yield Difference(output=output, position=start, index=at, expected=expected[at], found=total[at])
+            yield Difference(output=output, position=start, index=at, expected=expected[at], actual=total[at])
 
 
 def _partial_axes(layout: Layout) -> list[int]:

@@ -14,14 +14,14 @@ from typing import TypeAlias, cast
 
 from dyorc.planner.plan.layout import Layout
 from dyorc.planner.program import Argument, Shard, ValueRef
-from dyorc.planner.program.plane_operations import PLANES, num_space_of
+from dyorc.planner.program.operations import PLANES, num_space_of
 from dyorc.planner.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 
 Spot: TypeAlias = tuple[int, int]
 """A tensor, by its number (inputs first), and a dimension."""
 
 
-def smaller(case: Case, uncut: int) -> Case | None:
+def shrink(case: Case, uncut: int) -> Case | None:
     """Returns a case of the same structure on small shapes, or None if there is no way to make it smaller.
 
     Args:

@@ -10,31 +10,38 @@ Deadlock. All ranks walk one list of steps in one order and each waits only for 
 of waiting can arise; two uses of one group cannot overtake each other. What could break this is a mesh that lists a rank twice
 or one that is none, and a step whose tensors lie on other ranks than it runs on: these are findings.
 
-Cost: each step is read once, whatever the sizes of meshes and tensors. What more there is to check is checked of distinct steps
-(reading.py), and of distinct layouts: repeated layers and microbatches share them.
+Messages. A static slot holds one message from when its transfer begins until the last step that needs what lies there. All ranks
+walk the steps in one order, and the sender waits until the slot is empty. So if the next transfer into a slot comes after that
+last step, nothing is lost and no rank waits for ever; if it comes before, the receiver waits for a message that the sender may
+not write.
+
+Cost: each step is read once, for any sizes of meshes and tensors. Everything else is checked for distinct steps (plan_index.py)
+and for distinct layouts, which repeated layers and microbatches share.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
+from math import isinf
 
-from dyorc.planner.plan import Apply, Plan
+from dyorc.planner.plan import Apply, Plan, Transfer
 from dyorc.planner.plan.kernels import check_kernels
+from dyorc.planner.plan.lifetimes import slot_uses
 from dyorc.planner.program import Partial, Shard, TensorProgram
-from dyorc.planner.verify.edges import check_edges
-from dyorc.planner.verify.order import Walk
-from dyorc.planner.verify.reading import Reading
+from dyorc.planner.verify.plan_index import PlanIndex
 from dyorc.planner.verify.report import Finding, FindingKind
+from dyorc.planner.verify.step_checks import StepWalk
 
 STOPPING = frozenset({FindingKind.BAD_MESH, FindingKind.BAD_TENSOR, FindingKind.NO_OUTPUT})
 """Kinds of findings after which steps can be neither run nor checked."""
 
 
-def check_structure(reading: Reading) -> list[Finding]:
+def check_structure(reading: PlanIndex) -> list[Finding]:
     """Returns what is wrong with the structure of a plan."""
     program, plan = reading.program, reading.plan
     findings = [*_check_program(program, plan), *_check_meshes(plan), *_check_tensors(reading), *_check_outputs(plan)]
     if any(finding.kind in STOPPING for finding in findings):
         return findings
-    findings += Walk(reading).run()
+    findings += StepWalk(reading).run()
     findings += (
         Finding(kind=FindingKind.BAD_KERNEL, step=kernel.first, detail=reason) for kernel, reason in check_kernels(program, plan)
     )
@@ -62,7 +69,7 @@ def _check_meshes(plan: Plan) -> Iterator[Finding]:
             yield Finding(kind=FindingKind.BAD_MESH, subject=name, detail="two of its axes have one name")
 
 
-def _check_tensors(reading: Reading) -> Iterator[Finding]:
+def _check_tensors(reading: PlanIndex) -> Iterator[Finding]:
     program, plan = reading.program, reading.plan
     faults: dict[tuple[object, ...], str] = {}
     for name, placed in plan.tensors.items():
@@ -100,4 +107,35 @@ def _fault_of_layout(plan: Plan, tensor: str) -> str:
         if left[placement.dim] != sum(sizes):
             return f"{placement} divides {sum(sizes)} along {axis.name}, and there are {left[placement.dim]} to divide"
         left[placement.dim] = sizes[0] if len(set(sizes)) == 1 else -1  # who cuts inside an uneven cut cannot fit all of it
+    return ""
+
+
+def check_edges(plan: Plan) -> Iterator[Finding]:
+    """Yields what is wrong with the edges of transfers."""
+    is_wrong = False
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Transfer) and step.edges and (reason := _fault(plan, step)):
+            is_wrong = True
+            yield Finding(kind=FindingKind.BAD_EDGE, step=number, detail=reason)
+    for (source, target, slot), uses in slot_uses(plan).items() if not is_wrong else ():
+        for (first, _, last), (second, _, _) in pairwise(uses):
+            if second <= last:
+                subject = f"slot {slot} from rank {source} to rank {target}"
+                until = "the end" if isinf(last) else f"step {last:.0f}"
+                detail = f"until {until}; step {first} sent it"
+                yield Finding(kind=FindingKind.SLOT_OVERWRITTEN, step=second, subject=subject, detail=detail)
+                break
+
+
+def _fault(plan: Plan, step: Transfer) -> str:
+    pairs = [edge.pair for edge in step.edges]
+    for edge in step.edges:
+        if edge.source not in plan.mesh_of(step.source).ranks or edge.target not in plan.mesh_of(step.target).ranks:
+            return f"{step.source} does not go from rank {edge.source} to rank {edge.target}"
+        if edge.source == edge.target:
+            return f"an edge leads from rank {edge.source} to itself"
+        if pairs.count(edge.pair) > 1:
+            return f"there are several edges from rank {edge.source} to rank {edge.target}"
+        if edge.slot < 0:
+            return f"{edge.slot} is no slot"
     return ""

@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.passes.coconet import fused, in_rings, overlapped, sliced
+from dyorc.planner.passes.coconet import fuse_updates, overlap_products, slice_updates, use_rings
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks
 from tests.unit.planner.test_coconet import multiplied, split_by_columns, trained
@@ -19,13 +19,13 @@ def _is_same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor])
 def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(fork_server: RankForkServer) -> None:
     found = trained("adam")
     num, width = 3, prod(found.program.values["w"].shape) * 8
-    plan = in_rings(dp_even(found.program, even_cluster(num)))
+    plan = use_rings(dp_even(found.program, even_cluster(num)))
     with Ranks(RankOptions(num_ranks=num), fork_server.fork) as ranks:
         whole = ranks.run(plan, found.sources)
-        steps = ranks.run(sliced(plan, found.program), found.sources)
+        steps = ranks.run(slice_updates(plan, found.program), found.sources)
         for num_chunks in (1, 4, 50):  # more chunks than rows: some are empty
             for overlap in (False, True):
-                ran = ranks.run(fused(plan, found.program, num_chunks), found.sources, overlap=overlap)
+                ran = ranks.run(fuse_updates(plan, found.program, num_chunks), found.sources, overlap=overlap)
                 assert _is_same(ran.results, steps.results)
                 assert ran.sent_bytes == steps.sent_bytes
                 assert max(ran.peak_bytes) < max(whole.peak_bytes)
@@ -39,11 +39,11 @@ def test_a_kernel_is_its_steps_to_the_bit_and_sends_what_a_ring_sends(fork_serve
 def test_a_product_is_made_while_its_sum_goes_round_and_each_rank_sends_as_much(fork_server: RankForkServer) -> None:
     """Whole numbers, so that any order of additions inside a product gives the same bits."""
     found = multiplied()
-    plan = in_rings(split_by_columns(found, 3))
+    plan = use_rings(split_by_columns(found, 3))
     with Ranks(RankOptions(num_ranks=3), fork_server.fork) as ranks:
         whole = ranks.run(plan, found.sources)
         for num_chunks in (1, 2, 7):  # more chunks than columns of a slice: some are empty
-            made = overlapped(plan, found.program, num_chunks)
+            made = overlap_products(plan, found.program, num_chunks)
             for overlap in (False, True):
                 ran = ranks.run(made, found.sources, overlap=overlap)
                 assert _is_same(ran.results, whole.results)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import PlanRunError
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.plan.codec import read_plan, write_plan
+from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planned_module import module_of, program_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.crossover.merge import MergeCandidate, MergedJobs, merge_jobs

@@ -10,8 +10,8 @@ import pytest
 from dyorc.errors import PlanError, PlanRunError
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.runtime import RankForkServer, RankOptions, Ranks
-from dyorc.planner.runtime.failures import RankPosition
 from dyorc.planner.runtime.rank_processes import RankProcess, spawn_rank
+from dyorc.planner.runtime.rank_progress import RankPosition
 from tests.deadlines import TIMEOUT_S, wait_until
 from tests.integration.planner.plans import data_parallel
 from tests.unit.planner.examples import example

@@ -11,9 +11,9 @@ from dyorc.planner.cluster import ChannelCost, Cluster, cluster_from_toml, clust
 from dyorc.planner.measure import transfers
 from dyorc.planner.passes.channels import with_channels
 from dyorc.planner.plan import Apply, ChannelKind, Edge, Plan, Transfer
-from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json
 from dyorc.planner.plan.document import document_of, plan_of
 from dyorc.planner.plan.lifetimes import slot_uses
+from dyorc.planner.plan.plan_file import digest_of, plan_from_json, plan_to_json
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import Partial

@@ -8,15 +8,23 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.papers.schedule_figures import figures_of
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.passes.coconet import Rewriting, candidates_of, coconet, fused, in_rings, overlapped, sliced
-from dyorc.planner.passes.coconet.schedule_figures import figures_of
+from dyorc.planner.passes.coconet import (
+    Rewriting,
+    candidates_of,
+    coconet,
+    fuse_updates,
+    overlap_products,
+    slice_updates,
+    use_rings,
+)
 from dyorc.planner.plan import Algorithm, Apply, Collective, CollectiveKind, Plan
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.kernels import parts_of
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.baselines.megatron import megatron
 from dyorc.planner.program import capture, evaluate
@@ -91,7 +99,7 @@ def test_every_schedule_computes_what_one_device_computes(optimizer: Optimizer, 
 
 def test_states_lie_in_slices_and_only_the_parameter_is_gathered() -> None:
     program = trained("adam").program
-    plan = sliced(_plan(), program)
+    plan = slice_updates(_plan(), program)
     assert [str(step.kind) for step in plan.steps if isinstance(step, Collective) and "w" in step.source] == [
         "slice",
         "all_gather",
@@ -105,9 +113,9 @@ def test_states_lie_in_slices_and_only_the_parameter_is_gathered() -> None:
 def test_a_kernel_is_all_that_the_optimizer_does_and_needs_no_temporaries_but_a_chunk() -> None:
     program, cluster = trained("adam").program, even_cluster(4, flops_per_s=1e9, bytes_per_s=1e8)
     plan = _plan()
-    (kernel,) = fused(plan, program, 4).kernels
+    (kernel,) = fuse_updates(plan, program, 4).kernels
     assert kernel.end - kernel.first == 1 + 14 + 1  # all that Adam does to a parameter
-    plans = (plan, sliced(plan, program), fused(plan, program, 4))
+    plans = (plan, slice_updates(plan, program), fuse_updates(plan, program, 4))
     whole, slices, chunks = (max(simulate(each, program, cluster).peak_bytes) for each in plans)
     assert max(slices, chunks) < whole, (whole, slices, chunks)
     num_bytes = 64 * 8 * 8 // 4  # of a slice: of those that Adam makes, at most six are there at a time
@@ -159,12 +167,12 @@ def test_what_would_not_compute_the_same_is_refused() -> None:
     with pytest.raises(PlanError, match=r"as_slice: w.mean.kept .* reads all of w.mean"):
         rewriting.as_slice("w.mean")
     with pytest.raises(PlanError, match=r"no gradient of .* is all-reduced for the optimizer alone"):
-        coconet(sliced(plan, program), program, even_cluster(4))
+        coconet(slice_updates(plan, program), program, even_cluster(4))
 
 
 def test_a_kernel_that_is_none_is_refused() -> None:
     program = trained("adam").program
-    plan = fused(_plan(), program, 4)
+    plan = fuse_updates(_plan(), program, 4)
     (kernel,) = plan.kernels
     for wrong in (replace(kernel, first=kernel.first - 1), replace(kernel, end=kernel.end + 1), replace(kernel, num_chunks=0)):
         with pytest.raises(PlanError, match=r"the kernel of steps"):
@@ -172,14 +180,14 @@ def test_a_kernel_that_is_none_is_refused() -> None:
 
 
 def test_rings_are_asked_for_everywhere() -> None:
-    plan = in_rings(_plan())
+    plan = use_rings(_plan())
     assert {str(step.algorithm) for step in plan.steps if isinstance(step, Collective)} == {"ring"}
 
 
 def test_a_kernel_of_what_is_not_computed_element_by_element_is_refused() -> None:
     """The plan is right, and its kernel is not: a product of matrices in the middle would see a chunk of its rows."""
     program = trained("adam").program
-    plan = fused(_plan(), program, 4)
+    plan = fuse_updates(_plan(), program, 4)
     (kernel,) = plan.kernels
     product = next(node for node in program.nodes if node.op == "aten.mm.default")
     at, step = next((n, s) for n, s in enumerate(plan.steps) if isinstance(s, Apply) and s.node == "w.change")
@@ -193,7 +201,7 @@ def test_a_kernel_of_what_is_not_computed_element_by_element_is_refused() -> Non
 def test_a_product_that_is_made_while_its_sum_goes_round_is_the_same_to_the_bit(columns: int, num_ranks: int) -> None:
     """On three ranks slices have 3, 3 and 2 columns, or 1, 1 and none."""
     found = multiplied(columns)
-    plan = overlapped(split_by_columns(found, num_ranks), found.program, 2)
+    plan = overlap_products(split_by_columns(found, num_ranks), found.program, 2)
     assert_equal_to_one_device(found, plan)
     results = interpret(plan, found.sources, TorchAlgebra())
     assert all(torch.equal(results[name], tensor) for name, tensor in found.results.items())
@@ -208,9 +216,9 @@ def test_a_product_that_is_made_while_its_sum_goes_round_is_the_same_to_the_bit(
 
 def test_the_product_of_a_gradient_its_ring_and_the_optimizer_are_one_kernel() -> None:
     found = trained("adam")
-    plan = overlapped(_plan(), found.program, 3)
+    plan = overlap_products(_plan(), found.program, 3)
     assert_equal_to_one_device(found, plan)
-    (kernel,), (without,) = plan.kernels, fused(_plan(), found.program, 3).kernels
+    (kernel,), (without,) = plan.kernels, fuse_updates(_plan(), found.program, 3).kernels
     assert kernel.end - kernel.first == without.end - without.first + 1
     whole, made = figures_of(_plan(), found.program), figures_of(plan, found.program)
     assert made.wire_bytes == whole.wire_bytes
@@ -221,7 +229,7 @@ def test_of_a_product_and_its_ring_the_longer_is_what_it_takes(flops_per_s: floa
     found, num = multiplied(), 2
     cluster = even_cluster(num, flops_per_s=flops_per_s, bytes_per_s=1e6, latency_s=0.0)
     plan = split_by_columns(found, num)
-    whole_s, made_s = (simulate(p, found.program, cluster).total_s for p in (plan, overlapped(plan, found.program, 4)))
+    whole_s, made_s = (simulate(p, found.program, cluster).total_s for p in (plan, overlap_products(plan, found.program, 4)))
     num_bytes = 4 * 3 * 8 * 8
     product_s, ring_s = 2 * 4 * 3 * 8 * 16 / num / flops_per_s, 2 * (num - 1) / num * num_bytes / 1e6
     assert (product_s < ring_s) == (is_hidden == "product")
@@ -245,12 +253,12 @@ def test_a_product_that_cannot_be_made_in_slices_is_not_overlapped() -> None:
         rewriting.overlap(scattered)
     whole = replace(plan, results={**plan.results, "mm_1": "mm_1@stage0:P"})
     with pytest.raises(PlanError, match=r"no product of .* is all-reduced that could be computed in slices"):
-        overlapped(whole, program, 1)
+        overlap_products(whole, program, 1)
 
 
 def test_a_kernel_whose_slices_do_not_fit_the_ring_is_found() -> None:
     found = multiplied()
-    plan = overlapped(split_by_columns(found, 3), found.program, 2)
+    plan = overlap_products(split_by_columns(found, 3), found.program, 2)
     (kernel,) = plan.kernels
     overlap = kernel.overlap
     assert overlap is not None

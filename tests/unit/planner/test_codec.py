@@ -9,7 +9,7 @@ import pytest
 
 from dyorc.errors import PlanError
 from dyorc.planner.plan import Apply, MeshAxis, Plan, PlanBuilder, Provenance
-from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json, read_plan, write_plan
+from dyorc.planner.plan.plan_file import digest_of, plan_from_json, plan_to_json, read_plan, write_plan
 from dyorc.planner.program import REPLICATE, axes_of, strategies_of
 from tests.unit.planner.examples import example
 

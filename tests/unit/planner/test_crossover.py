@@ -17,7 +17,7 @@ from benchmarks.papers.table import Relation
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.crossover.merge import MergeCandidate, Resource, merge_jobs, phases_of, schedule_jobs
 from dyorc.planner.planners.crossover.merged_plans_file import read_merged, write_merged

@@ -2,7 +2,7 @@
 
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.models import gpt
-from dyorc.planner.plan.folded import Folded, folded
+from dyorc.planner.plan.folded import Folded, fold
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.baselines.megatron import megatron
 from dyorc.planner.program import capture
@@ -17,7 +17,7 @@ def _between(graph: Folded, source: str, target: str, *, is_backward: bool) -> l
 
 def test_equal_layers_are_one_block_unless_they_run_elsewhere() -> None:
     program = capture(*gpt(layers=4))
-    graph = folded(plan := megatron(program, even_cluster(2)), program)
+    graph = fold(plan := megatron(program, even_cluster(2)), program)
     assert [block.name for block in graph.blocks] == ["tokens", "positions", "layers 0 to 3", "norm", "head"]
     layers = graph.blocks[2]
     assert layers.forward.ranks == (0, 1)
@@ -29,7 +29,7 @@ def test_equal_layers_are_one_block_unless_they_run_elsewhere() -> None:
     assert [str(plan.tensors[shown.tensors[0]].layout[0]) for shown in layers.parameters][:2] == ["S1(64*2)", "S0(64*2)"]
     assert sum(block.forward.num_operations + block.backward.num_operations for block in graph.blocks) == len(program.nodes)
 
-    staged = folded(megatron(program, even_cluster(2), tp=1, pp=2, microbatches=2), program)
+    staged = fold(megatron(program, even_cluster(2), tp=1, pp=2, microbatches=2), program)
     assert [block.name for block in staged.blocks[2:4]] == ["layers 0 to 1", "layers 2 to 3"]
     ((made, read),) = _between(staged, "layers 0 to 1", "layers 2 to 3", is_backward=False)  # it goes to another mesh
     assert "@stage0:" in made
@@ -39,6 +39,6 @@ def test_equal_layers_are_one_block_unless_they_run_elsewhere() -> None:
 
 def test_a_model_without_layers_is_folded_into_neighbouring_modules() -> None:
     program = example("vgg19").program
-    graph = folded(dp_even(program, even_cluster(2)), program)
+    graph = fold(dp_even(program, even_cluster(2)), program)
     assert len(graph.blocks) == 6
     assert {edge.source for edge in graph.edges} >= {(index, False) for index in range(6)}

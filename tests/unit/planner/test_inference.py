@@ -11,9 +11,9 @@ from torch import nn
 from dyorc.errors import PlanError, ProgramCaptureError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Collective, Plan, for_samples
-from dyorc.planner.plan.codec import digest_of, plan_from_json, plan_to_json
 from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import digest_of, plan_from_json, plan_to_json
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.auto import plan
 from dyorc.planner.program import TensorProgram, capture_inference, evaluate

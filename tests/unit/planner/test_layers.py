@@ -9,7 +9,7 @@ from torch import nn
 from dyorc.errors import PlanError
 from dyorc.planner.models import bert_moe, gpt, llama, vgg19
 from dyorc.planner.program import TensorProgram, capture, evaluate
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 from dyorc.planner.program.layers import number_layers, repeat_layers
 
 
@@ -24,7 +24,7 @@ def _anonymous(program: TensorProgram) -> list[object]:
     names = {name: name for name in program.sources}
     rows: list[object] = []
     for node in program.nodes:
-        arguments = tuple(renamed(argument, names) for argument in node.arguments)
+        arguments = tuple(rename_values(argument, names) for argument in node.arguments)
         for output in node.outputs:
             names[output] = f"value {len(names)}"
         rows.append((node.op, arguments, node.keywords, tuple(names[o] for o in node.outputs), node.phase, node.layer))

@@ -7,7 +7,7 @@ import pytest
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Interface, cluster_from_toml, cluster_to_toml, even_cluster
 from dyorc.planner.plan import Limit, MeshAxis, Network, Plan, PlanBuilder, Provenance
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.program import REPLICATE, Node, Strategy, TensorProgram, Value, ValueKind, ValueRef
 from dyorc.planner.simulate import simulate
 from dyorc.planner.simulate.flows import speeds_of

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.papers.mutants import MUTATIONS, NUM_PUBLISHED, Outcome, outcomes
 from dyorc.planner.cluster import even_cluster, one_machine
 from dyorc.planner.passes.channels import with_channels
-from dyorc.planner.passes.coconet import overlapped
+from dyorc.planner.passes.coconet import overlap_products
 from dyorc.planner.plan import ChannelKind, Collective, CollectiveKind, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import Shard
@@ -32,7 +32,7 @@ def _plans() -> list[Plan]:
     pipeline = PLANNERS["megatron"](program, even_cluster(8), dp=2, tp=2, pp=2, microbatches=2)
     server = PLANNERS["parameter_server"](program, even_cluster(2), servers=1)
     static = with_channels(server, one_machine(2), [ChannelKind.STATIC])
-    products = overlapped(PLANNERS["megatron"](program, even_cluster(2)), program, 2)
+    products = overlap_products(PLANNERS["megatron"](program, even_cluster(2)), program, 2)
     return [pipeline, PLANNERS["zero"](program, even_cluster(2)), static, products]
 
 

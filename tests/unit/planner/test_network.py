@@ -15,7 +15,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster, Interface, even_cluster, write_cluster
 from dyorc.planner.network import MachineRules, ovs_rules, rules_of, tc_rules, to_ovs, to_tc
 from dyorc.planner.plan import Limit, MeshAxis, Network, PlanBuilder, Provenance
-from dyorc.planner.plan.codec import write_plan
+from dyorc.planner.plan.plan_file import write_plan
 from dyorc.planner.program import REPLICATE, TensorProgram, Value, ValueKind
 from tests.deadlines import wait_until
 

@@ -16,7 +16,7 @@ from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, PlanError, ProgramCaptureError
 from dyorc.planner.cluster import Cluster, even_cluster, uneven_cluster
 from dyorc.planner.plan import Inference, Plan, SearchEnd
-from dyorc.planner.plan.codec import read_plan, write_plan
+from dyorc.planner.plan.plan_file import read_plan, write_plan
 from dyorc.planner.planned_module import module_of, program_of
 from dyorc.planner.planners import PLANNERS, auto, pricing
 from dyorc.planner.planners.auto import Attempt, plan

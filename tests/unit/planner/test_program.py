@@ -13,7 +13,7 @@ from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.on_torch import TorchAlgebra
 from dyorc.planner.program import Node, ValueRef, axes_of, capture, strategies_of
 from dyorc.planner.program.evaluate import compute, compute_node
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 from dyorc.planner.program.randomness import CounterBased
 from tests.unit.planner.examples import EXAMPLES, Example, example
 from tests.unit.planner.pieces import check_pieces
@@ -60,7 +60,7 @@ def test_each_strategy_of_each_operation_computes_the_pieces_of_the_whole(name: 
 def _without_names(node: Node, found: Example) -> object:
     """What two nodes have in common that differ only in where their tensors come from."""
     names = {name: f"{found.program.values[name].shape} {node.inputs.index(name)}" for name in node.inputs}
-    arguments = tuple(renamed(argument, names) for argument in node.arguments)
+    arguments = tuple(rename_values(argument, names) for argument in node.arguments)
     return node.op, repr(arguments), node.keywords, tuple(found.program.values[o].shape if o else None for o in node.outputs)
 
 

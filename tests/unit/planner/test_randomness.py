@@ -18,8 +18,7 @@ from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import TensorProgram, capture, capture_inference, evaluate, repeat_layers
 from dyorc.planner.program.randomness import CounterBased, UncountableError
-from dyorc.planner.program.randomness.nodes import draw_of, with_draw
-from dyorc.planner.program.randomness.philox import STEP, philox
+from dyorc.planner.program.randomness.philox import STEP, draw_of, philox, with_draw
 from dyorc.planner.verify import verify
 from tests.unit.planner.examples import Example, example, example_of
 from tests.unit.planner.planned import assert_equal_to_one_device

@@ -24,8 +24,8 @@ from dyorc.planner.program import (
 from dyorc.planner.program.evaluate import compute
 from dyorc.planner.program.graph import OutputShape
 from dyorc.planner.verify.cases import CasesOf
+from dyorc.planner.verify.plan_index import PlanIndex
 from dyorc.planner.verify.proof import ProofTier
-from dyorc.planner.verify.reading import Reading
 from tests.unit.planner.pieces import check_pieces
 
 _RATIOS = [(3.0, 1.0), (1.0, 0.0, 2.0)]
@@ -165,4 +165,4 @@ def _findings(program: TensorProgram, strategy: Strategy, tier: ProofTier) -> li
         builder.source(name, "ranks", [placement])
     builder.apply(node, "ranks", [strategy])
     plan = builder.draft()
-    return list(tier.check_steps(CasesOf(Reading(program, plan)), plan))
+    return list(tier.check_steps(CasesOf(PlanIndex(program, plan)), plan))

@@ -15,9 +15,9 @@ from dyorc.planner.program import REPLICATE, Shard
 from dyorc.planner.runtime import Checkpoint, LinkShape, run
 from dyorc.planner.runtime.checkpoint import check_checkpoint, commit, is_lasting, write_pieces
 from dyorc.planner.runtime.communication_channels import InlineChannel, RankChannels
-from dyorc.planner.runtime.failures import RankExited, RankPosition, error_of
 from dyorc.planner.runtime.links import Links
 from dyorc.planner.runtime.rank_messages import FailedMessage
+from dyorc.planner.runtime.rank_progress import RankExited, RankPosition, error_of
 from dyorc.planner.runtime.rank_schedule import Compute, schedule_of
 from dyorc.planner.runtime.region_moves import Key, moves_between, pieces_at
 from dyorc.planner.runtime.schedule_executor import Emulated, ScheduleExecutor
@@ -56,10 +56,10 @@ def test_a_slow_rank_does_its_work_again(monkeypatch: pytest.MonkeyPatch) -> Non
     schedule = schedule_of(data_parallel(found, (1,)), 0)
     sources = {Key(ids[0], 0): found.sources[name] for name, ids in schedule.plan.sources.items()}
     links = Links(rank=0, num_ranks=1, device=torch.device("cpu"))
-    num_computed, prepared = [0], schedule_executor.prepared
+    num_computed, prepare = [0], schedule_executor.prepare_operation
 
     def counting(*arguments: Any) -> schedule_executor.Operation:
-        operation = prepared(*arguments)
+        operation = prepare(*arguments)
 
         def counted(tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
             num_computed[0] += 1
@@ -67,7 +67,7 @@ def test_a_slow_rank_does_its_work_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
         return counted
 
-    monkeypatch.setattr(schedule_executor, "prepared", counting)
+    monkeypatch.setattr(schedule_executor, "prepare_operation", counting)
     made = ScheduleExecutor(
         schedule, links, RankChannels(InlineChannel), emulated=Emulated(slowness=2.5), reach=lambda step: None
     ).run(sources)

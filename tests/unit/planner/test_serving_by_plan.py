@@ -13,9 +13,9 @@ from torch import nn
 from dyorc.errors import PlanError, ProgramCaptureError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Plan, for_samples
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
 from dyorc.planner.plan.interpret import interpret
 from dyorc.planner.plan.on_torch import TorchAlgebra
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import capture_inference
 from dyorc.planner.runtime.rank_weights import read_whole

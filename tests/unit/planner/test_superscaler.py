@@ -10,7 +10,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.models import gpt
 from dyorc.planner.plan import Apply, Plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.plan.show import summary_of
 from dyorc.planner.planners.baselines.data_parallel import dp_even
 from dyorc.planner.planners.baselines.megatron import megatron

@@ -12,8 +12,8 @@ from dyorc.cli import plan as plan_cli
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Apply, Plan
-from dyorc.planner.plan.codec import write_plan
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.plan_file import write_plan
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.planners.baselines.follow import choices_of
 from dyorc.planner.planners.baselines.pipeline import stages_of

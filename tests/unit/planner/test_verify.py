@@ -12,7 +12,7 @@ from dyorc.errors import PlanError
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.models import gpt
 from dyorc.planner.plan import Apply, Collective, CollectiveKind, MeshAxis, Plan, PlanBuilder
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners import PLANNERS
 from dyorc.planner.program import (
     PARTIAL,
@@ -27,14 +27,14 @@ from dyorc.planner.program import (
     strategies_of,
 )
 from dyorc.planner.program.evaluate import compute_node
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 from dyorc.planner.verify import Tier, verify
 from dyorc.planner.verify.algebra import NumbersAlgebra
 from dyorc.planner.verify.cases import CasesOf
 from dyorc.planner.verify.field import PRIME, Field
+from dyorc.planner.verify.plan_index import PlanIndex
 from dyorc.planner.verify.proof import ProofTier
 from dyorc.planner.verify.randomized import FieldTier
-from dyorc.planner.verify.reading import Reading
 from dyorc.planner.verify.report import Finding, FindingKind
 from tests.unit.planner.examples import Example, example
 from tests.unit.planner.plans import greedy
@@ -96,7 +96,7 @@ def _findings(found: Example, node: Node, strategy: Strategy, tier: FieldTier | 
     outputs = tuple(p if name else REPLICATE for name, p in zip(node.outputs, strategy.outputs, strict=True))
     builder.apply(node, "ranks", [replace(strategy, outputs=outputs)])
     plan = builder.draft()
-    return list(tier.check_steps(CasesOf(Reading(found.program, plan)), plan))
+    return list(tier.check_steps(CasesOf(PlanIndex(found.program, plan)), plan))
 
 
 _LINEAR = {"embedding", "embedding_dense_backward", "add", "sub", "mul", "mm", "bmm", "sum", "view", "permute", "expand", "slice"}
@@ -182,7 +182,7 @@ def _of_layer_before(plan: Plan, program: TensorProgram, step: Apply) -> Apply |
         value = plan.tensors[tensor].value
         other = tensor.replace("layers.2.", "layers.1.")
         if program.values[value].kind is ValueKind.PARAMETER and other != tensor and other in plan.tensors:
-            arguments = tuple(renamed(argument, {tensor: other}) for argument in step.arguments)
+            arguments = tuple(rename_values(argument, {tensor: other}) for argument in step.arguments)
             return replace(step, arguments=arguments)
     return None
 
@@ -217,6 +217,6 @@ def test_a_fault_in_one_of_many_equal_layers_is_found() -> None:
 def test_more_layers_have_no_more_distinct_steps() -> None:
     found = [repeat_layers(_of_two_layers(), count) for count in (3, 6)]
     plans = [PLANNERS["megatron"](program, even_cluster(2), dp=1, tp=2, pp=1, microbatches=1) for program in found]
-    cases = [CasesOf(Reading(program, plan)).distinct for program, plan in zip(found, plans, strict=True)]
+    cases = [CasesOf(PlanIndex(program, plan)).distinct for program, plan in zip(found, plans, strict=True)]
     assert len(plans[1].steps) > 1.5 * len(plans[0].steps)
     assert len(cases[0]) == len(cases[1])

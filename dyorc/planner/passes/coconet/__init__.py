@@ -12,11 +12,11 @@ from dyorc.planner.passes.coconet.tune import (
     best_of,
     candidates_of,
     coconet,
-    fused,
-    in_rings,
+    fuse_updates,
     measure_candidates,
-    overlapped,
-    sliced,
+    overlap_products,
+    slice_updates,
+    use_rings,
 )
 
 __all__ = [
@@ -25,9 +25,9 @@ __all__ = [
     "best_of",
     "candidates_of",
     "coconet",
-    "fused",
-    "in_rings",
+    "fuse_updates",
     "measure_candidates",
-    "overlapped",
-    "sliced",
+    "overlap_products",
+    "slice_updates",
+    "use_rings",
 ]

@@ -23,7 +23,7 @@ from dyorc.planner.plan.adapters import Adapters, bytes_moved, inner_cut, tensor
 from dyorc.planner.plan.kernels import is_pointwise, ring_order
 from dyorc.planner.plan.steps import kind_between
 from dyorc.planner.program import REPLICATE, Partial, Placement, Replicate, Shard, Strategy, TensorProgram, axes_of, strategies_of
-from dyorc.planner.program.graph import renamed
+from dyorc.planner.program.graph import rename_values
 
 
 class Rewriting:
@@ -133,7 +133,7 @@ class Rewriting:
         slices = self._tensors[cut].layout[index]
         step = next((step for step in self._steps if whole in step.outputs), None)
         if not isinstance(step, Apply) or len([name for name in step.outputs if name]) > 1:
-            raise PlanError(f"narrow: {whole} is made by {_description(step) if step else 'nobody'}, which makes no slices")
+            raise PlanError(f"narrow: {whole} is made by {_description(step) if step else 'no step'}, which makes no slices")
         if whole in self._results.values() or any(whole in other.inputs for other in self._steps if other is not cutting):
             raise PlanError(f"narrow: all of {whole} is read")
         assert isinstance(slices, Shard)
@@ -411,8 +411,8 @@ class _Group:
 
 def _with_inputs(step: Apply, names: Mapping[str, str]) -> Apply:
     """A step that reads other placed tensors."""
-    arguments = tuple(renamed(argument, names) for argument in step.arguments)
-    return replace(step, arguments=arguments, keywords=tuple((key, renamed(value, names)) for key, value in step.keywords))
+    arguments = tuple(rename_values(argument, names) for argument in step.arguments)
+    return replace(step, arguments=arguments, keywords=tuple((key, rename_values(value, names)) for key, value in step.keywords))
 
 
 def _description(step: Step) -> str:

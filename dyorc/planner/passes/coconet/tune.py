@@ -54,10 +54,10 @@ def candidates_of(
     plan.check_program(program)
     plans = {_AS_IT_WAS: plan}
     with suppress(PlanError):  # no gradient is for an optimizer alone
-        plans |= {"RS-C-AG": sliced(plan, program)}
-        plans |= {f"fused RS-C-AG, {num} chunks": fused(plan, program, num) for num in chunks}
+        plans |= {"RS-C-AG": slice_updates(plan, program)}
+        plans |= {f"fused RS-C-AG, {num} chunks": fuse_updates(plan, program, num) for num in chunks}
     with suppress(PlanError):  # no product makes what is reduced
-        plans |= {f"overlapped, {num} chunks": overlapped(plan, program, num) for num in chunks}
+        plans |= {f"overlapped, {num} chunks": overlap_products(plan, program, num) for num in chunks}
     if len(plans) == 1:
         raise PlanError(
             f"no gradient of {program.name} is all-reduced for the optimizer alone, and no product is all-reduced that could be "
@@ -120,14 +120,14 @@ def best_of(plan: Plan, candidates: Sequence[ScheduleCandidate]) -> Plan:
     return replace(best.plan, provenance=replace(plan.provenance, cost_s=best.simulated_s, notes=notes))
 
 
-def sliced(plan: Plan, program: TensorProgram) -> Plan:
+def slice_updates(plan: Plan, program: TensorProgram) -> Plan:
     """Returns the plan with RS-C-AG for every gradient that only the optimizer reads."""
     rewriting = Rewriting(plan, program)
     _slice(rewriting, plan, program)
     return rewriting.plan()
 
 
-def fused(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
+def fuse_updates(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
     """Returns the plan with a kernel for every such gradient."""
     rewriting = Rewriting(plan, program)
     for scattered in _slice(rewriting, plan, program).values():
@@ -135,8 +135,8 @@ def fused(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
     return rewriting.plan()
 
 
-def overlapped(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
-    """Returns the plan with a kernel for every such gradient, and for whatever else a product makes that ranks reduce.
+def overlap_products(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
+    """Returns the plan with a kernel for every such gradient, and for everything else that a product makes and ranks reduce.
 
     Kernels make what they reduce where slices of it can be computed by themselves.
 
@@ -163,7 +163,7 @@ def overlapped(plan: Plan, program: TensorProgram, num_chunks: int) -> Plan:
     return made
 
 
-def in_rings(plan: Plan) -> Plan:
+def use_rings(plan: Plan) -> Plan:
     """Returns the plan with our own rings for all collectives: then all schedules add in one order, and agree to the bit."""
     steps = tuple(replace(s, algorithm=Algorithm.RING) if isinstance(s, Collective) else s for s in plan.steps)
     return replace(plan, steps=steps)

@@ -27,7 +27,7 @@ from dyorc.planner.program import (
     strategies_of,
 )
 from dyorc.planner.program.graph import Phase
-from dyorc.planner.program.randomness.nodes import draw_of
+from dyorc.planner.program.randomness.philox import draw_of
 
 
 @dataclass(frozen=True, kw_only=True)

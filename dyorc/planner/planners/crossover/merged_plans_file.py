@@ -11,7 +11,7 @@ import msgspec
 
 from dyorc.core.plan_head import Header
 from dyorc.errors import PlanError
-from dyorc.planner.plan.codec import plan_from_json, plan_to_json
+from dyorc.planner.plan.plan_file import plan_from_json, plan_to_json
 from dyorc.planner.planners.crossover.merge import JobPhase, MergedJob, MergedJobs, Resource
 from dyorc.planner.whole_file import write_whole
 

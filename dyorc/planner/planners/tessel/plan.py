@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dyorc.errors import PlanError
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan, SearchEnd
-from dyorc.planner.plan.order import communicate_early
+from dyorc.planner.plan.rewrites import communicate_early
 from dyorc.planner.planners.baselines.assemble import build_plan
 from dyorc.planner.planners.baselines.data_parallel import parts_along
 from dyorc.planner.planners.baselines.follow import Choices, batch_of, choices_of

@@ -1,4 +1,4 @@
-"""Has a module draw counter-based random numbers, while it is captured and when it runs on one device."""
+"""Makes a module draw counter-based random numbers, while it is captured and when it runs on one device."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -65,7 +65,7 @@ class CounterBased(TorchDispatchMode):
         if not draws(func, arguments):
             return func(*args, **kwargs)
         if arguments.get("generator") is not None:
-            raise UncountableError(f"{func} draws from a generator of its own, whose state no plan has; leave it out")
+            raise UncountableError(f"{func} draws from its own generator, whose state no plan has; leave it out")
         if torch._C._current_graph_task_id() != -1:  # pyright: ignore[reportPrivateUsage]  # no public name says where it is
             raise UncountableError(
                 f"{func} draws random numbers in the backward pass, which would not be those of forward; keep activations there "

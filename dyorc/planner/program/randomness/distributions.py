@@ -98,8 +98,8 @@ def _exponential(draw: Uniform, target: Target, arguments: Arguments) -> torch.T
 
 def _geometric(draw: Uniform, target: Target, arguments: Arguments) -> torch.Tensor:
     numbers = draw(target.shape, torch.float64 if target.dtype == torch.float64 else torch.float32, target.device)
-    one = torch.log1p(torch.full((), -arguments["p"], dtype=numbers.dtype, device=target.device))
-    return torch.clamp_min(torch.ceil(torch.log1p(-numbers) / one), 1.0)
+    log_failure = torch.log1p(torch.full((), -arguments["p"], dtype=numbers.dtype, device=target.device))
+    return torch.clamp_min(torch.ceil(torch.log1p(-numbers) / log_failure), 1.0)
 
 
 def _cauchy(draw: Uniform, target: Target, arguments: Arguments) -> torch.Tensor:

@@ -9,10 +9,13 @@ Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import TypeAlias
 
 import torch
+
+from dyorc.planner.program.graph import Node
 
 UNIFORM = "dyorc.philox_uniform.default"
 """The operator's name in programs. Its arguments: the step, the draw, the whole shape, where the piece begins, its extents, its
@@ -123,3 +126,17 @@ _library = torch.library.Library("dyorc", "FRAGMENT")
 _library.define("philox_uniform(Tensor step, int draw, int[] shape, int[] start, int[] extents, ScalarType dtype) -> Tensor")
 _library.impl("philox_uniform", _uniform, "CompositeExplicitAutograd")
 torch.library.register_fake("dyorc::philox_uniform", _empty, lib=_library)
+
+
+_DRAW = 1  # among the operator's arguments
+
+
+def draw_of(node: Node) -> int | None:
+    """Returns the number of the draw that a node is, or None if it draws nothing."""
+    draw = node.arguments[_DRAW] if node.op == UNIFORM else None
+    return draw if isinstance(draw, int) else None
+
+
+def with_draw(node: Node, draw: int) -> Node:
+    """Returns a node that draws as another draw of the step."""
+    return replace(node, arguments=(*node.arguments[:_DRAW], draw, *node.arguments[_DRAW + 1 :]))

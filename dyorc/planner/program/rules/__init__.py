@@ -11,12 +11,10 @@ Source: the rules restate what ATen documents of each operation; tests compare e
 from collections.abc import Mapping
 
 from dyorc.planner.program.graph import Node
-from dyorc.planner.program.rules import elementwise, indices, planes, rows, shapes, sums
+from dyorc.planner.program.rules import arithmetic_rules, movement_rules
 from dyorc.planner.program.rules.rule import BoundNode, Letters, Maker, Rule, Values
 
-_RULES: Mapping[str, Maker] = {
-    name: make for part in (elementwise, sums, rows, planes, indices, shapes) for name, make in part.RULES.items()
-}
+_RULES: Mapping[str, Maker] = {**arithmetic_rules.RULES, **movement_rules.RULES}
 
 __all__ = ["Letters", "Rule", "Values", "operations_with_rules", "rule_of"]
 

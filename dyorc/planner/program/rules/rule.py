@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from dyorc.planner.program.graph import Argument, Node, Value, ValueRef
-from dyorc.planner.program.schema import bound
+from dyorc.planner.program.operations import bind_arguments
 
 Letters: TypeAlias = tuple[str | None, ...]
 Values: TypeAlias = Mapping[str, Value]
@@ -51,7 +51,7 @@ class BoundNode:
     @cached_property
     def named(self) -> Mapping[str, Argument]:
         """Its arguments by name, with defaults."""
-        return bound(self.node.op, self.node.arguments, self.node.keywords)
+        return bind_arguments(self.node.op, self.node.arguments, self.node.keywords)
 
     @property
     def inputs(self) -> list[Shape]:
@@ -118,8 +118,8 @@ class BoundNode:
     @cached_property
     def owners(self) -> list[str]:
         """For each input, the name of the argument that it belongs to."""
-        given = [*zip(self.named, self.node.arguments, strict=False), *self.node.keywords]
-        return [name for name, argument in given for _ in range(_num_tensors(argument))]
+        arguments = [*zip(self.named, self.node.arguments, strict=False), *self.node.keywords]
+        return [name for name, argument in arguments for _ in range(_num_tensors(argument))]
 
 
 def _num_tensors(argument: Argument) -> int:
@@ -129,14 +129,20 @@ def _num_tensors(argument: Argument) -> int:
 
 
 def names(num_dims: int, prefix: str = "d") -> Letters:
-    """Returns a letter of its own for each dimension."""
+    """Returns a separate letter for each dimension."""
     return tuple(f"{prefix}{dim}" for dim in range(num_dims))
 
 
 def without(letters: Letters, *dims: int) -> Letters:
     """Returns the letters without those of dimensions that must stay whole; they may be counted from the end."""
-    gone = {dim % len(letters) for dim in dims if letters}
-    return tuple(None if dim in gone else letter for dim, letter in enumerate(letters))
+    whole = {dim % len(letters) for dim in dims if letters}
+    return tuple(None if dim in whole else letter for dim, letter in enumerate(letters))
+
+
+def along(node: BoundNode, *dims: int, linear: Sequence[Sequence[str]] = ()) -> Rule:
+    """Returns the rule of an operation on `self` that works along some dimensions; its outputs have the dimensions of `self`."""
+    letters = without(names(len(node.shape("self"))), *dims)
+    return node.rule({"self": letters}, *(letters for _ in node.outputs), linear=linear)
 
 
 def broadcast(shape: Shape, wide: Shape, letters: Letters) -> Letters:

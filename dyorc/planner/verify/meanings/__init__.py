@@ -9,10 +9,10 @@ for all samples and channels.
 
 from collections.abc import Mapping
 
-from dyorc.planner.verify.meanings import elementwise, indexing, indices, planes, rows, shapes, sums
+from dyorc.planner.verify.meanings import elementwise, indices, planes, reductions, shapes
 from dyorc.planner.verify.meanings.call import Meaning, OperationCall, UnknownOperationError
 
-_PARTS = (elementwise, sums, rows, planes, indices, indexing, shapes)
+_PARTS = (elementwise, reductions, planes, indices, shapes)
 _MEANINGS: Mapping[str, Meaning] = {name: meaning for part in _PARTS for name, meaning in part.MEANINGS.items()}
 
 __all__ = ["OperationCall", "UnknownOperationError", "meaning_of", "operations_with_meanings"]

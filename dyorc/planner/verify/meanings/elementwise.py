@@ -37,7 +37,7 @@ def _from_gradient(numbers: Numbers, call: OperationCall) -> Array:
     return numbers.multiply(gradient, numbers.function(call.tag, others))
 
 
-def negated(numbers: Numbers, array: Array) -> Array:
+def negate(numbers: Numbers, array: Array) -> Array:
     """Returns the negative numbers."""
     return numbers.multiply(numbers.scalar(-1), array)
 
@@ -56,7 +56,7 @@ def _sum_of_two(numbers: Numbers, call: OperationCall) -> Array:
     if alpha != 1:
         scale = numbers.scalar(cast(float, alpha))
         right = numbers.multiply(scale, right)
-    return numbers.add(left, right if call.op == "add" else negated(numbers, right))
+    return numbers.add(left, right if call.op == "add" else negate(numbers, right))
 
 
 def _mul(numbers: Numbers, call: OperationCall) -> Array:
@@ -70,7 +70,7 @@ def _div(numbers: Numbers, call: OperationCall) -> Array:
 
 
 def _neg(numbers: Numbers, call: OperationCall) -> Array:
-    return negated(numbers, call.array("self"))
+    return negate(numbers, call.array("self"))
 
 
 def _where(numbers: Numbers, call: OperationCall) -> Array:
@@ -97,7 +97,7 @@ def _addcmul(numbers: Numbers, call: OperationCall) -> Array:
 
 def _lerp(numbers: Numbers, call: OperationCall) -> Array:
     start, end, weight = (call.operand(name, numbers) for name in ("self", "end", "weight"))
-    return numbers.add(start, numbers.multiply(weight, numbers.add(end, negated(numbers, start))))
+    return numbers.add(start, numbers.multiply(weight, numbers.add(end, negate(numbers, start))))
 
 
 def _overwritten(numbers: Numbers, call: OperationCall) -> Array:

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from dyorc.planner.program.plane_operations import PLANES, WITH_POSITIONS, num_space_of
+from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, num_space_of
 from dyorc.planner.verify.meanings.call import Meaning, OperationCall, Result
 from dyorc.planner.verify.numbers import Array, Numbers
 
@@ -46,7 +46,7 @@ def _spread(numbers: Numbers, array: Array, tag: str, space: Sequence[int]) -> A
     return planes.reshape([*array.shape, *space])
 
 
-def swapped(array: Array) -> Array:
+def transpose(array: Array) -> Array:
     """Returns matrices with rows and columns swapped."""
     return np.swapaxes(array, -1, -2)
 
@@ -64,7 +64,7 @@ def _convolution(numbers: Numbers, call: OperationCall) -> Array:
         _weighed(numbers, _planes_of(weight, num_space), "weight"),
     )
     if _is_plain(call):
-        product = numbers.matmul(left, swapped(right))
+        product = numbers.matmul(left, transpose(right))
     else:
         product = _grouped(numbers, call, left, right.reshape([-1]), call.shape[1])
     sums = _spread(numbers, product, "result", call.shape[2:])
@@ -72,7 +72,7 @@ def _convolution(numbers: Numbers, call: OperationCall) -> Array:
 
 
 def _grouped(numbers: Numbers, call: OperationCall, left: Array, right: Array, num: int) -> Array:
-    """Channels that are mixed in an unknown way: each sample's are a bilinear function of its own and all weights."""
+    """Channels that are mixed in an unknown way: each sample's are a bilinear function of that sample and all weights."""
     whole = numbers.multiply(_weighed(numbers, left, "channels"), _weighed(numbers, right, "weights"))
     return numbers.multiply(whole[..., None], numbers.coefficients(("mixed", call.op), num))
 
@@ -86,7 +86,7 @@ def _convolution_backward(numbers: Numbers, call: OperationCall) -> Result:
     ]
     of_gradient, of_image, of_weight = parts
     if _is_plain(call):
-        to_image, to_weight = numbers.matmul(of_gradient, of_weight), numbers.matmul(swapped(of_gradient), of_image)
+        to_image, to_weight = numbers.matmul(of_gradient, of_weight), numbers.matmul(transpose(of_gradient), of_image)
     else:
         to_image = _grouped(numbers, call, of_gradient, of_weight.reshape([-1]), image.shape[1])
         terms = numbers.multiply(_weighed(numbers, of_gradient, "channels"), _weighed(numbers, of_image, "images"))

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from dyorc.errors import ProgramCaptureError, text_of
 
 _NO_SHAPE = "has a result whose shape depends on data; use masks, or a fixed capacity, so that all shapes are known"
-_NO_VALUE = "needs the data of a tensor, and there is none while a graph is captured; use torch.where instead of a Python branch"
+_NO_VALUE = "needs the data of a tensor, which has none while a graph is captured; use torch.where instead of a Python branch"
 _NO_CHANGE = "changes an input of the module in place; work on a copy of it"
 _FOREIGN = (str(Path(torch.__file__).parent), str(Path(__file__).parent), contextlib.__file__, "<")
 

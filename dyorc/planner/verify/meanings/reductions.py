@@ -1,4 +1,4 @@
-"""Operations on rows: only which output depends on which input is known."""
+"""Sums and products, which are exact, and other operations on rows, where only the dependences are known."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -10,7 +10,7 @@ from dyorc.planner.verify.numbers import Array, Numbers
 
 
 def dims_of(call: OperationCall, num_dims: int) -> list[int]:
-    """Returns the dimensions that an argument names; all if it names none. A scalar has none, whatever is named."""
+    """Returns the dimensions that an argument names; all if it names none. A scalar has none, even if the argument names some."""
     return sorted({dim % num_dims for dim in call.integers("dim") if num_dims} or range(num_dims))
 
 
@@ -40,7 +40,7 @@ def _extremes(numbers: Numbers, call: OperationCall) -> Result:
     dim = call.integer("dim", -1) % array.ndim
     row, num = _apart(array, [dim]), call.integer("k", array.shape[dim])
     both = [np.moveaxis(numbers.rows((call.tag, which), [row], num), -1, dim) for which in range(2)]
-    return tuple(one if call.arrays[0].ndim else one.reshape([]) for one in both)
+    return tuple(part if call.arrays[0].ndim else part.reshape([]) for part in both)
 
 
 def _reduction(numbers: Numbers, call: OperationCall) -> Result:
@@ -56,7 +56,7 @@ def _reduction(numbers: Numbers, call: OperationCall) -> Result:
         for which in range(num)
     ]
     shape = tuple(1 if dim in dims else extent for dim, extent in enumerate(array.shape))
-    results = tuple(one.reshape(shape) if keeps else one for one in arrays)
+    results = tuple(part.reshape(shape) if keeps else part for part in arrays)
     return results if num > 1 else results[0]
 
 
@@ -85,10 +85,38 @@ def _group_norm(numbers: Numbers, call: OperationCall) -> Result:
 
 
 _REDUCTIONS = "amax amin any all argmax argmin prod var var_mean logsumexp max min"
+
+
+def _sum(numbers: Numbers, call: OperationCall) -> Array:
+    array = call.array("self")
+    dims = dims_of(call, array.ndim)
+    return reduced(numbers.total(array, dims), dims, bool(call.plain("keepdim", False)))
+
+
+def _matmul(numbers: Numbers, call: OperationCall) -> Array:
+    return numbers.matmul(call.array("self"), call.array("mat2"))
+
+
+def _cumsum(numbers: Numbers, call: OperationCall) -> Array:
+    array = np.atleast_1d(call.array("self"))
+    dim = call.integer("dim") % array.ndim
+    lower = np.tril(np.ones((array.shape[dim],) * 2, dtype=np.int64)).T
+    wide = np.moveaxis(array, dim, -1)[..., None, :]
+    return np.moveaxis(numbers.matmul(wide, _counted(numbers, lower))[..., 0, :], -1, dim).reshape(call.array("self").shape)
+
+
+def _counted(numbers: Numbers, array: Array) -> Array:
+    """Small integers as numbers of the algebra."""
+    return numbers.add(array, numbers.scalar(0)) if array.size else array
+
+
 MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(("_softmax", "_log_softmax", "cumprod", "logcumsumexp"), _row),
     **dict.fromkeys(("sort", "topk", "cummax", "cummin"), _extremes),
     **dict.fromkeys(_REDUCTIONS.split(), _reduction),
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
+    "sum": _sum,
+    **dict.fromkeys(("mm", "bmm"), _matmul),
+    "cumsum": _cumsum,
 }

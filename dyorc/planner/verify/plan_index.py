@@ -1,7 +1,7 @@
 """Reads a plan once, for all tiers: which steps are alike, and which tensors lie alike.
 
-Reading every step is the one thing that a verification cannot save: a fault may be in one microbatch of one layer. So it is kept
-cheap, and whatever costs more is done for distinct steps, or for distinct operations on distinct layouts.
+A verification must read every step: a fault may be in one microbatch of one layer. So reading is cheap, and anything that costs
+more is done for distinct steps, or for distinct operations on distinct layouts.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from dyorc.planner.program import Argument, TensorProgram, ValueRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Form:
+class StepForm:
     """A step, and all steps that differ from it only in the part of the work.
 
     Attributes:
@@ -31,8 +31,8 @@ class Form:
     is_node: bool
 
 
-class Reading:
-    """What there is to know of a plan before it is checked.
+class PlanIndex:
+    """The steps and tensors of a plan, grouped by what they have in common.
 
     Attributes:
         program: What it distributes.
@@ -45,19 +45,19 @@ class Reading:
     def __init__(self, program: TensorProgram, plan: Plan) -> None:
         self.program = program
         self.plan = plan
-        self.distinct: list[Form] = []
+        self.distinct: list[StepForm] = []
         self.spots = _numbered(plan.tensors)
-        alike: dict[tuple[object, ...], list[Form]] = {}
+        alike: dict[tuple[object, ...], list[StepForm]] = {}
         self.forms = [self._form(number, step, alike) for number, step in enumerate(plan.steps)]
 
-    def _form(self, number: int, step: Step, alike: dict[tuple[object, ...], list[Form]]) -> Form:
+    def _form(self, number: int, step: Step, alike: dict[tuple[object, ...], list[StepForm]]) -> StepForm:
         key = _key(step)
         known = alike.setdefault(key, [])
         for form in known:
             if _is_alike(form.step, step):
                 return form
         is_apply = isinstance(step, Apply)
-        form = Form(
+        form = StepForm(
             number=number,
             step=step,
             inputs=tuple(dict.fromkeys(step.inputs)) if is_apply else step.inputs,

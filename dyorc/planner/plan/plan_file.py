@@ -1,8 +1,8 @@
 """Plans as JSON: to keep them, to send them to ranks, and to read them.
 
-The same plan is always the same text, whatever order its mappings are in, and the text carries a digest of its content, so that
+The same plan is always the same text, in any order of its mappings, and the text carries a digest of its content, so that
 a changed or torn file is refused. What a plan repeats is written once, in a table, and referred to by its index: layouts, placed
-tensors, and the operations of nodes, which run once for each part of the work. Every step is a row of its own:
+tensors, and the operations of nodes, which run once for each part of the work. Every step is a separate row:
 
     ["apply", operation, inputs, outputs, mesh, part]
     ["collective", kind, source, target, axis, part, algorithm]

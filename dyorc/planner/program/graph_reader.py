@@ -74,7 +74,7 @@ class Reader:
             self._read(node)
 
     def _changed(self, buffers: Sequence[torch.fx.Node]) -> dict[str, str]:
-        """What becomes of buffers that the step changes; the others are still the copies that the flat module has made."""
+        """The new values of buffers that the step changes; the others are still the copies that the flat module has made."""
         changed: dict[str, str] = {}
         for name, node in zip(self._flat.buffer_names, buffers, strict=True):
             source = _copied_source(node)
@@ -217,7 +217,7 @@ def argument_of(argument: Any, reference: Callable[[Any], ValueRef | None]) -> A
 
     Args:
         argument: Torch's.
-        reference: Returns what stands for a tensor; None for what is none.
+        reference: Returns the `ValueRef` of a tensor; None for anything else.
 
     Raises:
         TypeError: Nodes have none of that type; names the type.
@@ -243,7 +243,7 @@ def _is_check(node: torch.fx.Node) -> bool:
 
 
 def _copied_source(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The source that a node is a copy of, through however many copies; None if it is none."""
+    """The source that a node is a copy of, through any number of copies; None if it is not a copy."""
     while node.op == "call_function" and str(node.target) in ("aten.clone.default", "aten.detach.default", "aten.alias.default"):
         node = cast(torch.fx.Node, node.args[0])
     return node if node.op == "placeholder" else None

@@ -12,7 +12,7 @@ from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
-from dyorc.transport.cluster_network import NodeNetwork, node_name
+from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.tensor_path import TensorExchange
 
 _NODE = "cell"
@@ -44,16 +44,16 @@ def make_cell(
 
 
 def make_shared_cell(
-    repertoire: ModelRegistry, settings: Settings, network: NodeNetwork | None, spans: ProgramSpans | None = None
+    repertoire: ModelRegistry, settings: Settings, node: str, network: NodeNetwork | None, spans: ProgramSpans | None = None
 ) -> Orchestrator:
     """Returns a cell whose requests come from gateways in other processes: large tensors are in shared memory. Entering it raises
     TransportError if no arena can be made, or other machines cannot be let in.
 
     Args:
+        node: This machine, as gateways name it.
         network: How this process reaches other machines; None without any.
         spans: Where spans of the programs' code go.
     """
-    node = node_name(network)
     site = CellSite(
         config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)),
         room_wait_s=settings.transport.arena_wait_s, spans=spans,

@@ -56,11 +56,11 @@ _log = structlog.get_logger("dyorc.launcher")
 _MAX_CHARACTERS = 300
 
 
-async def start_with_retry(what: str, step: Callable[[], object], undo: Callable[[], object], max_attempts: int = 2) -> None:
+async def start_with_retry(name: str, step: Callable[[], object], undo: Callable[[], object], max_attempts: int = 2) -> None:
     """Runs `step` on a thread, and again if it raises: Ray's processes have fixed timeouts, which a busy machine may exceed.
 
     Args:
-        what: The name of what is started, for people.
+        name: What is started, for people.
         undo: Reverts what a failed attempt may have done.
 
     Raises:
@@ -75,8 +75,8 @@ async def start_with_retry(what: str, step: Callable[[], object], undo: Callable
             reason = _in_one_line(error)
             if number == max_attempts:
                 times = "" if max_attempts == 1 else f", tried {max_attempts} times"
-                raise LaunchError(f"{what} could not be started{times}: {reason}") from error
-            _log.warning("start_failed", what=what, error=reason, attempt=number)
+                raise LaunchError(f"{name} could not be started{times}: {reason}") from error
+            _log.warning("start_failed", what=name, error=reason, attempt=number)
 
 
 async def on_thread(step: Callable[[], object]) -> None:

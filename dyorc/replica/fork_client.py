@@ -46,7 +46,7 @@ class ReplicaHandle:
         return False
 
     def kill(self) -> None:
-        """Kills the process, whatever it does."""
+        """Kills the process at once."""
         if self.process.end_descriptor is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.process.end_descriptor, signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 The replica *leads* it: it talks to the orchestrator, forms the arguments, and hands each batch to its members, the ranks of the
 plan, which compute and talk among themselves (gloo, or NCCL on GPUs). To the engine, it is one replica. A group lives and dies as
-a whole: when a member ends, its leader ends, too, and whoever keeps the leader has another group forked; when the leader ends,
+a whole: when a member ends, its leader ends, too, and the leader's owner forks another group; when the leader ends,
 its members are killed. The calls that it was running are queued again, like those of any replica that is lost.
 """
 

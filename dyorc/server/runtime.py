@@ -64,8 +64,10 @@ async def for_gateways(
         TransportError: If no arena can be made, or other machines cannot be let in.
     """
     from dyorc.cells.orchestrator_cell import make_shared_cell
+    from dyorc.transport.cluster_network import node_name
 
-    async with make_shared_cell(repertoire, settings, network, None if traces is None else traces.spans) as orchestrator:
+    node, spans = node_name(network), None if traces is None else traces.spans
+    async with make_shared_cell(repertoire, settings, node, network, spans) as orchestrator:
         yield ServerRuntime(orchestrator)
 
 

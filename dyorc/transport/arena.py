@@ -254,7 +254,7 @@ class Arena:
             return ArenaBlock(block_id, start, num_bytes, self._memory[start : start + num_bytes])
 
     def publish(self, block: ArenaBlock) -> None:
-        """Makes a block visible to readers. From here on nobody may write its bytes.
+        """Makes a block visible to readers. From here on its bytes must not be written.
 
         Raises:
             TransportError: If the block has been freed.
@@ -313,12 +313,12 @@ class Arena:
             if self._backing is None:
                 return False
             wanted = min(max_bytes, self._backing.num_bytes - keep_bytes)
-            given = 0
+            returned = 0
             for start, end in self._space.ranges():
-                if wanted - given < PAGE_BYTES:
+                if wanted - returned < PAGE_BYTES:
                     break
-                given += self._backing.give_back(start, end, wanted - given)
-            return given > 0
+                returned += self._backing.give_back(start, end, wanted - returned)
+            return returned > 0
 
 
 class ArenaBody:

@@ -103,9 +103,9 @@ class Backing:
         self.num_bytes = 0
 
     def take(self, start: int, end: int) -> bool:
-        """Ensures that a range has memory; False if there is none. Writing without memory may raise SIGBUS.
+        """Ensures that a range has memory; False if the system has none. Writing without memory may raise SIGBUS.
 
-        Cost: a look at the first hole, as a rule: low addresses are used first.
+        Cost: usually a look at the first hole, since low addresses are used first.
 
         Raises:
             TransportError: If the file system refuses for another reason than that it is full.
@@ -162,10 +162,10 @@ class Backing:
             yield start, end
 
     def _join(self, start: int, end: int) -> None:
-        """Notes that a range has no memory any more."""
+        """Notes that a range no longer has memory."""
         self.num_bytes -= end - start
         first = bisect.bisect_left(self._holes, start, key=lambda hole: hole[1])
         last = bisect.bisect_right(self._holes, end, key=lambda hole: hole[0])
-        for hole_start, hole_end in self._holes[first:last]:  # those beside it
+        for hole_start, hole_end in self._holes[first:last]:  # its neighbours
             start, end = min(start, hole_start), max(end, hole_end)
         self._holes[first:last] = [(start, end)]

@@ -73,7 +73,7 @@ class ArenaView:
             num_bytes: How many they are.
 
         Raises:
-            TensorLostError: If the arena does not have the block (any more).
+            TensorLostError: If the arena does not have the block, or no longer.
             TransportError: If the bytes are not all within the block.
         """
         self._check(block_id, offset, num_bytes)
@@ -83,7 +83,7 @@ class ArenaView:
         """Returns the same bytes; writes to them stay in this view. Call `restore` once they are no longer used.
 
         Raises:
-            TensorLostError: If the arena does not have the block (any more).
+            TensorLostError: If the arena does not have the block, or no longer.
             TransportError: If the bytes are not all within the block.
         """
         self._check(block_id, offset, num_bytes)

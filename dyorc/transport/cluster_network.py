@@ -1,6 +1,6 @@
 """How a process reaches other nodes: the cluster's keys, also in a file, and the tiers that use them.
 
-Whoever can read the file of keys can do everything that a process of the cluster can. `dyorc cluster-keys` makes one. A source
+A user who can read the file of keys can do everything that a process of the cluster can. `dyorc cluster-keys` makes one. A source
 that has only random text, such as a Helm chart, writes ``{"seed": "TEXT"}``, from which all processes derive the same keys.
 """
 

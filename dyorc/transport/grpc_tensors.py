@@ -229,7 +229,7 @@ class GrpcTier:
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
-            TensorLostError: If the holder does not have a block (any more), or nothing came for `peer_timeout_s`.
+            TensorLostError: If the holder does not have a block, or no longer, or nothing came for `peer_timeout_s`.
             TransportError: If the answer is malformed, or the holder refuses the token or cannot be connected to securely.
         """
         buffers = check_buffers(spans, into)

@@ -69,7 +69,7 @@ class TensorTier(Protocol):
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
-            TensorLostError: If the holder does not have a block (any more), or does not answer in time.
+            TensorLostError: If the holder does not have a block, or no longer, or does not answer in time.
             TransportError: If the answer is malformed.
         """
         ...
@@ -90,7 +90,7 @@ class ViewTier(TensorTier, Protocol):
         """Returns the bytes of a span; a writable view is private to this process: no other process sees what is written.
 
         Raises:
-            TensorLostError: If the holder does not have the block (any more), or is gone.
+            TensorLostError: If the holder does not have the block, or no longer, or is gone.
             TransportError: If the span is not within the block.
         """
         ...
@@ -111,7 +111,7 @@ class BlockSource(Protocol):
         """Returns bytes of a block, in place.
 
         Raises:
-            TensorLostError: If the block is not there (any more).
+            TensorLostError: If the block is not there, or no longer.
             TransportError: If the bytes are not all within the block.
         """
         ...

@@ -373,7 +373,7 @@ def path_of(address: str) -> str:
     """Returns the path in an address.
 
     Raises:
-        TransportError: If there is none, or it is too long for the kernel.
+        TransportError: If it has no path, or one that is too long for the kernel.
     """
     path = address.removeprefix(SCHEME)
     if not address.startswith(f"{SCHEME}/") or "\0" in path:

@@ -299,7 +299,7 @@ class ZmqTier:
         """Copies the bytes of `spans` into buffers of the same lengths.
 
         Raises:
-            TensorLostError: If the holder does not have a block (any more), or nothing came for `peer_timeout_s`.
+            TensorLostError: If the holder does not have a block, or no longer, or nothing came for `peer_timeout_s`.
             TransportError: If the answer is malformed, or the holder cannot be connected to securely.
         """
         assembly = Assembly(holder, spans, check_buffers(spans, into), self._config.chunk_bytes, self._next_id)

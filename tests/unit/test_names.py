@@ -25,12 +25,7 @@ _REPEATED_FILES: frozenset[str] = frozenset(
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
-    "dyorc/answering": 3,
-    "dyorc/cli": 32,
-    "dyorc/gateway": 13,
     "dyorc/planner": 4,
-    "dyorc/protocol": 1,
-    "dyorc/ray_serve": 1,
     "loadgen": 1,
 }
 

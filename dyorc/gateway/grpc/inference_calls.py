@@ -15,27 +15,23 @@ and when `_MAX_IN_FLIGHT` requests wait, nothing more is read, so that HTTP/2 ho
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import structlog
 
 from dyorc.gateway.admission import Ticket
-from dyorc.gateway.catalog import Model
 from dyorc.gateway.copies import join_buffers
 from dyorc.gateway.grpc.call_context import check_in_time, limit_s_of, tenant_of
 from dyorc.gateway.grpc.decoding import decode_request, model_in, parse
 from dyorc.gateway.grpc.encoding import encode_empty_final, encode_part, encode_response, encode_stream_error
 from dyorc.gateway.grpc.grpc_errors import as_dyorc_error, refuse, text_of
-from dyorc.gateway.infer_request import InferRequest
 from dyorc.gateway.origins import Arrival, note_written, steps_of
 from dyorc.gateway.request_ids import Ids, ids_in_metadata
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.inference_pb2 import ModelInferRequest
-from dyorc.telemetry.record import Origin
 
 
 class ModelInfer:
@@ -193,7 +189,7 @@ class _Stream:
             with self._service.admission.admit(self._tenant, len(message)) as ticket, self._service.memory() as memory:
                 ticket.arrived_ns = arrived_ns
                 arrival = arrival.traced_as(self._service.origins.traced_by_metadata(self._context))
-                await self._run(parsed, raws, memory, _Admitted(ticket, arrival), turn)
+                await self._run(parsed, raws, memory, ticket, arrival, turn)
         except _StreamLostError:
             raise
         except Exception as error:
@@ -213,50 +209,33 @@ class _Stream:
         return turn
 
     async def _run(
-        self, parsed: Any, raws: list[memoryview], memory: RequestMemory, admitted: "_Admitted", turn: "_Turn"
+        self, parsed: Any, raws: list[memoryview], memory: RequestMemory, ticket: Ticket, arrival: Arrival, turn: "_Turn"
     ) -> None:
         model = self._service.model(self._tenant, parsed.model_name, parsed.model_version or None)
         request, has_empty_final = await decode_request(parsed, raws, model, memory, self._service.off_loop)
-        ticket = admitted.ticket
-        origin = self._service.origins.of(request, admitted.arrival)
+        origin = self._service.origins.of(request, arrival)
+        assert ticket.arrived_ns is not None
+        timeout_s = limit_s_of(self._context, ticket.arrived_ns)
         if not model.is_streaming:
             part = await self._service.infer(
-                ticket,
-                model,
-                request,
-                memory,
-                timeout_s=self._limit_s(ticket),
-                origin=origin,
+                ticket, model, request, memory, timeout_s=timeout_s, origin=origin,
                 take=lambda arrays: encode_part(model, request, arrays, steps_of(request, origin), True),
-            )
+            )  # fmt: skip
             await self._write(part, turn)
             note_written(origin)
             return
-        async with contextlib.aclosing(self._parts(ticket, model, request, memory, origin)) as parts:
-            async for together in parts:
-                for part in together:
+        all_parts = self._service.stream(
+            ticket, model, request, memory, timeout_s=timeout_s, origin=origin,
+            # Which part is last shows only when no more come; only then is there a trace.
+            take=lambda arrays: encode_part(model, request, arrays, None, False),
+        )  # fmt: skip
+        async with contextlib.aclosing(all_parts):
+            async for parts in all_parts:
+                for part in parts:
                     await self._write(part, turn)
         if has_empty_final:
             await self._write(encode_empty_final(model, request.request_id, steps_of(request, origin)), turn)
         note_written(origin)
-
-    def _limit_s(self, ticket: Ticket) -> float | None:
-        assert ticket.arrived_ns is not None
-        return limit_s_of(self._context, ticket.arrived_ns)
-
-    def _parts(
-        self, ticket: Ticket, model: Model, request: InferRequest, memory: RequestMemory, origin: Origin | None
-    ) -> AsyncGenerator[list[bytes]]:
-        """Yields the parts of a streamed answer. None is marked as final, as which one is last shows only afterwards."""
-        return self._service.stream(
-            ticket,
-            model,
-            request,
-            memory,
-            timeout_s=self._limit_s(ticket),
-            origin=origin,
-            take=lambda arrays: encode_part(model, request, arrays, None, False),
-        )
 
     async def _write(self, part: bytes, turn: "_Turn") -> None:
         if turn.before is not None:
@@ -266,11 +245,6 @@ class _Stream:
                 await self._context.write(part)
             except Exception as error:
                 raise _StreamLostError from error
-
-
-class _Admitted(NamedTuple):
-    ticket: Ticket
-    arrival: Arrival
 
 
 class _Turn:

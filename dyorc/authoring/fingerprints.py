@@ -120,7 +120,7 @@ def _texts_in(*values: Any) -> Iterator[str]:
 def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) -> Iterator[tuple[str, int, int]]:
     """Yields size and time of each file that a text names, and of each file in a folder that it names."""
     known, holding = set(code), list(folders)
-    for path in _named(texts, holding):
+    for path in _find_named(texts, holding):
         try:
             if path.is_file():
                 if str(path.resolve()) not in known:
@@ -133,7 +133,7 @@ def _stamps(texts: Iterable[str], folders: Iterable[Path], code: Iterable[str]) 
             continue
 
 
-def _named(texts: Iterable[str], folders: Iterable[Path]) -> set[Path]:
+def _find_named(texts: Iterable[str], folders: Iterable[Path]) -> set[Path]:
     """Returns the paths that texts may name, from a root or from one of the folders; most do not exist.
 
     Programs that may import anything have thousands of texts and hundreds of folders, so each folder is read once.

@@ -31,7 +31,7 @@ def problems_of(error: ValidationError, layers: Sequence[SettingsLayer]) -> list
     """Returns a line for each value that cannot be used."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for detail in error.errors():
-        by_name.setdefault(_named(_path_of(dict(detail)), layers), []).append(dict(detail))
+        by_name.setdefault(_locate(_path_of(dict(detail)), layers), []).append(dict(detail))
     return [_problem(name, errors) for name, errors in by_name.items()]
 
 
@@ -41,7 +41,7 @@ def problems_of_programs(programs: Mapping[str, ProgramOverrides], layers: Seque
         try:
             bounds_of("", overrides.num_replicas or 1, overrides.autoscaling_config)
         except DefinitionError as error:
-            yield f"{_named((PROGRAMS, name), layers)}{error}"
+            yield f"{_locate((PROGRAMS, name), layers)}{error}"
 
 
 def _problem(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
@@ -49,10 +49,10 @@ def _problem(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
     if errors[0]["type"] == _UNKNOWN:
         return f"{name}: there is no such setting{suggestion(path)}"
     expected = " or ".join(dict.fromkeys(_expected(detail["msg"]) for detail in errors))
-    return f"{name} is {_shown(path, errors[0]['input'])}, expected {expected}"
+    return f"{name} is {_show(path, errors[0]['input'])}, expected {expected}"
 
 
-def _named(path: KeyPath, layers: Sequence[SettingsLayer]) -> str:
+def _locate(path: KeyPath, layers: Sequence[SettingsLayer]) -> str:
     """Returns the place and the key; of variables and flags, the place is the key."""
     place = place_of(path, layers)
     if place is None:
@@ -60,7 +60,7 @@ def _named(path: KeyPath, layers: Sequence[SettingsLayer]) -> str:
     return f"{place}: {dotted(path)}" if ":" in place else place
 
 
-def _shown(path: KeyPath, value: Any) -> str:
+def _show(path: KeyPath, value: Any) -> str:
     if type(value) in _KINDS:
         return _KINDS[type(value)]
     return "not shown" if is_secret(path) else repr(value)[:_MAX_SHOWN]
@@ -126,16 +126,16 @@ def read(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Lo
 
 def check_layers(layers: Sequence[SettingsLayer]) -> Settings | list[str]:
     """Returns the settings of all layers together, or all that is wrong with them, each in a line."""
-    return _checked(lambda: Settings(**merge_layers(layers)), layers)
+    return _check(lambda: Settings(**merge_layers(layers)), layers)
 
 
 def check_file(layer: SettingsLayer) -> Settings | list[str]:
     """Does the same with a file alone. Texts are no numbers there, and ``true`` is not 1, as they are in the environment."""
     text = json.dumps(layer.values, default=str)
-    return _checked(lambda: Settings.model_validate_json(text, strict=True), [layer])
+    return _check(lambda: Settings.model_validate_json(text, strict=True), [layer])
 
 
-def _checked(make: Callable[[], Settings], layers: Sequence[SettingsLayer]) -> Settings | list[str]:
+def _check(make: Callable[[], Settings], layers: Sequence[SettingsLayer]) -> Settings | list[str]:
     try:
         settings = make()
     except ValidationError as error:

@@ -164,21 +164,21 @@ def file_layer(path: Path) -> SettingsLayer:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
     lines = lines_of(text)
-    return SettingsLayer(_resolved(values, path.resolve().parent), lambda key: f"{path}:{_line(key, lines)}")
+    return SettingsLayer(_resolve_paths(values, path.resolve().parent), lambda key: f"{path}:{_line(key, lines)}")
 
 
 def _line(key: KeyPath, lines: Mapping[KeyPath, int]) -> int:
     return next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
 
 
-def _resolved(values: Mapping[str, Any], folder: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+def _resolve_paths(values: Mapping[str, Any], folder: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns the values with absolute paths. Values that are not what is expected stay, to be refused later."""
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         path = (*above, key)
         setting = SETTINGS.get(path)
         if isinstance(value, Mapping) and setting is not None and setting.is_section:
-            resolved[key] = _resolved(value, folder, path)
+            resolved[key] = _resolve_paths(value, folder, path)
         elif isinstance(value, str) and value and setting is not None and setting.is_file:
             resolved[key] = str(folder / value)
         elif path == ("workflows",) and isinstance(value, list):

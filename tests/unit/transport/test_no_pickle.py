@@ -21,8 +21,8 @@ _FLAGS = {"allow_pickle": False, "weights_only": True}
 """Arguments by which loading is safe."""
 
 _PACKAGE = Path(dyorc.__file__).parent
-_EXEMPT = {_PACKAGE / "simulation" / "compare.py": {"ProcessPoolExecutor", "multiprocessing"}}
-"""`dyorc simulate` spreads runs over processes of its own. It serves nobody, and no tensor passes there."""
+_EXEMPT = {_PACKAGE / "simulation" / "simulate.py": {"ProcessPoolExecutor", "multiprocessing"}}
+"""`dyorc simulate` spreads runs over processes that it starts. It serves no client, and no tensor passes there."""
 
 
 def pickling(source: str) -> Iterator[str]:

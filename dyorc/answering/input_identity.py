@@ -1,4 +1,4 @@
-"""The identity that equal requests share, by which an input that came before is recognized."""
+"""The identity that equal requests share, which recognizes inputs that came before."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ class InputsIdentity:
     @classmethod
     def from_digest(cls, digest: bytes) -> "InputsIdentity":
         """Returns the identity of inputs whose digest alone is known."""
-        found = cls("", (), ())
-        found._arrays, found._digest = None, digest
-        return found
+        identity = cls("", (), ())
+        identity._arrays, identity._digest = None, digest
+        return identity
 
     @property
     def digest(self) -> bytes | None:
-        """What equal requests have in common, in every process; None if it was not computed while the request was open."""
+        """The same for equal requests, in every process; None if it was not computed while the request was open."""
         return self._compute()
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ def is_large(arrays: Sequence[Array]) -> bool:
     num_bytes = 0
     for array in arrays:
         num_bytes += array.nbytes
-    if num_bytes <= INLINE_BYTES and any(array.dtype == object for array in arrays):  # texts are longer than what points to them
+    if num_bytes <= INLINE_BYTES and any(array.dtype == object for array in arrays):  # texts are longer than the pointers to them
         num_bytes = sum(map(num_bytes_of, arrays))
     return num_bytes > INLINE_BYTES
 
@@ -42,7 +42,7 @@ SCHEDULER_FAILED = "the scheduler failed while the request was in flight"
 
 
 def own_arrays(arrays: list[Array]) -> list[Array]:
-    """Copies those arrays that are views of somebody else's memory."""
+    """Copies arrays that are views of other memory."""
     return [array if array.flags.owndata else array.copy() for array in arrays]
 
 
@@ -101,7 +101,7 @@ class LocalAnswers:
             self.fail(request_id, InternalError("the orchestrator has stopped"))
 
     def _end(self, request_id: int, pending: RequestInFlight, error: Exception | None, taken: Any = None) -> None:
-        """Ends a request: hands over the error or what was made of the outputs, and the record, whatever the receiver does."""
+        """Ends a request: hands over the error or what was made of the outputs, and the record, even if the receiver raises."""
         self._forget(request_id, pending)
         try:
             if error is not None:
@@ -119,7 +119,7 @@ class LocalAnswers:
         pending.identity.close()
 
     def confirm_effect(self, requests: Sequence[int], go: Callable[[bool], None]) -> None:
-        """Lets it happen: receivers in this process end with it."""
+        """Allows the effect at once: receivers in this process end with it."""
         go(True)
 
     # Answers
@@ -169,7 +169,7 @@ class LocalAnswers:
         self._finish(request_id, pending, taking.result)
 
     def _finish(self, request_id: int, pending: RequestInFlight, take: Callable[[], Any]) -> None:
-        """Ends a request with what its receiver makes of the outputs. Those that were lost meanwhile are computed again."""
+        """Ends a request with what its receiver makes of the outputs. Outputs that were lost meanwhile are computed again."""
         taken, error = None, None
         try:
             taken = take()

@@ -1,4 +1,4 @@
-"""Requests in flight: what a process keeps of each until its receiver has the answer. For the event loop's thread."""
+"""Requests in flight: the state that a process keeps of each until its receiver has the answer. For the event loop's thread."""
 
 import time
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request in flight that is recorded.
 
     Attributes:
-        story: What happens to it; the engine fills it.
-        recorder: Gets the record; None: only the story is of interest.
+        story: Its events; the engine fills it.
+        recorder: Gets the record; None: only the story is kept.
     """
 
     origin: Origin
@@ -64,7 +64,7 @@ class RequestInFlight:
     """A request in flight.
 
     Attributes:
-        recorded: What is written down about it, if anything is.
+        recorded: Its record, if it is recorded.
         stream: Gets its parts, if it has any.
         stored: Outputs that the receiver is taking, if their bytes are stored.
         is_untaken: Whether the engine keeps those bytes until it learns that they were taken.

@@ -162,7 +162,7 @@ class Tensors:
         if num_bytes > limit:
             remedy = self.exchange.arena.remedy_for(num_bytes)
             return PayloadTooLargeError(
-                f"the request's inputs take {num_bytes} bytes of shared memory, of which the server has {limit} in all; {remedy}"
+                f"the request's inputs take {num_bytes} bytes of shared memory, the server has {limit} in all; {remedy}"
             )
         return CapacityError(f"there is no room now for the request's {num_bytes} bytes in shared memory")
 
@@ -189,7 +189,7 @@ class Tensors:
         return TensorRef(dtype=dtype, shape=array.shape, num_bytes=num_bytes, node=node, holder=OWN, block=block, offset=offset)
 
     def free(self, blocks: Sequence[BlockId]) -> None:
-        """Frees those blocks that are ours, and tells others whose they are, if they asked for that."""
+        """Frees this process's blocks, and notifies the holders of others that asked for it."""
         for holder_id, block in blocks:
             if holder_id == OWN:
                 self.exchange.arena.free(block)
@@ -197,7 +197,7 @@ class Tensors:
                 self._released[holder_id](block)
 
     def free_all(self) -> None:
-        """Frees all blocks that are ours."""
+        """Frees all of this process's blocks."""
         self.exchange.free_all()
 
     # To replicas
@@ -294,12 +294,12 @@ class Tensors:
         for header in headers:
             end = at + num_frames(header)
             if isinstance(header, Column):
-                found = self._inline_refs(header, frames[at:end], self._node)
+                tensors = self._inline_refs(header, frames[at:end], self._node)
             else:
-                found = [_stored_ref(header, part, holders) for part in header.parts]
-            if len(found) != 1:
-                raise TransportError(f"a tensor came as {len(found)}")
-            refs += found
+                tensors = [_stored_ref(header, part, holders) for part in header.parts]
+            if len(tensors) != 1:
+                raise TransportError(f"a tensor came as {len(tensors)}")
+            refs += tensors
             at = end
         if at != len(frames):
             raise TransportError(f"{len(headers)} tensors announce {at} frames and have {len(frames)}")
@@ -323,7 +323,7 @@ class Tensors:
         return True
 
     def fetch(self, tensors: Sequence[TensorRef], moves: InputMoves | None = None) -> "asyncio.Future[list[Array]]":
-        """Returns the arrays, fetched from wherever they are. Its errors are those of `read`.
+        """Returns the arrays, fetched from their holders. Its errors are those of `read`.
 
         Args:
             moves: Gets how they came, by the time that they are here.
@@ -332,7 +332,7 @@ class Tensors:
         return asyncio.get_running_loop().run_in_executor(self._fetcher, self._fetch, tensors, holders, moves)
 
     def _fetch(self, tensors: Sequence[TensorRef], holders: Mapping[str, TensorHolder], moves: InputMoves | None) -> list[Array]:
-        """Runs on the fetching thread, which has tiers of its own."""
+        """Runs on the fetching thread, which has separate tiers."""
         if self._far_inbox is None or self._far_routes is None:
             self._far_routes = self.exchange.routes()
             self._far_inbox = Inbox(self._far_routes, is_writing=False)

@@ -34,12 +34,12 @@ def measure(
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as bar:
         task = bar.add_task(f"starting {ranks} ranks", total=None)
 
-        def told(what: str, num_done: int, num_all: int) -> None:
-            bar.update(task, description=what, completed=num_done, total=num_all)
+        def show_step(step: str, num_done: int, num_all: int) -> None:
+            bar.update(task, description=step, completed=num_done, total=num_all)
             if not errors.is_terminal:
-                errors.print(f"{num_done + 1}/{num_all} {what}", markup=False)
+                errors.print(f"{num_done + 1}/{num_all} {step}", markup=False)
 
-        text = cluster_to_toml(measure_cluster(ranks, effort=QUICK if quick else Effort(), progress=told))
+        text = cluster_to_toml(measure_cluster(ranks, effort=QUICK if quick else Effort(), progress=show_step))
     if output is None:
         print(text, end="")
         return

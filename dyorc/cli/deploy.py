@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import ConfigurationError
 
@@ -41,9 +41,7 @@ def deploy(
     as_json: AsJson = False,
 ) -> None:
     """Loads a version of a workflow into a running server, without a restart: `dyorc deploy app.py:classify --version 2`."""
-    from dyorc.client import Client  # here, because no other command needs it
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+    with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         if target is None:
             if version or group or share != 1 or fresh:
                 raise ConfigurationError("name what to load, such as app.py:classify")
@@ -71,17 +69,13 @@ def undeploy(
     as_json: AsJson = False,
 ) -> None:
     """Takes a version of a workflow out of service. Requests that have begun are still answered."""
-    from dyorc.client import Client
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+    with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         _show(client.undeploy(name, version), as_json)
 
 
 def rollback(name: Name, url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
     """Undoes the last deploy or undeploy of a workflow. Run it again to undo the one before."""
-    from dyorc.client import Client
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca), timeout_s=_TIMEOUT_S) as client:
+    with connect(url, key, ca, timeout_s=_TIMEOUT_S) as client:
         _show(client.rollback(name), as_json)
 
 

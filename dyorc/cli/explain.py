@@ -1,7 +1,6 @@
 """``dyorc explain``: why a request took as long as it did, as the server that answered it remembers."""
 
 import json
-from datetime import UTC, datetime
 from typing import Annotated, Any, cast
 
 import typer
@@ -9,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
 
 _NUM_LISTED = 20
@@ -31,68 +30,64 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
-    from dyorc.client import Client  # here, because few commands need it
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
+    with connect(url, key, ca) as client:
         if request_id is None:
-            found: Any = client.requests(order="slowest", limit=_NUM_LISTED)
-            shown = [_listed(_printable(found))]
+            record: Any = client.requests(order="slowest", limit=_NUM_LISTED)
+            shown = [_listed(_printable(record))]
         else:
-            found = client.request(request_id)
-            shown = explanation(_printable(found))
+            record = client.request(request_id)
+            shown = explanation(_printable(record))
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(record, indent=2))
     else:
         console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
-        for one in shown:
-            console.print(one)
+        for part in shown:
+            console.print(part)
 
 
 def _printable(value: Any) -> Any:
     """Returns JSON without characters that a terminal would obey: clients choose ids, and errors quote what they sent."""
     match value:
         case str():
-            return value if value.isprintable() else "".join([one if one.isprintable() else "\ufffd" for one in value])
+            return value if value.isprintable() else "".join([item if item.isprintable() else "\ufffd" for item in value])
         case list():
-            return [_printable(one) for one in cast(list[Any], value)]
+            return [_printable(item) for item in cast(list[Any], value)]
         case dict():
-            return {_printable(name): _printable(one) for name, one in cast(dict[str, Any], value).items()}
+            return {_printable(name): _printable(item) for name, item in cast(dict[str, Any], value).items()}
         case _:
             return value
 
 
 def _listed(requests: list[dict[str, Any]]) -> Table:
     table = StackedTable("request", "workflow", Column("ms", justify="right"), "arrived", "outcome", "mostly")
-    for one in requests:
-        duration, at = f"{one['duration_ms']:.1f}", _time_of_day(one["arrived_s"])
-        table.add_row(*map(Text, (one["request_id"], one["workflow"], duration, at, one["outcome"], one["cause"])))
+    for request in requests:
+        duration, at = f"{request['duration_ms']:.1f}", time_of_day(request["arrived_s"])
+        table.add_row(
+            *map(Text, (request["request_id"], request["workflow"], duration, at, request["outcome"], request["cause"]))
+        )
     return table
 
 
-def explanation(found: dict[str, Any]) -> list[RenderableType]:
+def explanation(record: dict[str, Any]) -> list[RenderableType]:
     """Returns what people should see of a request: first why it took so long, then what happened."""
-    shown: list[RenderableType] = [_title(found)]
-    for number, sentence in enumerate(found["diagnosis"]):
+    shown: list[RenderableType] = [_title(record)]
+    for number, sentence in enumerate(record["diagnosis"]):
         shown.append(Text(f"  {sentence}", style="bold" if number == 0 else ""))
-    shown += [Text(), _timeline(found), _legend()]
-    if found["decisions"] or found["notes"]:
-        shown += [Text(), *_decisions(found)]
-    if found["batches"]:
-        shown += [Text(), _batches(found)]
+    shown += [Text(), _timeline(record), _legend()]
+    if record["decisions"] or record["notes"]:
+        shown += [Text(), *_decisions(record)]
+    if record["batches"]:
+        shown += [Text(), _batches(record)]
     return shown
 
 
-def _title(found: dict[str, Any]) -> Text:
-    title = Text.assemble((found["request_id"], "bold"), f": {found['workflow']}, {found['duration_ms']:.1f} ms, ")
-    title.append(found["outcome"], style="" if found["outcome"] == "ok" else "red")
-    if found["error"]:
-        title.append(f": {found['error']}")
-    title.append(f"  ({found['transport']}, {_time_of_day(found['arrived_s'])}, cell {found['cell']})", style="dim")
+def _title(record: dict[str, Any]) -> Text:
+    title = Text.assemble((record["request_id"], "bold"), f": {record['workflow']}, {record['duration_ms']:.1f} ms, ")
+    title.append(record["outcome"], style="" if record["outcome"] == "ok" else "red")
+    if record["error"]:
+        title.append(f": {record['error']}")
+    title.append(f"  ({record['transport']}, {time_of_day(record['arrived_s'])}, cell {record['cell']})", style="dim")
     return title
-
-
-def _time_of_day(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S")
 
 
 # Timeline
@@ -116,19 +111,19 @@ class _Bar:
         return Text.assemble(*self._cells)
 
 
-def _timeline(found: dict[str, Any]) -> Table:
-    duration_ms = found["duration_ms"]
+def _timeline(record: dict[str, Any]) -> Table:
+    duration_ms = record["duration_ms"]
     scale = f"0{f'{duration_ms:.4g} ms':>{_BAR_WIDTH - 1}}"
     table = Table("", scale, Column("ms", justify="right"), "", box=None, padding=(0, 1))
-    for piece in found["path"]:
+    for piece in record["path"]:
         if piece["stage"] in ("reading", "writing", "taking"):
             bar = _Bar(duration_ms)
             bar.fill(piece["from_ms"], piece["to_ms"], "▒", _OUTSIDE)
             table.add_row(Text(f"client: {piece['stage']}"), bar.text(), f"{piece['to_ms'] - piece['from_ms']:.1f}", "")
-    for call in found["calls"]:
+    for call in record["calls"]:
         bar = _Bar(duration_ms)
         end_ms = duration_ms if call["ended_ms"] is None else call["ended_ms"]
-        _fill_call(bar, call, found["batches"], end_ms)
+        _fill_call(bar, call, record["batches"], end_ms)
         notes = Text(", ".join(_call_notes(call)), style="dim")
         table.add_row(Text(call["program"]), bar.text(), f"{end_ms - call['asked_ms']:.1f}", notes)
     return table
@@ -177,33 +172,42 @@ def _legend() -> Text:
 # What else happened
 
 
-def _decisions(found: dict[str, Any]) -> list[Text]:
+def _decisions(record: dict[str, Any]) -> list[Text]:
     lines: list[Text] = []
-    for one in found["decisions"]:
-        at_ms = one["opened_ms"] if one["decided_ms"] is None else one["decided_ms"]
-        text = f"  {at_ms:.1f} ms: decision at {one['site']}: {one['outcome'] or 'open to the end'}"
-        for outcome, probability in one["followed"].items():
+    for decision in record["decisions"]:
+        at_ms = decision["opened_ms"] if decision["decided_ms"] is None else decision["decided_ms"]
+        text = f"  {at_ms:.1f} ms: decision at {decision['site']}: {decision['outcome'] or 'open to the end'}"
+        for outcome, probability in decision["followed"].items():
             text += f"; guessed {outcome} (p = {probability:.2f})"
-            if gain_ms := one["gains_ms"].get(outcome):
+            if gain_ms := decision["gains_ms"].get(outcome):
                 text += f", {'saved' if gain_ms > 0 else 'cost others'} {abs(gain_ms):.1f} ms"
         lines.append(Text(text))
-    return lines + [Text(f"  {note['at_ms']:.1f} ms: {note['text']}") for note in found["notes"]]
+    return lines + [Text(f"  {note['at_ms']:.1f} ms: {note['text']}") for note in record["notes"]]
 
 
-def _batches(found: dict[str, Any]) -> Table:
+def _batches(record: dict[str, Any]) -> Table:
     numbers = [Column(name, justify="right") for name in ("sent", "began", "ended", "gather", "infer", "publish")]
     table = StackedTable("batch", "replica", "calls", *numbers, "why, and for whom else")
-    for name, one in sorted(found["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
-        times = [one["sent_ms"], one["started_ms"], one["ended_ms"], one["gather_ms"], one["infer_ms"], one["publish_ms"]]
-        size = f"{one['size']}, {one['num_guesses']} guessed" if one["num_guesses"] else str(one["size"])
+    for name, batch in sorted(record["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
+        times = [
+            batch["sent_ms"],
+            batch["started_ms"],
+            batch["ended_ms"],
+            batch["gather_ms"],
+            batch["infer_ms"],
+            batch["publish_ms"],
+        ]
+        size = f"{batch['size']}, {batch['num_guesses']} guessed" if batch["num_guesses"] else str(batch["size"])
         shown = ["" if ms is None else f"{ms:.1f}" for ms in times]
-        table.add_row(*map(Text, (name, one["replica"], size, *shown, _why(one, found["number"]))))
+        table.add_row(*map(Text, (name, batch["replica"], size, *shown, _why(batch, record["number"]))))
     return table
 
 
 def _why(batch: dict[str, Any], own_number: int) -> str:
-    others = [one["request_id"] or f"#{one['number']}" for one in batch["requests"] if one["number"] != own_number]
+    others = [
+        request["request_id"] or f"#{request['number']}" for request in batch["requests"] if request["number"] != own_number
+    ]
     more = f" and {len(others) - _MAX_SHARERS} more" if len(others) > _MAX_SHARERS else ""
     shared = f"; with {', '.join(others[:_MAX_SHARERS])}{more}" if others else ""
-    moves = "".join(f"; {one['num_bytes']:,} bytes by {one['tier']}, {one['took_ms']:.1f} ms" for one in batch["moves"])
+    moves = "".join(f"; {move['num_bytes']:,} bytes by {move['tier']}, {move['took_ms']:.1f} ms" for move in batch["moves"])
     return batch["reason"] + shared + moves

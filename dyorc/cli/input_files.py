@@ -35,7 +35,7 @@ def read_inputs(paths: Sequence[Path], signature: Signature) -> dict[str, Any]:
             continue
         free = [spec.name for spec in signature.inputs if spec.name not in values]
         if not free:
-            raise InvalidInputError(f"{path} is one file more than {signature.owner} has inputs {signature.names()}")
+            raise InvalidInputError(f"too many files: {path}; {signature.owner} has the inputs {signature.names()}")
         values[free[0]] = value
     return values
 
@@ -59,7 +59,7 @@ def _read(path: Path) -> Any:
                 )
     except InvalidInputError:
         raise
-    except Exception as error:  # whatever NumPy, zipfile, zlib or Pillow raise for a file that is not what its name says
+    except Exception as error:  # NumPy, zipfile, zlib or Pillow, for a file that is not of its suffix's format
         raise InvalidInputError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 

@@ -50,7 +50,7 @@ def add(
     """Makes a key and prints it. Only its hash is kept: a lost key has to be replaced."""
     path = _path(file)
     tenants = read_tenants(path) if path.exists() else []
-    given: dict[str, Any] = {
+    limits: dict[str, Any] = {
         "weight": weight,
         "max_requests": max_requests,
         "max_bytes": max_bytes,
@@ -60,7 +60,7 @@ def add(
     key, record = new_key()
     expires = None if valid_days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=valid_days)
     record = msgspec.structs.replace(record, expires=expires, highest_priority=highest_priority, may_manage=may_manage, note=note)
-    write_tenants(path, _with_key(tenants, tenant, {name: value for name, value in given.items() if value is not None}, record))
+    write_tenants(path, _with_key(tenants, tenant, {name: value for name, value in limits.items() if value is not None}, record))
     print(key)  # alone on standard output, so that it can be piped to where it belongs
     Console(stderr=True, soft_wrap=True).print(f"Key {record.id} of tenant {tenant}, in {path}. It is shown only now.")
 
@@ -72,11 +72,16 @@ def list_keys(file: File = None) -> None:
         Column(name, no_wrap=True) for name in ("tenant", "weight", "limits", "models", "key", "expires", "priority", "note")
     ]
     table = Table(*columns, box=None, padding=(0, 2))
-    for one in read_tenants(_path(file)):
-        cells = [one.name, f"{one.weight:g}", _limits(one), "all" if one.models is None else escape(", ".join(one.models))]
-        for key in one.keys:
+    for tenant in read_tenants(_path(file)):
+        cells = [
+            tenant.name,
+            f"{tenant.weight:g}",
+            _limits(tenant),
+            "all" if tenant.models is None else escape(", ".join(tenant.models)),
+        ]
+        for key in tenant.keys:
             table.add_row(*cells, key.id, _expiry(key), _priorities(key), escape(key.note))
-        if not one.keys:
+        if not tenant.keys:
             table.add_row(*cells, "none")
     Console(width=_UNLIMITED).print(table)
 
@@ -89,7 +94,7 @@ def revoke(
     """Removes a key. Its tenant stays, with its other keys."""
     path = _path(file)
     tenants = read_tenants(path)
-    kept = [msgspec.structs.replace(one, keys=[key for key in one.keys if key.id != key_id]) for one in tenants]
+    kept = [msgspec.structs.replace(tenant, keys=[key for key in tenant.keys if key.id != key_id]) for tenant in tenants]
     if kept == tenants:
         raise ConfigurationError(f"keys file {path} has no key {key_id!r}; expected one of {_ids(tenants)}")
     write_tenants(path, kept)
@@ -104,30 +109,30 @@ def _path(file: Path | None) -> Path:
     raise ConfigurationError("no keys file: expected --file, or the setting gateway.keys_file")
 
 
-def _with_key(tenants: list[TenantRecord], name: str, given: dict[str, Any], key: KeyRecord) -> list[TenantRecord]:
-    """Adds a key to the tenants and applies the given limits to its tenant.
+def _with_key(tenants: list[TenantRecord], name: str, limits: dict[str, Any], key: KeyRecord) -> list[TenantRecord]:
+    """Adds a key to the tenants and applies limits to its tenant.
 
     Raises:
         ConfigurationError: If a name or a limit is invalid.
     """
-    found = next((one for one in tenants if one.name == name), None)
-    fields = {} if found is None else msgspec.structs.asdict(found)
-    keys = [*(found.keys if found else []), key]
+    known = next((tenant for tenant in tenants if tenant.name == name), None)
+    fields = {} if known is None else msgspec.structs.asdict(known)
+    keys = [*(known.keys if known else []), key]
     try:
-        changed = msgspec.convert({**fields, **given, "name": name, "keys": keys}, TenantRecord)
+        changed = msgspec.convert({**fields, **limits, "name": name, "keys": keys}, TenantRecord)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"tenant {name!r}: {error}") from error
-    if found is None:
+    if known is None:
         return [*tenants, changed]
-    return [changed if one is found else one for one in tenants]
+    return [changed if tenant is known else tenant for tenant in tenants]
 
 
 def _ids(tenants: list[TenantRecord]) -> list[str]:
-    return sorted(key.id for one in tenants for key in one.keys)
+    return sorted(key.id for tenant in tenants for key in tenant.keys)
 
 
-def _limits(one: TenantRecord) -> str:
-    limits = {"requests": one.max_requests, "bytes": one.max_bytes, "requests/s": one.max_requests_per_s}
+def _limits(tenant: TenantRecord) -> str:
+    limits = {"requests": tenant.max_requests, "bytes": tenant.max_bytes, "requests/s": tenant.max_requests_per_s}
     return ", ".join(f"{value:.15g} {name}" for name, value in limits.items() if value is not None) or "none"
 
 

@@ -1,13 +1,13 @@
 """Tables of what a server is doing now, from what its ``/live`` says. For ``dyorc top`` and ``dyorc status``. No I/O."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group
 from rich.table import Column
 from rich.text import Text
 
+from dyorc.cli.server_options import time_of_day
 from dyorc.cli.stacked_table import StackedTable
 
 Snapshot = Mapping[str, Any]
@@ -29,20 +29,20 @@ def tables(now: Snapshot, before: Snapshot | None) -> Group:
     """Returns the tables of one moment.
 
     Args:
-        before: An earlier moment: batches are those that have run since then; None: those since the server's start.
+        before: An earlier moment: only batches since then are counted; None: all since the server's start.
     """
     return Group(_headline(now), Text(), _workflows(now), Text(), _programs(now, before), *_failures(now))
 
 
 def _headline(now: Snapshot) -> Text:
-    at = datetime.fromtimestamp(now["at_s"], UTC).astimezone().strftime("%H:%M:%S")
+    at = time_of_day(now["at_s"])
     workflows = now["workflows"].values()
     parts = [
         at,
-        f"{sum(one['requests_per_s'] for one in workflows):.1f} requests/s",
-        f"{sum(one['in_flight'] for one in workflows)} in flight",
+        f"{sum(workflow['requests_per_s'] for workflow in workflows):.1f} requests/s",
+        f"{sum(workflow['in_flight'] for workflow in workflows)} in flight",
     ]
-    silent = [str(one["cell"]) for one in now["cells"] if one["pid"] is None]
+    silent = [str(workflow["cell"]) for workflow in now["cells"] if workflow["pid"] is None]
     if len(now["cells"]) > 1:
         parts.append(f"{len(now['cells']) - len(silent)} processes")
     line = Text(" · ".join(parts), style="bold")
@@ -54,11 +54,16 @@ def _headline(now: Snapshot) -> Text:
 def _workflows(now: Snapshot) -> StackedTable:
     numbers = [Column(name, justify="right") for name in ("requests/s", "failed/s", "p50 ms", "p99 ms", "in flight", "answered")]
     table = StackedTable("workflow", *numbers)
-    for name, one in now["workflows"].items():
-        times = (_ms(one["p50_ms"]), _ms(one["p99_ms"]))
-        failed = Text(f"{one['failed_per_s']:.1f}", style="red" if one["failed_per_s"] else "")
+    for name, workflow in now["workflows"].items():
+        times = (_ms(workflow["p50_ms"]), _ms(workflow["p99_ms"]))
+        failed = Text(f"{workflow['failed_per_s']:.1f}", style="red" if workflow["failed_per_s"] else "")
         table.add_row(
-            Text(name), f"{one['requests_per_s']:.1f}", failed, *times, str(one["in_flight"]), str(one["requests_total"])
+            Text(name),
+            f"{workflow['requests_per_s']:.1f}",
+            failed,
+            *times,
+            str(workflow["in_flight"]),
+            str(workflow["requests_total"]),
         )
     return table
 
@@ -69,15 +74,15 @@ def _programs(now: Snapshot, before: Snapshot | None) -> StackedTable:
     batches = Column("batch: mean/most", justify="right")
     guesses = Column("guesses: right/wrong/made", justify="right")
     table = StackedTable("program", "state", *numbers, batches, "T(n) ms", guesses)
-    for name, one in now["programs"].items():
+    for name, row in now["programs"].items():
         earlier = None if before is None else before["programs"].get(name)
-        states = [replica["state"] for replica in one["replicas"]]
-        wanted = f"{one['num_wanted']}+{one['num_parked_wanted']}" if one["num_parked_wanted"] else str(one["num_wanted"])
+        states = [replica["state"] for replica in row["replicas"]]
+        wanted = f"{row['num_wanted']}+{row['num_parked_wanted']}" if row["num_parked_wanted"] else str(row["num_wanted"])
         table.add_row(
-            Text(name), Text(one["state"], style=_STATES.get(one["state"], "")), str(states.count(_WARM)),
-            str(states.count(_PARKED)), wanted, str(one["num_queued"]), str(one["num_running"]), f"{one['calls_per_s']:.1f}",
-            _batch_of(one, earlier), _latency_of(one["latency_fit"]),
-            f"{one['num_committed']}/{one['num_squashed']}/{one['num_guesses']}",
+            Text(name), Text(row["state"], style=_STATES.get(row["state"], "")), str(states.count(_WARM)),
+            str(states.count(_PARKED)), wanted, str(row["num_queued"]), str(row["num_running"]), f"{row['calls_per_s']:.1f}",
+            _batch_of(row, earlier), _latency_of(row["latency_fit"]),
+            f"{row['num_committed']}/{row['num_squashed']}/{row['num_guesses']}",
         )  # fmt: skip
     return table
 

@@ -81,7 +81,9 @@ def make(
     ] = False,
     compare: Annotated[
         bool,
-        typer.Option(help="Run the model beside its captured program first, in float64 on one device; the plan says if not."),
+        typer.Option(
+            help="Compare the model with its captured program first, in float64 on one device; the plan records if not."
+        ),
     ] = True,
     deadline: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="End the search after this long, with the best plan so far.")
@@ -102,7 +104,7 @@ def make(
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
     if deadline is not None and not 0 < deadline < math.inf:
-        raise typer.BadParameter(f"expected a positive number of seconds, found {deadline}", param_hint="--deadline")
+        raise typer.BadParameter(f"is {deadline}, expected a positive number of seconds", param_hint="--deadline")
     if channels not in _CHANNELS:
         raise typer.BadParameter(f"unknown channel {channels!r}; choose one of {', '.join(_CHANNELS)}", param_hint="--channels")
     where = load_cluster(cluster)
@@ -166,7 +168,7 @@ def show(
 
 
 def _note(text: str, as_json: bool) -> None:
-    """Says what else was done, beside JSON on standard error."""
+    """Prints what else was done; on standard error if JSON is printed."""
     (Console(stderr=True, soft_wrap=True, highlight=False) if as_json else _console).print(text)
 
 
@@ -174,7 +176,7 @@ def _note(text: str, as_json: bool) -> None:
 def verify(
     plan: PlanFile,
     model: Target = None,
-    compare: Annotated[bool, typer.Option(help="Run the model beside its captured program, too.")] = True,
+    compare: Annotated[bool, typer.Option(help="Compare the model with its captured program, too.")] = True,
 ) -> None:
     """Compares the model with its captured program, and proves that the plan computes what that does; ends with 1 if not.
 

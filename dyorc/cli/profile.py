@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, connect
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import ConfigurationError
 
@@ -44,10 +44,8 @@ def profile(
     ] = "flamegraph",
 ) -> None:
     """Samples all processes of a running server on this machine with py-spy, and says where its requests' time went."""
-    from dyorc.client import Client  # here, because few commands need it
-
     tool = _py_spy()
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
+    with connect(url, key, ca) as client:
         processes = processes_of(client.status())
         output.mkdir(parents=True, exist_ok=True)
         began_s = time.time()
@@ -70,8 +68,8 @@ def _py_spy() -> str:
     Raises:
         ConfigurationError: If it is not installed.
     """
-    beside = Path(sys.executable).with_name("py-spy")
-    command = str(beside) if beside.exists() else shutil.which("py-spy")
+    of_environment = Path(sys.executable).with_name("py-spy")
+    command = str(of_environment) if of_environment.exists() else shutil.which("py-spy")
     if command is None:
         raise ConfigurationError("py-spy is not installed; it comes with `pip install dyorc[profile]`")
     return command

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dyorc.planner.simulate import Simulation
 
 _MAX_ROWS = 8
-"""Up to so many ranks, each has a row of its own."""
+"""With up to this many ranks, each has a separate row."""
 _MAX_RUNS = 4
 """Of ranks in one row, how many runs are named."""
 

@@ -1,14 +1,13 @@
 """``dyorc scale``: shows how many replicas the programs of a running server have, and sets it by hand."""
 
 import json
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column
 
-from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import ConfigurationError
 
@@ -39,9 +38,7 @@ def scale(
         raise ConfigurationError("--auto leaves the numbers to the forecast; leave --warm and --parked out")
     if program is None and (auto or warm is not None or parked is not None):
         raise ConfigurationError("name the program that should be scaled")
-    from dyorc.client import Client  # here, because no other command needs it
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
+    with connect(url, key, ca) as client:
         state = client.scaling() if program is None else client.scale(program, num_warm=warm, num_parked=parked)
     if as_json:
         print(json.dumps(state, indent=2))
@@ -52,12 +49,12 @@ def scale(
 def _show(state: dict[str, Any]) -> None:
     numbers = ("warm", "warming", "parked", "starting")
     table = StackedTable("program", *(Column(name, justify="right") for name in numbers), "wanted", "why")
-    for name, one in state["programs"].items():
-        wanted = f"{one['num_warm_wanted']} warm, {one['num_parked_wanted']} parked"
-        table.add_row(name, *(str(one[f"num_{number}"]) for number in numbers), wanted, one["reason"])
+    for name, program in state["programs"].items():
+        wanted = f"{program['num_warm_wanted']} warm, {program['num_parked_wanted']} parked"
+        table.add_row(name, *(str(program[f"num_{number}"]) for number in numbers), wanted, program["reason"])
     _console.print(table)
     for decision in state["decisions"][-_NUM_SHOWN:]:
-        at = datetime.fromtimestamp(decision["at_s"], UTC).astimezone().strftime("%H:%M:%S")
+        at = time_of_day(decision["at_s"])
         _console.print(
             f"{at}  {decision['program']}: {decision['num_warm']} warm, {decision['num_parked']} parked: {decision['reason']}",
             style="dim",

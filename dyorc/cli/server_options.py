@@ -1,10 +1,14 @@
-"""Options of commands that talk to a running server."""
+"""Options of commands that talk to a running server, and the client that they make."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from dyorc.client import Client
 
 _KEY_VARIABLE = "DYORC_API_KEY"
 
@@ -28,11 +32,14 @@ Ca = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def key_or_default(key: str | None) -> str | None:
-    """Returns the key that was given, or that of the environment."""
-    return key or os.environ.get(_KEY_VARIABLE)
+def connect(url: str, key: str | None, ca: Path | None, *, timeout_s: float = 60.0) -> "Client":
+    """Returns a client of the server that the options name; the environment's key is used if none is given."""
+    from dyorc.client import Client  # here, because `dyorc --help` and commands that serve do not need it
+
+    api_key = key or os.environ.get(_KEY_VARIABLE)
+    return Client(url, api_key=api_key, verify=True if ca is None else ca, timeout_s=timeout_s)
 
 
-def verify_of(ca: Path | None) -> Path | bool:
-    """Returns how a client checks the server's certificate."""
-    return True if ca is None else ca
+def time_of_day(at_s: float) -> str:
+    """Returns Unix time as a local time of day."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S")

@@ -45,13 +45,13 @@ def plans_of(options: Sequence[str]) -> Mapping[str, Any] | None:
     Raises:
         ConfigurationError: If one does not look so.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in options:
         program, separator, file = option.partition("=")
         if not (program and separator and file):
             raise ConfigurationError(f"--plan {option} names no program and plan; expected PROGRAM=FILE, like encode=encode.plan")
-        found[program] = {"plan": str(Path(file).resolve())}
-    return found or None
+        settings[program] = {"plan": str(Path(file).resolve())}
+    return settings or None
 
 
 def read_flags(config: Path | None, flags: Mapping[str, Any], is_verbose: bool) -> LoadedSettings:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dyorc.cli.live_tables import tables
-from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect
 from dyorc.errors import CapacityError, DeadlineError, TransportError
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ def top(
     interval_s: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between updates.")] = 1.0,
 ) -> None:
     """Shows requests, programs, replicas, queues, batches and guesses of a running server, again every second. Ctrl-C ends it."""
-    from dyorc.client import Client  # here, because few commands need it
-
     console = Console(highlight=False)
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
+    with connect(url, key, ca) as client:
         if once or not console.is_terminal:
             console.print(tables(client.live(), None), soft_wrap=True)
             return
@@ -52,9 +50,7 @@ def _follow(client: "Client", console: Console, url: str, interval_s: float) -> 
 
 def status(url: Url = DEFAULT_URL, key: Key = None, ca: Ca = None, as_json: AsJson = False) -> None:
     """Says whether a server is ready, and what it is doing now. The exit code is 1 if it is not ready."""
-    from dyorc.client import Client
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
+    with connect(url, key, ca) as client:
         is_ready, now = client.is_ready(), client.live()
     if as_json:
         print(json.dumps({"is_ready": is_ready, **now}, indent=2))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, key_or_default, verify_of
+from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, connect
 
 _console = Console(soft_wrap=True, highlight=False)
 
@@ -20,12 +20,10 @@ def trace(
     ca: Ca = None,
 ) -> None:
     """Writes the last seconds' requests and batches in Chrome's trace format; open the file in https://ui.perfetto.dev."""
-    from dyorc.client import Client  # here, because few commands need it
-
-    with Client(url, api_key=key_or_default(key), verify=verify_of(ca)) as client:
-        found = client.trace(seconds)
-    output.write_text(json.dumps(found))
-    facts = found["otherData"]
+    with connect(url, key, ca) as client:
+        document = client.trace(seconds)
+    output.write_text(json.dumps(document))
+    facts = document["otherData"]
     _console.print(f"{output}: {facts['num_requests']} requests of the last {seconds:g} s")
     if facts["num_left_out"]:
         _console.print(f"{facts['num_left_out']} earlier ones were left out; ask for fewer seconds", style="yellow")

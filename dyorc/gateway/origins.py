@@ -1,4 +1,4 @@
-"""Where requests come from, for those that are recorded or traced. One object for a server's HTTP, gRPC and jobs."""
+"""Where requests come from, if they are recorded or traced. One object for a server's HTTP, gRPC and jobs."""
 
 import itertools
 import time

@@ -1,6 +1,7 @@
-"""The Open Inference Protocol (version 2) and what DyOrc adds to it, as server and clients share it. Nothing here does I/O.
+"""The Open Inference Protocol (version 2) and what DyOrc adds to it, shared by server and clients. Nothing here does I/O.
 
-Names: `headers`, `media_types`, `parameters`, `routes`, and `calls` for gRPC, whose messages are in ``inference.proto``.
-Layouts: `frames`, `raw`. Records: `metadata`, `jobs`, `refusals`. A client's side of an inference: `requests`, `answers`.
-Datatypes are `dyorc.core.tensor.DType`, because what stands below the protocol names them, too.
+Names: `api_paths` (HTTP, and gRPC, whose messages are in ``inference.proto``), `header_names`, `parameter_names`, `media_types`.
+Layout of tensors: `raw`. Records: `metadata`, `job_records`, `deployment_changes`, `wire_errors`.
+A client's side of an inference: `inference_request`, `inference_answer`.
+Datatypes are `dyorc.core.tensor.DType`, since packages below this one use them, too.
 """

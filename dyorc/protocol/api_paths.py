@@ -29,12 +29,12 @@ INFER = "infer"
 INFER_STREAM = "infer_stream"
 GENERATE = "generate"
 GENERATE_STREAM = "generate_stream"
-"""What a client can do with a model."""
+"""The ways to run a model."""
 
 MODEL_READY = "ready"
 MODEL_CONFIG = "config"
 MODEL_STATISTICS = "stats"
-"""What it can ask about one."""
+"""The questions about a model."""
 
 
 def request_path(request_id: str) -> str:
@@ -43,12 +43,12 @@ def request_path(request_id: str) -> str:
 
 
 def unload_path(model: str) -> str:
-    """Returns the path by which a model is taken out of service."""
+    """Returns the path that takes a model out of service."""
     return f"{REPOSITORY}/models/{quote(model, safe='')}/unload"
 
 
 def rollback_path(model: str) -> str:
-    """Returns the path by which the last change of a model's versions is taken back."""
+    """Returns the path that undoes the last change of a model's versions."""
     return f"{DEPLOYMENTS}/{quote(model, safe='')}/rollback"
 
 

@@ -17,7 +17,7 @@ API_KEY = "x-api-key"
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
-"""The caller's place in its trace, by W3C's Trace Context."""
+"""The caller's span, by W3C's Trace Context."""
 
 REQUEST_ID = "x-request-id"
 """The id of a request, which its client may choose. In answers, and in gRPC's trailing metadata of errors."""

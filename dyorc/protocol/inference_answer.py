@@ -20,7 +20,7 @@ ALIGN_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A model's answer, with everything the server said.
+    """A model's answer, with everything the server sent.
 
     Attributes:
         outputs: Arrays by name, in the order in which they came. They can be written to, and share one piece of memory.
@@ -124,7 +124,7 @@ def _from_bytes(output: _Output, raw: memoryview) -> Array:
 
 
 def _from_json(output: _Output) -> Array:
-    """Converts JSON data, nested or flat; null stands for a number that JSON cannot carry."""
+    """Converts JSON data, nested or flat; null means a number that JSON cannot carry."""
     if not isinstance(output.data, list):
         raise malformed(f"output {output.name!r} has neither data nor binary_data_size")
     try:

@@ -88,7 +88,7 @@ class Options:
 
 
 def infer_request(
-    path: str, metadata: ModelMetadata, given: Mapping[str, Any], options: Options, **fields: Any
+    path: str, metadata: ModelMetadata, values: Mapping[str, Any], options: Options, **fields: Any
 ) -> PreparedRequest:
     """Builds a request for inference, whose answer's tensors are to be raw bytes.
 
@@ -99,7 +99,7 @@ def infer_request(
     Raises:
         InvalidInputError: If a value does not match its name.
     """
-    heads, pieces, parameters = _encode(metadata, given)
+    heads, pieces, parameters = _encode(metadata, values)
     parameters[BINARY_DATA_OUTPUT] = True
     if options.priority:
         parameters[PRIORITY] = options.priority
@@ -118,13 +118,13 @@ def infer_request(
     return PreparedRequest("POST", path, heading, (head, *pieces))
 
 
-def _encode(metadata: ModelMetadata, given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:
+def _encode(metadata: ModelMetadata, values: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Piece], dict[str, Any]]:
     """Splits values into heads and bytes of the model's inputs, and parameters."""
     inputs = {tensor.name: tensor for tensor in metadata.inputs}
     heads: list[dict[str, Any]] = []
     pieces: list[Piece] = []
     parameters: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in inputs:
             parameters[name] = _parameter(metadata, name, value)
             continue

@@ -19,7 +19,7 @@ class JobState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether it will not change any more."""
+        """Whether it is the last state of a job."""
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -38,7 +38,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     error: ErrorBody | None = None
 
     def failure(self) -> DyOrcError | None:
-        """Returns why there is no result and never will be; None if there may be one."""
+        """Returns why the job has no result; None if it has one or may get one."""
         match self.state:
             case JobState.FAILED:
                 return error_from_body(self.error or ErrorBody(f"job {self.id!r} failed"))

@@ -12,7 +12,7 @@ class TensorMetadata(msgspec.Struct, frozen=True):
     """An input or output.
 
     Attributes:
-        shape: Of one item; -1 stands for any size.
+        shape: Of one item; -1 means any size.
     """
 
     name: str

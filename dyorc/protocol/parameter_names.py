@@ -18,13 +18,13 @@ CLASSIFICATION = "classification"
 SHARED_MEMORY_REGION = "shared_memory_region"
 SHARED_MEMORY_BYTE_SIZE = "shared_memory_byte_size"
 SHARED_MEMORY_OFFSET = "shared_memory_offset"
-"""Where in memory that the client shares an input lies, or an output should go."""
+"""The place of an input, or for an output, in memory that the client shares."""
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 """Whether an answer without outputs marks the end of a stream over gRPC."""
 
 FINAL = "triton_final_response"
-"""In an answer: whether it is its request's last."""
+"""In an answer: whether it is the last of its request."""
 
 REPEATABLE = "repeatable"
 """In a model's properties: whether running a request twice is as good as once."""

@@ -18,8 +18,8 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """The form of every error on every route. Other servers send only the text.
 
     Attributes:
-        request_id: By which the server knows the request, in its log and its records.
-        trace_id: Of the request's trace, if there is one.
+        request_id: The request's id in the server's log and records.
+        trace_id: The id of the request's trace, if it has one.
     """
 
     error: str
@@ -30,7 +30,7 @@ class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def body_of(error: Exception, request_id: str = "", trace_id: str = "") -> ErrorBody:
-    """Returns what a client may know of an error; a foreign one becomes a plain internal error."""
+    """Returns the form of an error that clients see; a foreign error becomes a plain internal error."""
     if not isinstance(error, DyOrcError):
         error = InternalError("internal error")
     return ErrorBody(str(error), error.code, error.retryable, request_id, trace_id)
@@ -40,15 +40,15 @@ error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
 def _classes_by_code() -> dict[str, type[DyOrcError]]:
-    """Returns every class by its code. A parent stands before its children, so that one that adds no code of its own hides
-    nobody.
+    """Returns every class by its code. A parent comes before its children, so a child without its own code does not
+    replace it.
     """
-    found: dict[str, type[DyOrcError]] = {}
+    classes: dict[str, type[DyOrcError]] = {}
     waiting: list[type[DyOrcError]] = [DyOrcError]
     for kind in waiting:
-        found.setdefault(kind.code, kind)
+        classes.setdefault(kind.code, kind)
         waiting += kind.__subclasses__()
-    return found
+    return classes
 
 
 _CLASSES = _classes_by_code()
@@ -67,8 +67,8 @@ def error_from_body(body: ErrorBody, status: int = 0, retry_after_s: float | Non
     if isinstance(error, ProgramError):
         error.program, error.error_type, error.message = _program_of(body.error)
     is_retryable = status in _BUSY if body.retryable is None else body.retryable
-    given = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
-    return _with_note(with_attributes(error, retryable=is_retryable, retry_after_s=retry_after_s, **given))
+    attributes = {name: value for name in ("code", "request_id", "trace_id") if (value := getattr(body, name))}
+    return _with_note(with_attributes(error, retryable=is_retryable, retry_after_s=retry_after_s, **attributes))
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], content: memoryview) -> tuple[DyOrcError, bool]:
@@ -83,20 +83,20 @@ def error_from_answer(status: int, headers: Mapping[str, str], content: memoryvi
 
 
 def with_attributes(error: E, **attributes: Any) -> E:
-    """Returns the error with attributes of its own in place of its class's: what a server says of it takes precedence."""
+    """Sets attributes on an error in place of its class's, since those that a server sent take precedence. Returns the error."""
     vars(error).update(attributes)
     return error
 
 
 def _with_note(error: E) -> E:
-    """Has tracebacks show which request it was."""
+    """Makes tracebacks show the request."""
     if error.request_id:
         error.add_note(f"request {error.request_id}" + (f", trace {error.trace_id}" if error.trace_id else ""))
     return error
 
 
 def malformed(text: str) -> TransportError:
-    """Returns the error for an answer that cannot be parsed. The same would come again."""
+    """Returns the error for an answer that cannot be parsed. It is not retryable: the same answer would come again."""
     return with_attributes(TransportError(text), retryable=False)
 
 

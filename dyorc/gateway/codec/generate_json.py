@@ -40,7 +40,7 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
     if not isinstance(request_id, str):
         raise InvalidInputError(f"'id' is {request_id!r}, expected a string")
     specs = {spec.name: spec for spec in model.signature.inputs}
-    given = [_as_input(specs[name], value) for name, value in fields.items() if name in specs]
+    tensors = [_as_input(specs[name], value) for name, value in fields.items() if name in specs]
     parameters = {name: value for name, value in fields.items() if name not in specs}
     for name, value in parameters.items():
         if not isinstance(value, str | int | float | bool):
@@ -49,7 +49,7 @@ def decode_generate(body: bytes | memoryview, model: Model, memory: RequestMemor
                 f"{name!r} is not an input of model {model.name!r}; as a parameter it is {shown!r},"
                 " expected a string, number or boolean"
             )
-    inputs = read_inputs(given, memoryview(b""), memory)
+    inputs = read_inputs(tensors, memoryview(b""), memory)
     return make_request(model, request_id, inputs, parameters, wanted_outputs(None, False, model, memory, AnswerForm.JSON))
 
 
@@ -93,10 +93,10 @@ def _shape_of(spec: TensorSpec, data: list[Any], *, is_scalar: bool) -> list[int
 
 def _sizes_of(data: list[Any]) -> list[int]:
     sizes: list[int] = []
-    found: Any = data
-    while isinstance(found, list) and len(sizes) < _MAX_DEPTH:
-        sizes.append(len(found))
-        found = found[0] if found else None
+    nested: Any = data
+    while isinstance(nested, list) and len(sizes) < _MAX_DEPTH:
+        sizes.append(len(nested))
+        nested = nested[0] if nested else None
     return sizes
 
 

@@ -51,7 +51,7 @@ def decode_request(
             nothing but the bytes of the only input.
         memory: Receives copies of inputs in client memory, and keeps regions open until outputs have been written to them.
         form: What the answer can carry.
-        is_job: Whether the fields of a job stand beside those of its request.
+        is_job: Whether the JSON also has the fields of a job.
 
     Raises:
         InvalidInputError: If it is malformed or does not fit the model. The message says what is wrong, what was expected and
@@ -73,7 +73,7 @@ def decode_request(
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
-    given = read_inputs(request.inputs, view[json_bytes:], memory)
+    inputs = read_inputs(request.inputs, view[json_bytes:], memory)
     is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is AnswerForm.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
-    return make_request(model, request.id, given, request.parameters, outputs)
+    return make_request(model, request.id, inputs, request.parameters, outputs)

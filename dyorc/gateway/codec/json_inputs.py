@@ -62,12 +62,12 @@ def read_inputs(inputs: Sequence[Input], rest: memoryview, memory: RequestMemory
 
 
 def _refuse_other_sources(tensor: Input) -> None:
-    given = ["'data'"] if tensor.data is not msgspec.UNSET else []
-    given += [f"'{BINARY_DATA_SIZE}'"] if BINARY_DATA_SIZE in tensor.parameters else []
-    if given:
+    sources = ["'data'"] if tensor.data is not msgspec.UNSET else []
+    sources += [f"'{BINARY_DATA_SIZE}'"] if BINARY_DATA_SIZE in tensor.parameters else []
+    if sources:
         raise InvalidInputError(
             "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' "
-            f"in 'parameters'. But set {' '.join(given)} 'shared_memory_region' (input {tensor.name!r})"
+            f"in 'parameters'. But set {' '.join(sources)} 'shared_memory_region' (input {tensor.name!r})"
         )
 
 
@@ -105,45 +105,47 @@ def _as_typed(name: str, data: Any, dtype: DType) -> Array:
     if not isinstance(data, list):
         raise refusal
     if kind == "O":
-        found = np.array(data, dtype=object)
-        flat = found.reshape(-1).tolist()
+        values = np.array(data, dtype=object)
+        flat = values.reshape(-1).tolist()
         if not all(isinstance(item, str) for item in flat):
             raise refusal
         array = np.empty(len(flat), dtype=object)
         array[:] = [item.encode() for item in flat]
         return array
     try:
-        found = np.array(data)
+        values = np.array(data)
     except (ValueError, OverflowError):
         raise refusal from None
-    if found.size == 0:
-        return found.astype(target)
-    if kind == "i" and found.dtype.kind in "fO":
-        found = _whole_numbers(data)  # if a number is too large for NumPy's first guess, the result has floats or objects
+    if values.size == 0:
+        return values.astype(target)
+    if kind == "i" and values.dtype.kind in "fO":
+        values = _whole_numbers(data)  # if a number is too large for NumPy's first guess, the result has floats or objects
     try:
         # Integers beyond 64 bits make objects: JavaScript writes 1e20 as 100000000000000000000.
-        if kind == "f" and found is not None and are_numbers(found, with_floats=True):
-            found = found.astype(np.float64)
+        if kind == "f" and values is not None and are_numbers(values, with_floats=True):
+            values = values.astype(np.float64)
     except OverflowError:
         raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}") from None
     allowed = {"b": "b", "i": "iuO", "f": "iuf"}[kind]
-    if found is None or found.dtype.kind not in allowed:
+    if values is None or values.dtype.kind not in allowed:
         raise refusal
     if kind == "i":
         limits = np.iinfo(target)
-        if found.min() < limits.min or found.max() > limits.max:
-            raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {found.min()} to {found.max()}")
+        if values.min() < limits.min or values.max() > limits.max:
+            raise InvalidInputError(
+                f"input {name!r} holds a number outside the range of {dtype}: {values.min()} to {values.max()}"
+            )
     with np.errstate(over="ignore"):
-        array = found.astype(target)
+        array = values.astype(target)
     if kind == "f" and not np.isfinite(array).all():  # JSON has no infinity, so an infinite value was too large
-        raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {found.min()} to {found.max()}")
+        raise InvalidInputError(f"input {name!r} holds a number outside the range of {dtype}: {values.min()} to {values.max()}")
     return array
 
 
 def _whole_numbers(data: list[Any]) -> Array | None:
     """Flattens nested lists of Python integers of any size; None if that is not what they are."""
     try:
-        found = np.array(data, dtype=object)
+        numbers = np.array(data, dtype=object)
     except ValueError:
         return None
-    return found if are_numbers(found, with_floats=False) else None
+    return numbers if are_numbers(numbers, with_floats=False) else None

@@ -23,24 +23,28 @@ class AnswerForm(Enum):
     """What an answer can carry."""
 
     AS_ASKED = "JSON, raw bytes after it, or client memory"
-    JSON = "only JSON, whatever is asked for"
+    JSON = "only JSON, even if the request asks for raw bytes"
     BINARY = "JSON with raw bytes after it, unless asked otherwise"
 
 
 class Output(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that is asked for, as the request's JSON describes it."""
+    """A requested output, as the request's JSON describes it."""
 
     name: str
     parameters: dict[str, Any] = {}
 
 
 def wanted_outputs(
-    asked: Sequence[Output] | None, by_default: bool, model: Model, memory: RequestMemory, form: AnswerForm = AnswerForm.AS_ASKED
+    requested: Sequence[Output] | None,
+    by_default: bool,
+    model: Model,
+    memory: RequestMemory,
+    form: AnswerForm = AnswerForm.AS_ASKED,
 ) -> list[WantedOutput]:
     """Returns the outputs to send.
 
     Args:
-        asked: What the request asks for. By the protocol, None or an empty list stands for all outputs.
+        requested: The outputs that the request names. By the protocol, None or an empty list means all outputs.
         by_default: Whether to send raw bytes for an output that does not say.
         form: What the answer can carry.
 
@@ -48,10 +52,10 @@ def wanted_outputs(
         InvalidInputError: If there is no such output, or it cannot be sent in this form.
         ClientError: See `RequestMemory.span`.
     """
-    if not asked:
+    if not requested:
         wanted = all_outputs(model, is_binary=by_default)
     else:
-        wanted = [wanted_output(output.name, output.parameters, by_default, model, memory) for output in asked]
+        wanted = [wanted_output(output.name, output.parameters, by_default, model, memory) for output in requested]
     if form is not AnswerForm.AS_ASKED:
         wanted = [_in_stream(output, form, model) for output in wanted]
     tensors = model.signature.outputs.tensors
@@ -87,13 +91,13 @@ def encode_response(
     outputs: list[dict[str, Any]] = []
     raw: list[bytes | memoryview] = []
     has_binary = False
-    for one in wanted:
-        array = one.array(arrays)
+    for want in wanted:
+        array = want.array(arrays)
         dtype = dtype_of(array)
-        output: dict[str, Any] = {"name": model.signature.outputs.names[one.at], "datatype": dtype, "shape": array.shape}
-        if one.span is not None:
-            output["parameters"] = put_output(array, dtype, one.span, output["name"])
-        elif one.is_binary:
+        output: dict[str, Any] = {"name": model.signature.outputs.names[want.at], "datatype": dtype, "shape": array.shape}
+        if want.span is not None:
+            output["parameters"] = put_output(array, dtype, want.span, output["name"])
+        elif want.is_binary:
             part = encode_bytes(array) if dtype is DType.BYTES else copy_bytes(array)
             output["parameters"] = {BINARY_DATA_SIZE: len(part)}
             raw.append(part)

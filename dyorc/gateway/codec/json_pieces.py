@@ -33,7 +33,7 @@ def _has_long(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.size > PIECE_ITEMS
     return isinstance(value, list) and (
-        len(value) > PIECE_ITEMS or any(isinstance(one, dict) and _has_long(one) for one in value)
+        len(value) > PIECE_ITEMS or any(isinstance(item, dict) and _has_long(item) for item in value)
     )
 
 

@@ -34,11 +34,11 @@ _log = structlog.get_logger("dyorc.jobs")
 _FIRST_DELAY_S = 0.5
 _MAX_DELAY_S = 60.0
 _OFF_DELAY_S = 5.0
-"""When a job is tried again whose program has no replica by order of a person."""
+"""The delay of a job whose program was scaled to zero replicas by hand."""
 
 
 class RetryLater(NamedTuple):
-    """The job is worth another attempt, later. `is_counted`: this one was one."""
+    """The job should be tried again later. `is_counted`: whether this attempt counts."""
 
     delay_s: float
     is_counted: bool = True
@@ -56,7 +56,7 @@ class Attempts:
         self._no_memory = ClientMemory(False)
 
     def memory(self) -> RequestMemory:
-        """Returns where a job's tensors are. Never in its client's memory: that may be gone when it runs."""
+        """Returns the memory for a job's tensors. Never its client's: that may be gone when the job runs."""
         return RequestMemory(self._service.backend.tensors, self._no_memory, self._service.config.max_request_bytes)
 
     def read(self, body: Body, model: Model, memory: RequestMemory) -> InferRequest:
@@ -81,7 +81,7 @@ class Attempts:
         if num_attempts > 1 and not self.is_repeatable(claim):
             return effect_lost(claim, num_attempts - 1)
         if num_attempts > self._config.max_attempts:
-            error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time the server died that ran it")
+            error = ExecutionError(f"given up after {num_attempts - 1} attempts: each time, the server that ran it died")
             return Outcome(num_attempts=num_attempts - 1, error=job_error(error))
         now_ns = time.monotonic_ns()
         arrival = Arrival("job", Ids(claim.job.id), now_ns, len(claim.body.data), now_ns)
@@ -89,7 +89,7 @@ class Attempts:
             return Outcome(num_attempts=num_attempts, result=await self._infer(claim, ticket, arrival))
         except DyOrcError as error:
             self._service.origins.record_refusal(arrival, error, lambda: claim.job.model_name, claim.job.tenant)
-            if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # somebody will scale the program up again
+            if isinstance(error, ScaledToZeroError) and self.is_repeatable(claim):  # the program may be scaled up again
                 return RetryLater(_OFF_DELAY_S, is_counted=False)
             if error.retryable and num_attempts < self._config.max_attempts and self.is_repeatable(claim):
                 return RetryLater(_delay_s(num_attempts, error.retry_after_s or 0.0))
@@ -116,7 +116,7 @@ class Attempts:
 def effect_lost(claim: Claim, num_attempts: int) -> Outcome:
     """Ends a job that may have run and must not run again."""
     model = claim.job.model_name
-    error = EffectLostError(f"the server that ran the job died, and model {model!r} calls a program that nobody may repeat")
+    error = EffectLostError(f"the server that ran the job died, and model {model!r} calls a program that must not be repeated")
     return Outcome(num_attempts=num_attempts, error=job_error(error))
 
 

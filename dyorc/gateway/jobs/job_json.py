@@ -1,4 +1,4 @@
-"""Jobs as clients see them, and what is stored of their tenants."""
+"""Jobs as JSON for clients, and the part of their tenants that is stored with them."""
 
 from typing import Any
 
@@ -14,8 +14,7 @@ from dyorc.store.base import JobError, StoredJob
 
 
 class _Terms(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What matters of a tenant when its jobs run, and the trace to which they belong. Its rate was checked when it submitted
-    them."""
+    """The part of a tenant that matters when its jobs run, and the jobs' trace. The tenant's rate was checked at submission."""
 
     weight: float = 1.0
     max_requests: int | None = None
@@ -46,7 +45,7 @@ def job_bytes(job: StoredJob) -> bytes:
 
 
 def error_json(job_id: str, error: JobError) -> dict[str, Any]:
-    """Returns a job's error, in the form of all errors. Its request is known by the job's id."""
+    """Returns a job's error, in the form of all errors. Its request id is the job's id."""
     return msgspec.to_builtins(ErrorBody(error.text, error.code, error.retryable, job_id))
 
 
@@ -58,7 +57,7 @@ def job_error(error: Exception) -> JobError:
 
 
 def terms_of(tenant: Tenant, trace: TraceContext | None) -> str:
-    """Returns what to store of a tenant, and of the span that a job's attempts stand below."""
+    """Returns what to store of a tenant, and of the span that is the parent of a job's attempts."""
     return msgspec.json.encode(_Terms(tenant.weight, tenant.max_requests, tenant.max_bytes, trace)).decode()
 
 
@@ -69,7 +68,7 @@ def tenant_of(job: StoredJob) -> Tenant:
 
 
 def trace_of(job: StoredJob) -> TraceContext | None:
-    """Returns the span that the job's attempts stand below; None if it was submitted without a trace."""
+    """Returns the span that is the parent of the job's attempts; None if it was submitted without a trace."""
     return _terms(job).trace
 
 

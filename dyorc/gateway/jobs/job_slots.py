@@ -1,4 +1,4 @@
-"""Who may run jobs: tenants share a server's slots by weight, and no tenant and no model may hold all of them.
+"""Shares a server's slots for jobs: tenants get them by weight, and no tenant and no model may hold all of them.
 
 A free slot goes to the tenant whose jobs have held slots for the least time, divided by its weight; within a tenant, urgent jobs
 go first, then the model that holds the fewest. Since a slot cannot be taken back, some are kept free for the next tenant: one
@@ -48,7 +48,7 @@ class JobSlots:
             allowed = [lane for lane in lanes if self._has_room(held, lane, num_free)]
             if not allowed:
                 break
-            lane = min(allowed, key=lambda one: (tags[one.tenant], not one.is_urgent, held[one.tenant, one.model_name]))
+            lane = min(allowed, key=lambda lane: (tags[lane.tenant], not lane.is_urgent, held[lane.tenant, lane.model_name]))
             picked.append(lane)
             held.update(_holders(lane.tenant, lane.model_name))
             num_held += 1
@@ -74,7 +74,7 @@ class JobSlots:
         self._lengths_s[slot.model_name] = known_s + _SMOOTHING * (length_s - known_s)
 
     def _welcome(self, waiting: set[str]) -> None:
-        """Puts a tenant that begins to wait level with the others: no credit for idle time, and nothing is forgiven."""
+        """Puts a tenant that begins to wait level with the others: no credit for idle time, and earlier use still counts."""
         active = {tenant for tenant in self._tags if self._held["tenant", tenant, ""]} | (waiting & self._tags.keys())
         now = min((self._tags[tenant] for tenant in active), default=0.0)
         self._tags = {tenant: tag for tenant, tag in self._tags.items() if tenant in active or tag > now}
@@ -91,9 +91,9 @@ class JobSlots:
         )
 
     def _tenant_greed(self, tenant: str) -> float:
-        if not tenant:  # without keys, this tenant is everybody
+        if not tenant:  # without keys, all clients are this tenant
             return float("inf")
-        heaviest = max((self._weight(one) for one in self._tags), default=1.0)
+        heaviest = max((self._weight(each) for each in self._tags), default=1.0)
         return _TENANT_GREED * self._weight(tenant) / heaviest
 
     def _weight(self, tenant: str) -> float:

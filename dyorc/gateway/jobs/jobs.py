@@ -11,21 +11,22 @@ import structlog
 from dyorc.config import JobsConfig
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import CapacityError, InvalidInputError, StoreError, UnsupportedError
-from dyorc.gateway.jobs import submissions
 from dyorc.gateway.jobs.job_json import terms_of
 from dyorc.gateway.jobs.runner import JobRunner
 from dyorc.gateway.jobs.webhooks import Webhooks, check_webhook
+from dyorc.gateway.origins import Tracing
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.job_records import JobState
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
+from dyorc.telemetry.tracing.spans import Span, SpanKind
 
 _log = structlog.get_logger("dyorc.jobs")
 
 _POLL_S = 0.5
-"""A client that waits for a job has the store checked this often, since another server may have ended it."""
+"""How often the store is checked while a client waits for a job, since another server may have ended it."""
 
 
 _UNREAD = msgspec.Raw()
@@ -50,11 +51,10 @@ _head_decoder = msgspec.json.Decoder(_Head)
 class Jobs:
     """Accepts jobs and runs them while entered.
 
-    A store that cannot be opened must not keep the server from serving everything else: each call then says that there are no
-    jobs, and the log says why.
+    If the store cannot be opened, the server still serves everything else: each call here is refused, and the log says why.
 
     Args:
-        is_store_open: Whether the store is open already; whoever opened it closes it after this.
+        is_store_open: Whether the caller has opened the store, and closes it after this.
 
     Attributes:
         service: Runs requests.
@@ -92,10 +92,10 @@ class Jobs:
         await self._stack.aclose()
 
     async def drain(self, timeout_s: float) -> None:
-        """Begins no more jobs, and gives back those that may be repeated; waits for the others, for `timeout_s` at most. Whoever
-        waits for a job's end is told how it is now."""
+        """Begins no more jobs, gives repeatable ones back, and waits up to `timeout_s` for the others. Requests that wait for a
+        job's end are answered with its state now."""
         self._is_draining = True
-        for ended in [one for waiting in self._ends.values() for one in waiting]:
+        for ended in [event for events in self._ends.values() for event in events]:
             ended.set()
         if self.is_open:
             await self._runner.drain(timeout_s)
@@ -132,7 +132,7 @@ class Jobs:
             request = self._runner.attempts.read(body, model, memory)
         tenant.check_priority(request.priority)
         tracing = self.service.origins.tracing
-        trace = submissions.trace_for(tracing, caller)
+        trace = _trace_for(tracing, caller)
         new = NewJob(
             id=new_id(),
             tenant=tenant.name,
@@ -149,12 +149,12 @@ class Jobs:
         self._num_submitted += is_new
         self._runner.wake()
         if tracing is not None and trace is not None and trace is not caller and is_new:
-            submissions.send_span(tracing, job, trace, caller, began_ns)
+            _send_span(tracing, job, trace, caller, began_ns)
         return job, is_new
 
-    def _ttl_s(self, asked: float | None) -> float:
-        ttl_s = self._config.ttl_s if asked is None else asked
-        if asked is not None and not 0 < ttl_s <= self._config.max_ttl_s:
+    def _ttl_s(self, requested_s: float | None) -> float:
+        ttl_s = self._config.ttl_s if requested_s is None else requested_s
+        if requested_s is not None and not 0 < ttl_s <= self._config.max_ttl_s:
             raise InvalidInputError(f"ttl_s is {ttl_s}, expected more than 0 and at most {self._config.max_ttl_s} seconds")
         return ttl_s
 
@@ -236,6 +236,29 @@ class Jobs:
         for ended in self._ends.get(job_id, ()):
             ended.set()
         self._webhooks.wake()
+
+
+def _trace_for(tracing: Tracing | None, caller: TraceContext | None) -> TraceContext | None:
+    """Returns what a job keeps of a trace: its submission's own span if it is traced, or else its caller's."""
+    return (None if tracing is None else tracing.begin(caller)) or caller
+
+
+def _send_span(tracing: Tracing, job: StoredJob, trace: TraceContext, caller: TraceContext | None, began_ns: int) -> None:
+    """Sends the span of a job's submission."""
+    attributes = {"dyorc.workflow": job.model_name, "dyorc.job": job.id, "messaging.operation.type": "send"}
+    if job.tenant:
+        attributes["dyorc.tenant"] = job.tenant
+    tracing.send(
+        Span(
+            name=f"submit {job.model_name}",
+            context=trace,
+            parent=caller,
+            started_ns=began_ns,
+            ended_ns=time.monotonic_ns(),
+            kind=SpanKind.PRODUCER,
+            attributes=attributes,
+        )
+    )
 
 
 def _read_head(body: Body) -> _Head:

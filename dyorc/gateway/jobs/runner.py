@@ -130,7 +130,7 @@ class JobRunner:
         await asyncio.gather(*self._keeping, *self._tasks, return_exceptions=True)
 
     async def drain(self, timeout_s: float) -> None:
-        """Claims no more jobs, and gives jobs back at once. Those that must not be repeated may take `timeout_s`."""
+        """Claims no more jobs, and gives jobs back at once. Jobs that must not be repeated may take `timeout_s`."""
         self._is_stopping.set()
         await asyncio.wait((self._claiming,))
         for run in self._runs.values():
@@ -146,11 +146,11 @@ class JobRunner:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     def wake(self) -> None:
-        """Notes that a job was submitted here; its lane may have a free slot."""
+        """Wakes the claiming task: a job was submitted here, and its lane may have a free slot."""
         self._has_room.set()
 
     def drop(self, job_id: str) -> None:
-        """Stops a job that somebody else has ended."""
+        """Stops a job that was ended elsewhere."""
         if run := self._runs.get(job_id):
             run.drop()
 
@@ -168,7 +168,7 @@ class JobRunner:
                 await self._unless_stopping(asyncio.sleep(_RETRY_S))
 
     async def _claim(self) -> None:
-        """Claims as many jobs as there is room for, and waits for what may change that."""
+        """Claims as many jobs as there is room for, then waits until there may be more."""
         self._has_room.clear()
         if len(self._runs) >= self._config.max_running:
             await self._unless_stopping(self._has_room.wait())
@@ -230,7 +230,7 @@ class JobRunner:
             self._has_room.set()
 
     async def _end(self, claim: Claim, ending: Ending, *, is_counted: bool) -> None:
-        """Stores how an attempt ended, as soon as the store accepts it. If the claim is lost, it does not."""
+        """Stores how an attempt ended, as soon as the store accepts it. The store refuses it if the claim is lost."""
         while not self._is_over.is_set():
             try:
                 if isinstance(ending, RetryLater):

@@ -1,4 +1,4 @@
-"""Notifies others when jobs end: POSTs the job's JSON to the URL that came with it.
+"""Notifies clients when jobs end: POSTs the job's JSON to the URL that came with it.
 
 Pending notifications are in the store, so they survive restarts; each is sent at least once, or given up after
 `webhook_give_up_s`. Only hosts in `webhook_hosts`, exactly as listed, are notified: nothing is resolved or guessed here, and
@@ -42,7 +42,7 @@ def check_webhook(url: str, config: JobsConfig) -> None:
         parts = urlsplit(url)
         scheme, host, port = parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError as error:
-        raise InvalidInputError(f"webhook {url[:80]!r} is no URL: {error}") from None
+        raise InvalidInputError(f"webhook {url[:80]!r} is not a URL: {error}") from None
     if scheme not in _PORTS or not host or parts.username is not None or len(url) > _MAX_URL_CHARS or not url.isprintable():
         raise InvalidInputError(
             f"webhook {url[:80]!r} cannot be used, expected http(s)://host[:port]/path without a user and of at most "
@@ -52,7 +52,7 @@ def check_webhook(url: str, config: JobsConfig) -> None:
     names = {f"{shown}:{port}"} | ({shown} if port == _PORTS[scheme] else set())
     if names.isdisjoint(entry.lower() for entry in config.webhook_hosts):
         raise InvalidInputError(
-            f"webhook host {shown}:{port} is not allowed; the setting JOBS__WEBHOOK_HOSTS lists those that are"
+            f"webhook host {shown}:{port} is not allowed; the setting JOBS__WEBHOOK_HOSTS lists the allowed hosts"
         )
 
 
@@ -95,7 +95,7 @@ class Webhooks:
         await self._client.aclose()
 
     def wake(self) -> None:
-        """Notes that a job has ended."""
+        """Wakes the sending task: a job has ended."""
         self._is_due.set()
 
     async def _send_forever(self) -> None:
@@ -107,8 +107,8 @@ class Webhooks:
                 due = await self._store.due_webhooks(num_free, 2 * self._config.webhook_timeout_s) if num_free else []
             except StoreError:
                 due = []  # the runner reports that the store is down
-            for one in due:
-                task = asyncio.create_task(self._deliver(one))
+            for delivery in due:
+                task = asyncio.create_task(self._deliver(delivery))
                 self._sending.add(task)
                 task.add_done_callback(self._sent)
             if not self._is_stopping and (num_free == 0 or len(due) < num_free):
@@ -128,11 +128,11 @@ class Webhooks:
     async def _deliver(self, delivery: DueWebhook) -> None:
         failure = await self._send(delivery)
         try:
-            await self._say(delivery, failure)
+            await self._store_outcome(delivery, failure)
         except StoreError:
             return  # it is due again when its lease ends
 
-    async def _say(self, delivery: DueWebhook, failure: str | None) -> None:
+    async def _store_outcome(self, delivery: DueWebhook, failure: str | None) -> None:
         job = delivery.job
         if failure is None:
             await self._store.webhook_done(job.id)
@@ -144,7 +144,7 @@ class Webhooks:
             await self._store.webhook_failed(job.id, delay_s)
 
     async def _send(self, delivery: DueWebhook) -> str | None:
-        """Sends one. Returns what went wrong, or None. Of the response, only the status matters."""
+        """Sends a webhook. Returns what went wrong, or None. Only the response's status matters."""
         import httpx
 
         body = job_bytes(delivery.job)

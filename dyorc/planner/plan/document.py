@@ -1,4 +1,4 @@
-"""The content of a plan file as structs, and the conversion of plans to it and back. codec.py reads and writes files."""
+"""The content of a plan file as structs, and the conversion of plans to it and back. plan_file.py reads and writes files."""
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -19,7 +19,7 @@ from dyorc.planner.program.graph import (
     inputs_of,
     locate,
 )
-from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, operation
+from dyorc.planner.program.torch_operations import PLANES, WITH_POSITIONS, operation
 
 Array = TypeVar("Array")
 Operation: TypeAlias = Callable[

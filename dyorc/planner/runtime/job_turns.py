@@ -9,7 +9,7 @@ over until it asks for one. A job that comes too late goes on without its turn: 
 comes out.
 
     FOLDER/RANK        for each resource [turn: u64, since_ns: u64], then for each job [is_late: u64], in the machine's byte order
-    FOLDER/RANK.JOB    taken by the job's process as long as it takes part (`presence.py`)
+    FOLDER/RANK.JOB    taken by the job's process as long as it takes part (`shared_devices.py`)
 
 A board has no lock, which a stopped process could hold. A process that ends a turn or passes it over writes the number of the
 next turn, so two that do so at once write the same number. A process that was stopped just before may set it back: each job

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dyorc.planner.program import Argument
-from dyorc.planner.program.operations import bind_arguments
+from dyorc.planner.program.torch_operations import bind_arguments
 from dyorc.planner.verify.meanings import OperationCall, meaning_of
 from dyorc.planner.verify.numbers import Array, Numbers
 

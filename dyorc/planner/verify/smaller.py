@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 from dyorc.planner.plan.layout import Layout
 from dyorc.planner.program import Argument, Shard, ValueRef
-from dyorc.planner.program.operations import PLANES, num_space_of
+from dyorc.planner.program.torch_operations import PLANES, num_space_of
 from dyorc.planner.verify.cases import ApplyCase, Case, CollectiveCase, Kind, Line, TransferCase
 
 Spot: TypeAlias = tuple[int, int]

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from dyorc.planner.program.operations import PLANES, num_space_of
 from dyorc.planner.program.rules.rule import BoundNode, Letters, Maker, Rule, Shape, along, broadcast, names
+from dyorc.planner.program.torch_operations import PLANES, num_space_of
 
 _POINTWISE_NAMES = """
     abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from dyorc.planner.program.graph import Argument, Node, Value, ValueRef
-from dyorc.planner.program.operations import bind_arguments
+from dyorc.planner.program.torch_operations import bind_arguments
 
 Letters: TypeAlias = tuple[str | None, ...]
 Values: TypeAlias = Mapping[str, Value]

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from dyorc.planner.program.operations import PLANES, WITH_POSITIONS, num_space_of
+from dyorc.planner.program.torch_operations import PLANES, WITH_POSITIONS, num_space_of
 from dyorc.planner.verify.meanings.call import Meaning, OperationCall, Result
 from dyorc.planner.verify.numbers import Array, Numbers
 

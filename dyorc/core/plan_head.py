@@ -102,6 +102,6 @@ def _read(path: str, changed_ns: int) -> PlanHead:
     if rows.inference is None:
         raise PlanError(f"{path} is the plan of a training step; make one of a model that answers: dyorc plan --inference")
     if not rows.inference.is_proved:
-        raise PlanError(f"{path} has not been proved: `dyorc plan` does that, and `proved` of dyorc.planner.verify")
+        raise PlanError(f"{path} has not been proved: `dyorc plan` does that, and `mark_proved` of dyorc.planner.verify")
     num_ranks = 1 + max(rank for mesh in rows.meshes for rank in mesh.ranks)
     return PlanHead(digest=rows.digest, num_ranks=num_ranks, max_samples=rows.inference.max_samples)

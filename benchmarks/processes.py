@@ -24,7 +24,7 @@ def adopt_orphans() -> None:
 
 
 def end_children(grace_s: float) -> list[str]:
-    """Waits until this process has no children left, and kills those that outlive `grace_s`.
+    """Waits until this process has no children left, and kills the ones that outlive `grace_s`.
 
     Call it when no child is needed any more: it takes the exit status of every child.
 

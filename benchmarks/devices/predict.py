@@ -48,7 +48,7 @@ _GAP_NS = 5 * NS_PER_S
 
 
 def predicted(name: str, folder: Path, rounds: Mapping[int, RunResult]) -> tuple[float, float]:
-    """Returns p50 and p99, in milliseconds: medians over rounds with the same arrivals as those that were measured.
+    """Returns p50 and p99, in milliseconds: medians over rounds with the same arrivals as the measured ones.
 
     Raises:
         BenchmarkError: If that fails, with the reason.

@@ -1,7 +1,7 @@
 """Replays recorded requests on the production engine, under a virtual clock.
 
-This defines the oracle: every request makes all the calls that its flow makes, including those that only serve a decision. A call
-may start as soon as its inputs exist, whatever is still undecided, since the oracle knows every decision. Batches take as long as
+This defines the oracle: every request makes all the calls that its flow makes, also for a decision alone. A call
+may start as soon as its inputs exist, since the oracle knows every decision in advance. Batches take as long as
 in a process of their own, and nothing else takes time: no network, no copies, no scheduler. No batch is larger than the size that
 costs least per call. A request is answered when its last call has ended.
 

@@ -3,7 +3,7 @@
     python -m benchmarks.papers.page FOLDER docs/planners.md
 
 FOLDER holds the tables that `python -m benchmarks.papers all --output FOLDER` wrote, and what `make equality` and
-`make bench-planner-peers` wrote. The pictures of the tables are written to img/planners beside the page.
+`make bench-planner-peers` wrote. The pictures of the tables are written to img/planners next to the page.
 """
 
 import inspect
@@ -21,12 +21,12 @@ from benchmarks.papers.table import Table, table_from_json
 from dyorc.planner.cluster import cluster_file
 from dyorc.planner.planners import PLANNERS
 
-_ABOUT = """# Offline planners
+_ABOUT = """# Planners
 
 <!-- Written by `python -m benchmarks.papers.page`; change that file, not this one. -->
 
-A model that trains on one device and a cluster go in; a plan comes out that says which rank computes which piece of which
-operation, and what is communicated when. The model is run beside the graph that was captured of it, the plan is proved to
+A model that trains on one device and a cluster go in; a plan comes out that says which rank computes which piece of each
+operation, and what is communicated when. The model is compared with the graph that was captured from it, the plan is proved to
 compute what that graph computes, and what real ranks compute is compared with the model.
 
 These systems are built in, each from its paper. The table counts what was published of them and comes out here, or does not;

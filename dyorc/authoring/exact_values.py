@@ -66,7 +66,7 @@ def exact(value: Any) -> Hashable:
 
 
 def plain(value: Any) -> Any:
-    """Returns the value of which `exact` made a key."""
+    """Returns the value from which `exact` made a key."""
     return value.value if type(value) is Exact else value
 
 

@@ -53,7 +53,7 @@ class ModelHistory(msgspec.Struct, frozen=True):
     """The versions of one model, now and in the past.
 
     Attributes:
-        versions: The loaded versions, and those that a rollback can reach.
+        versions: The loaded versions, and the versions that a rollback can reach.
         now: What is loaded; None: nothing.
         past: The earlier assignments, the latest last.
         origin: The target that the server was started with; empty: it was deployed later.

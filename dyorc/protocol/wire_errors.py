@@ -83,7 +83,7 @@ def error_from_answer(status: int, headers: Mapping[str, str], content: memoryvi
 
 
 def with_attributes(error: E, **attributes: Any) -> E:
-    """Sets attributes on an error in place of its class's, since those that a server sent take precedence. Returns the error."""
+    """Sets attributes on an error in place of its class's, since a server's take precedence. Returns the error."""
     vars(error).update(attributes)
     return error
 

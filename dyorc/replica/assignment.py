@@ -76,7 +76,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorGroup:
-    """A group of orchestrators, one of which leads.
+    """A group of orchestrators with one leader.
 
     Attributes:
         name: Its name.

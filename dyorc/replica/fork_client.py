@@ -101,7 +101,7 @@ class ForkClient:
             self._connect()
 
     def preload(self, modules: list[str]) -> None:
-        """Imports more modules in this fork server, and in those that replace it. Does not wait for that.
+        """Imports more modules in this fork server, and in its successors. Does not wait for that.
 
         If the environment has changed since the fork server was started, for example by a user's module, another is started: some
         libraries read the environment when they are imported.
@@ -166,7 +166,7 @@ class ForkClient:
         return member
 
     def adopt(self, key: str) -> ReplicaHandle | None:
-        """Adopts a process that was forked ahead for the program that `key` identifies. Returns None if there is none."""
+        """Adopts a process that was forked ahead for the program that `key` identifies. Returns None if no replica has it."""
         for path in replica_paths(self.folder, key):
             try:
                 handle = ReplicaHandle(path)
@@ -178,7 +178,7 @@ class ForkClient:
         return None
 
     def end_replicas(self, timeout_s: float) -> None:
-        """Ends all replicas of this node after their running batches; kills those that take longer than this."""
+        """Ends all replicas of this node after their running batches; kills the ones that take longer than this."""
         handles: list[ReplicaHandle] = []
         for path in replica_paths(self.folder):
             with contextlib.suppress(OSError):

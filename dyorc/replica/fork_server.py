@@ -3,7 +3,7 @@
 `python -m dyorc.replica.fork_server DESCRIPTOR FOLDER INODE HOME`, started by `ForkClient` with a listening socket and its inode,
 and with the server's folder, which it clears up if the server was killed. It imports none of the user's modules, starts no thread
 and never uses CUDA, so that a forked process may do all three. It ends once no client is connected and its replicas have ended;
-it kills those that take too long. If it is killed itself, its replicas live on, and the next client starts another.
+it kills the ones that take too long. If it is killed itself, its replicas live on, and the next client starts another.
 
 Each request has one reply: ``preload`` imports modules and returns which packages have started threads, ``fork`` starts a
 replica, ``fork_member`` a member of the group that a replica leads. When a leader ends, its members are killed at once.

@@ -82,7 +82,7 @@ class VisitStage:
             self._rescale()
 
     def probability(self, program: str, prior: float = 0.0) -> float:
-        """Returns how probable it is that a request here calls a program that it has not called."""
+        """Returns the probability that a request here calls a program that it has not called."""
         ahead = self._ahead.get(program)
         times = ahead.times if ahead is not None else 0.0
         prior_weight = _PRIOR_WEIGHT * self._weight

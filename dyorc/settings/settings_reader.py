@@ -93,7 +93,7 @@ class LoadedSettings:
     """Settings, and where they come from.
 
     Attributes:
-        file: The configuration file; None if there is none.
+        file: The configuration file, if any.
         layers: Where they come from, the weakest first.
     """
 

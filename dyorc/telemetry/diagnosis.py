@@ -72,7 +72,7 @@ def _describe(record: RequestRecord, stage: RequestStage, program: str, pieces: 
         case RequestStage.COMPUTE:
             return f"{program!r} computed{_describe_sharing(pieces)}"
         case RequestStage.LOST:
-            return f"{program!r} ran in vain, or again, because something was lost"
+            return f"{program!r} ran for nothing, or again, because something was lost"
         case RequestStage.ENGINE:
             return "DyOrc itself: scheduling, links, and the workflow's own code"
         case RequestStage.TAKING:

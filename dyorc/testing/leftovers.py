@@ -21,7 +21,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def own_name() -> str:
-    """Returns a new name for something in shared memory. It does not begin like those that servers keep to themselves."""
+    """Returns a new name for something in shared memory. No server uses names that begin like it."""
     return f"of-{_owner()}-{uuid.uuid4().hex[:8]}"
 
 

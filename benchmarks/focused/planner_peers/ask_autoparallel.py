@@ -29,7 +29,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from benchmarks.focused.planner_peers.cases import MODELS, build
 
 _EFFICIENCY = 0.7
-"""What its cost model multiplies a device's speeds by; ours are those that are reached."""
+"""What its cost model multiplies a device's speeds by; ours are the speeds that are reached."""
 
 
 def main() -> None:

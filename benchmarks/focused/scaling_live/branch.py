@@ -54,7 +54,7 @@ def is_cold(about: About) -> bool:
 
 
 def _measure(num_requests: int, state: str, is_there: Callable[[About], bool], cold_delay_s: float) -> dict[str, float]:
-    """Returns latencies of requests that find the branch warm, and of those that find it in a state."""
+    """Returns latencies of requests that find the branch warm, and of requests that find it in a state."""
     system = turns.dyorc(_APP, BENCHMARK_COLD_DELAY_S=str(cold_delay_s))
     with serving(system.command, system.environment) as (address, _), Client(address.url) as client:
         for _ in range(_NUM_LEARNED):  # half of the requests take the branch

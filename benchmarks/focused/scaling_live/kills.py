@@ -90,7 +90,7 @@ class Killer:
 
 
 def _is_fork_server(pid: int) -> bool:
-    """Returns whether a process is the fork server. Those that it has forked share its command line, but not its name."""
+    """Returns whether a process is the fork server. The processes that it has forked share its command line, but not its name."""
     try:
         folder = Path(f"/proc/{pid}")
         is_family = b"dyorc.replica.fork_server" in (folder / "cmdline").read_bytes()

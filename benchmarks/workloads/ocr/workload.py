@@ -1,4 +1,4 @@
-"""Finds the lines of a small page, turns those that are upside down, and reads each. The programs of `examples/ocr`.
+"""Finds the lines of a small page, turns lines that are upside down, and reads each. The programs of `examples/ocr`.
 
 Unlike in the example, pages are small and not enlarged for the detector, and all lines are padded to one width, so that neither a
 line's batch nor the widths beside it can change how it is read.

@@ -16,7 +16,7 @@ A busy replica is usually sent its next batch a little ahead, so that it has no 
 result comes back and the next batch goes out. In a loop that separates requests for good into two groups that wait for each
 other, since calls that follow from the running batch miss the one sent ahead. Suppose n are ready, and a share r of the calls
 that end is followed by others, m from the running batch. Sending nothing ahead saves these m a time b - l now, and all n + m the
-same in each later turn, of which there are r/(1 - r). It costs the n a time l + a*m.
+same in each of the r/(1 - r) later turns. It costs the n a time l + a*m.
 
 Source: holding control of bus lines (Daganzo, "A headway-based approach to eliminate bus bunching", Transportation Research B
 2009).

@@ -237,7 +237,7 @@ class _Terms:
 def slows_s(processor: Processor, replicas: Mapping[str, Replica], batch_s: float, now_ns: int) -> float:
     """Returns how much later calls are expected to end, in all, if one more batch runs this long, in seconds.
 
-    Those are running calls, of which guesses count by their probability, calls that wait to run next in their place, and what
+    Those are running calls, where guesses count by their probability, calls that wait to run next in their place, and what
     comes after them until a core is idle.
 
     Args:

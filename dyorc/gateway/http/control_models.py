@@ -37,7 +37,7 @@ class ModelNames(BaseModel):
 class TensorMetadata(BaseModel):
     name: str
     datatype: str
-    shape: list[int] = Field(description="-1 stands for any size")
+    shape: list[int] = Field(description="-1 means any size")
 
 
 class ModelMetadata(BaseModel):

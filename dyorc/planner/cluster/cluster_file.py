@@ -43,8 +43,8 @@ the same, to the last digit.
     bytes_per_s = 5e9
     latency_s = 7e-5
 
-A collective may have `s_per_byte` instead of `bytes_per_s`, or `lines = [{ latency_s = ..., bytes_per_s = ... }, ...]`, of which
-the highest counts. `at_bytes_per_s` and `is_everywhere` are those of `CollectiveCost`.
+A collective may have `s_per_byte` instead of `bytes_per_s`, or `lines = [{ latency_s = ..., bytes_per_s = ... }, ...]`; the
+highest counts. `at_bytes_per_s` and `is_everywhere` are those of `CollectiveCost`.
 """
 
 import json

@@ -28,7 +28,7 @@ def communicate_early(plan: Plan) -> Plan:
     if plan.kernels or any(isinstance(step, Transfer) and step.edges for step in plan.steps):
         return plan
     slots: list[list[Step]] = [[] for _ in range(len(plan.steps) + 1)]  # what comes before the first step, and after each
-    made: dict[tuple[str, int], int] = {}  # piece of which part -> the slot that it is made in
+    made: dict[tuple[str, int], int] = {}  # a part's piece -> the slot that it is made in
     for index, step in enumerate(plan.steps):
         slot = index + 1
         if _is_moved(step):

@@ -1,6 +1,6 @@
 """HAP's uneven shares with HiDup's overlap in one plan, which neither paper has.
 
-It begins with the plans of other planners: those that people would write, HAP's and HiDup's. Their choices are recombined, once
+It begins with the plans of other planners: the usual ones, HAP's and HiDup's. Their choices are recombined, once
 in two interleaved microbatches by HiDup's search and once in one batch by HAP's, under even shares, shares in proportion to the
 speeds, and HAP's shares. Then a linear program with overlap (hidup/shares.py) finds better shares for the program, the search a
 better program for the shares, and so on. The simulator also judges the plans that the search began with, so the result is never

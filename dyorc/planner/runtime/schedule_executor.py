@@ -101,7 +101,7 @@ class ScheduleExecutor:
         """Runs all instructions on the pieces that this rank begins with, and returns what it holds in the end.
 
         Args:
-            pieces: Those that it begins with.
+            pieces: The pieces at the beginning.
             is_guarded: Whether it goes on after an operation that raised. What it returns is worthless then: see `error`.
         """
         self._held.begin(pieces)

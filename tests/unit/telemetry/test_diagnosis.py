@@ -177,7 +177,7 @@ def test_what_was_lost_with_its_replica() -> None:
     again = call(2, "small", 430, 430, 440, is_repeat=True)
     found = explained(record(440, [call(1, "large", 2, 2, 430, batches=tries), again]))
     assert ms(found) == {"reading": 1, "admission": 1, "queue": 10, "compute": 20, "lost": 408}
-    assert found.sentences[0] == "398 ms of 440 ms: 'large' ran in vain, or again, because something was lost"
+    assert found.sentences[0] == "398 ms of 440 ms: 'large' ran for nothing, or again, because something was lost"
 
 
 def test_a_request_that_failed_while_it_waited() -> None:

@@ -34,7 +34,7 @@ def hidup(
     max_states: int | None = 12,
     progress: Progress | None = None,
 ) -> Plan:
-    """Plans two interleaved microbatches, one of which communicates while the other computes.
+    """Plans two interleaved microbatches: one communicates while the other computes.
 
     Ctrl-C ends the search with the best plan so far; before there is one, it is passed on.
 

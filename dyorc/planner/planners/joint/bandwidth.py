@@ -1,6 +1,6 @@
 """Divides each machine's egress bandwidth among its receivers, for a given placement and schedule.
 
-Then the seconds of a step are the longest way through a graph: items, and transfers, each of which takes
+Then the seconds of a step are the longest way through a graph: items, and transfers, which take
 `latency + bytes / rate`; devices and lines do one thing after another. In the rates this is convex, so two ways find the best:
 
 * a fixed point: with the part that each transfer has in the longest ways, `W` of a pair of machines is the sum of its bytes in

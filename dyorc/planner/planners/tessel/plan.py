@@ -121,7 +121,7 @@ class _Search:
         return {
             "placement": placement,
             "microbatches": str(self.num_parts),
-            "period": f"{repetend.period} units of time, of which the busiest rank idles {repetend.bubbles}; {bound}",
+            "period": f"{repetend.period} units of time; the busiest rank idles {repetend.bubbles}; {bound}",
             "microbatches in a period": str(repetend.depth),
             "idle": f"{1 - repetend.problem.load * self.num_parts / timeline.makespan:.1%} of the step on the busiest rank",
         }

@@ -15,7 +15,7 @@ from tests.markdown import anchors, links
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted(path for folder in ("docs", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.md")),
+    *sorted(path for folder in ("docs", "examples", "benchmarks", "services") for path in (ROOT / folder).rglob("*.md")),
 ]
 
 
@@ -143,3 +143,11 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
 def test_the_pages_of_packages_are_written_from_their_docstrings() -> None:
     written = runpy.run_path(str(ROOT / "docs" / "write_packages.py"))["pages"]()
     assert {path.name: path.read_text() for path in (ROOT / "docs" / "packages").glob("*.md")} == written, "make docs-packages"
+
+
+def test_what_architecture_says_is_decided_in_a_file_is_defined_there() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("## Where it is decided")[2].partition("\n## ")[0]
+    places = re.findall(r"\]\((?P<file>[\w/.]+)\) `(?P<name>\w+)`", table)
+    assert len(places) > 20
+    for file, name in places:
+        assert re.search(rf"^\s*(async )?(def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE), f"{file} has no {name}"

@@ -98,7 +98,7 @@ def _read(path: str, changed_ns: int) -> PlanHead:
         check_header(text)
         rows = msgspec.json.decode(text, type=_HeadRows)
     except (PlanError, msgspec.MsgspecError) as error:
-        raise PlanError(f"{path} is not a plan: {error}") from error
+        raise PlanError(f"the plan {path} cannot be read: {error}") from error
     if rows.inference is None:
         raise PlanError(f"{path} is the plan of a training step; make one of a model that answers: dyorc plan --inference")
     if not rows.inference.is_proved:

@@ -141,7 +141,7 @@ async def test_a_store_that_has_lost_its_data_gives_the_next_leader_a_fence_abov
         async with Leadership(store, "g", _LEASE_S) as leadership:
             assert await leadership.win() == 1
             leadership.report_fence(57)
-            assert "fence 57, which the store does not" in await leadership.wait_until_lost()
+            assert "fence 57, but the store does not" in await leadership.wait_until_lost()
         async with Leadership(store, "g", _LEASE_S) as leadership:
             assert await leadership.win() > 57
 

@@ -1,4 +1,4 @@
-"""What Ray and the server are told of a program that runs split over several processes."""
+"""What Ray and the server know of a program that runs split over several processes."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,14 @@ from dyorc.authoring.program import Program
 from dyorc.cells.local_fleet import CellSite, LocalFleet
 from dyorc.cli.serving_options import plans_of
 from dyorc.config import CellsConfig, DeploymentConfig, Settings
+from dyorc.core.plan_head import VERSION
 from dyorc.errors import ConfigurationError, DefinitionError, PlanError
 from dyorc.ray_serve.replica_specs import ReplicaSpecs, libraries_of_plans
 from dyorc.replica.assignment import ForkServerSpec, ProgramSource
 
 _HEAD: dict[str, Any] = {
     "format": "dyorc-plan",
-    "version": 1,
+    "version": VERSION,
     "digest": "d",
     "meshes": [{"name": "all", "axes": [["tensor", 2, False]], "ranks": [0, 1]}],
     "inference": {"inputs": ["x"], "outputs": ["y"], "max_samples": 8, "batch_dims": {}, "is_proved": True},
@@ -64,8 +65,8 @@ def test_a_program_scaled_to_zero_does_not_share_its_devices_by_turns(tmp_path: 
     [
         ({"inference": None}, "is the plan of a training step"),
         ({"inference": _HEAD["inference"] | {"is_proved": False}}, "has not been proved"),
-        ({"format": "other"}, "its format is 'other', expected 'dyorc-plan'"),
-        ({"meshes": 1}, "is not a plan: "),
+        ({"format": "other"}, "expected a single plan, format 'dyorc-plan', and found format 'other'"),
+        ({"meshes": 1}, "one.plan cannot be read: "),
     ],
 )
 def test_a_file_that_cannot_be_served_is_named_when_the_server_starts(tmp_path: Path, changes: dict[str, Any], text: str) -> None:

@@ -65,7 +65,8 @@ def _show(result: RunResult) -> None:
 def round_line(result: RunResult) -> str:
     """Returns a line about a finished measurement."""
     latency = f"p50 {milliseconds(result.latency_ms.p50)} ms, p99 {milliseconds(result.latency_ms.p99)} ms"
-    return f"{result.label}: {latency}, {result.throughput_rps:,.1f} requests/s"
+    errors = "".join(f"; {number:,} x {error}" for error, number in list(result.errors.items())[:3])
+    return f"{result.label}: {latency}, {result.throughput_rps:,.1f} right answers/s{errors}"
 
 
 def comparison_text(comparison: Comparison) -> str:

@@ -140,4 +140,4 @@ def client_warning(send_delay_p90_ms: float, latency_p50_ms: float, cpu_ratio: f
         seen.append(f"a worker used {cpu_ratio:.0%} of a core (up to {_MAX_CPU_RATIO:.0%} is fine)")
     if not seen:
         return ""
-    return f"The generator was the limit: {'; '.join(seen)}. Use more --workers, more cores or a lower rate."
+    return f"The generator may have been the limit: {'; '.join(seen)}. Use more --workers, more cores or a lower rate."

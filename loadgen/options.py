@@ -75,7 +75,7 @@ class TargetOptions:
         Raises:
             ValueError: If options contradict each other.
         """
-        protocol = protocol or self.protocol
+        protocol = "grpc" if url.startswith(("grpc://", "grpcs://")) else protocol or self.protocol
         if protocol not in ("http", "grpc", "raw") and ":" not in protocol:
             raise ValueError(f"--protocol is {protocol!r}, expected http, grpc, raw or package.module:function")
         if protocol == "raw" and not self.codec:

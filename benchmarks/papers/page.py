@@ -141,7 +141,7 @@ where it lies; the proof includes that no place is filled again while what lies 
 {equality}{peers}## What papers published, and what comes out here
 
 One section for each system. Every figure, table and claim that is known of it is a row: what is published, what comes out here,
-the band within which ours counts as equal, and how the two relate. Bands are in `reproduce/bands.py`; a row cannot compare
+the band within which ours counts as equal, and how the two relate. Bands are in `benchmarks/papers/bands.py`; no row compares
 without one.
 
 * *Equal*: a published figure, and ours is within the band. *Exact* is the same whole number or the same fact.

@@ -237,12 +237,10 @@ def network(
         raise typer.BadParameter(f"unknown format {form!r}; choose ovs or tc", param_hint="--format")
     loaded = read_plan(plan)
     if loaded.network is None:
-        raise PlanError(
-            f"the plan by {loaded.provenance.planner} limits nothing: the planner joint may divide machines' ways out"
-        )
+        raise PlanError(f"the plan by {loaded.provenance.planner} limits no machine's bandwidth; only plans by joint may")
     rules = rules_of(loaded.network, load_cluster(cluster))
     if machine is not None and machine not in rules:
-        raise PlanError(f"the plan limits nothing that {machine} sends; it does for {', '.join(rules)}")
+        raise PlanError(f"the plan does not limit what {machine} sends; it limits {', '.join(rules)}")
     for name in rules if machine is None else (machine,):
         typer.echo(f"# on {name}")
         typer.echo(to_ovs(rules[name], bridge) if form == "ovs" else to_tc(rules[name]))

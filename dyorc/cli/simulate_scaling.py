@@ -37,7 +37,7 @@ def scaling_command(
     from dyorc.traffic.request_traces import read_trace
 
     if every == bool(policy):
-        raise InvalidInputError("give --policy NAME or --all, and not both")
+        raise InvalidInputError("choose policies: either --policy NAME, once or more, or --all")
     scene = Scene(requests=read_trace(trace), limits=_limits(min_warm, max_replicas, cold_start, parked_start), seed=seed)
     comparison = compare(scene, POLICIES if every else policy or (), slo_s=slo, num_fixed=replicas)
     if picture is not None:

@@ -216,6 +216,8 @@ def merge_inputs(inputs: Inputs | None, named: Inputs) -> Inputs:
         raise TypeError("'timeout' is the protocol's parameter, in microseconds; pass timeout_s=..., in seconds")
     if inputs is None:
         return named
+    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] -- an array, by mistake
+        raise TypeError(f"inputs is {type(inputs).__name__}, expected a mapping, or inputs by their names")
     if twice := sorted(inputs.keys() & named.keys()):
         raise InvalidInputError(f"input {twice[0]!r} was given twice")
     return {**inputs, **named}

@@ -109,7 +109,7 @@ def _as_declared(value: Any, dtype: DType, label: str) -> Array:
         return array.astype(target)
     kinds = {"b": "b", "i": "iu", "u": "iu"}.get(target.kind, "iuf")
     if array.dtype.kind not in kinds and not (target.kind != "b" and are_numbers(array, with_floats=is_float)):
-        raise InvalidInputError(f"{label}: {value!r} holds {array.dtype} numbers or texts, expected {dtype}")
+        raise InvalidInputError(f"{label}: {value!r} is {_kind_of(array)}, expected {dtype}")
     if target.kind in "iu":
         limits = np.iinfo(target)
         is_outside = bool(array.min() < limits.min or array.max() > limits.max)
@@ -122,6 +122,15 @@ def _as_declared(value: Any, dtype: DType, label: str) -> Array:
     if is_outside:
         raise InvalidInputError(f"{label}: it holds a number outside the range of {dtype}: {array.min()} to {array.max()}")
     return converted
+
+
+def _kind_of(array: Array) -> str:
+    """Returns what an array of no numbers holds, for an error."""
+    if array.dtype.kind in "US":
+        return "text"
+    if array.dtype == object:
+        return f"a {type(array.item()).__name__}" if array.ndim == 0 else "a list of other things than numbers"
+    return f"of {array.dtype}"
 
 
 def are_numbers(array: Array, *, with_floats: bool) -> bool:

@@ -198,7 +198,7 @@ class Deployer:
             if reason := incompatibility(old.workflow, self.versions.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
                     f"version {name!r} cannot answer requests for version {old.version!r} of {model!r}: {reason}; deploy it "
-                    "with share 0, for requests that name this version, or allow the change"
+                    "with share 0 (--share 0), for requests that name this version, or allow the change (--allow-incompatible)"
                 )
 
     # In all processes

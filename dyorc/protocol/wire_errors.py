@@ -113,3 +113,8 @@ def _program_of(text: str) -> tuple[str, str, str]:
         return "", "", text
     error_type, _, message = rest.partition(": ")
     return before.removeprefix("program '"), error_type, message
+
+
+def reason_of_json(error: Exception) -> str:
+    """Returns why JSON cannot be read, from msgspec's error, which may begin with "JSON is malformed"."""
+    return f"JSON is malformed: {str(error).removeprefix('JSON is malformed: ')}"

@@ -74,7 +74,7 @@ def simulate(
     chosen = workload.num_replicas(replicas)
     saturation = saturation_rps(workload, chosen)
     if (rate_rps is None) == (load is None):
-        raise InvalidInputError("give a rate or a load, and not both")
+        raise InvalidInputError("give either a rate or a load")
     rate_rps = rate_rps if rate_rps is not None else (load or 0.0) * saturation
     if rate_rps <= 0 or num_requests < 2:
         raise InvalidInputError(f"{num_requests} requests at {rate_rps} a second; expected at least 2, at more than 0")

@@ -85,7 +85,7 @@ def test_a_canary_gets_its_share_and_versions_can_be_asked_for(app: App) -> None
         with pytest.raises(UnknownModelError, match=r"no version 'blue'; it has \['1'\]"):
             client.infer("flow", version="blue", x=X)
         assert client.rollback("flow")["shares"] == {"blue": 0.25}
-        with pytest.raises(ConflictError, match="is the default; say first"):
+        with pytest.raises(ConflictError, match="is the default; choose another default first"):
             client.undeploy("flow", "1")
         client.undeploy("flow")
         with pytest.raises(UnknownModelError):

@@ -355,10 +355,12 @@ class ExecutionPath:
             before = f"another part {segment.end.index}"
         else:
             before = "its end" if self._workflow.is_streaming else "another result"
+        if before == now:
+            before += " with other arguments"
         return NondeterministicWorkflowError(
             f"workflow {self._workflow.name!r} is not deterministic: run again with the same results it came to {now} with these "
             f"arguments, where it had come to {before} ({self._current_line()}); random numbers, clocks and I/O belong "
-            f"into programs"
+            f"in programs"
         )
 
     def _wrap(self, error: BaseException) -> WorkflowError:

@@ -21,6 +21,7 @@ from dyorc.gateway.codec.json_pieces import json_parts
 from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.protocol.parameter_names import EXPLAIN
+from dyorc.protocol.wire_errors import reason_of_json
 
 _MAX_DEPTH = 32
 """How deeply an input's value may be nested; no tensor has more dimensions."""
@@ -59,7 +60,7 @@ def _fields_of(body: bytes | memoryview) -> dict[str, Any]:
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+        raise InvalidInputError(f"the request's {reason_of_json(error)}") from error
     nested = fields.pop("parameters", {})
     if not isinstance(nested, dict):
         raise InvalidInputError("'parameters' is not an object")

@@ -18,6 +18,7 @@ from dyorc.gateway.infer_request import InferRequest, make_request
 from dyorc.gateway.request_memory import RequestMemory
 from dyorc.gateway.request_parameters import flag
 from dyorc.protocol.parameter_names import BINARY_DATA_OUTPUT
+from dyorc.protocol.wire_errors import reason_of_json
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,7 +73,7 @@ def decode_request(
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+        raise InvalidInputError(f"the request's {reason_of_json(error)}") from error
     inputs = read_inputs(request.inputs, view[json_bytes:], memory)
     is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is AnswerForm.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)

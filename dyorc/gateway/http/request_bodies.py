@@ -12,6 +12,7 @@ from dyorc.gateway.admission import Ticket
 from dyorc.gateway.http.compression import decompress
 from dyorc.gateway.http.heads import RequestHead
 from dyorc.gateway.request_memory import RequestMemory
+from dyorc.protocol.wire_errors import reason_of_json
 
 _MAX_DRAIN_RATIO = 4
 """If a body is too large, up to this many times the limit is read and discarded, so that the client reads the answer."""
@@ -127,4 +128,4 @@ async def read_json(request: Request, kind: type[T]) -> T:
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's JSON is malformed: {error}") from error
+        raise InvalidInputError(f"the request's {reason_of_json(error)}") from error

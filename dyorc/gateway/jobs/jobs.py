@@ -18,6 +18,7 @@ from dyorc.gateway.origins import Tracing
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tenants import Tenant
 from dyorc.protocol.job_records import JobState
+from dyorc.protocol.wire_errors import reason_of_json
 from dyorc.store.base import Body, JobStore, NewJob, StoredJob, new_id
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
@@ -270,7 +271,7 @@ def _read_head(body: Body) -> _Head:
         fields = _Head.__struct_fields__
         raise InvalidInputError(f"the job's JSON is not a job: {error}; the fields of a job are {list(fields)}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the job's JSON is malformed: {error}") from error
+        raise InvalidInputError(f"the job's {reason_of_json(error)}") from error
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

@@ -79,6 +79,7 @@ def test_the_graph_is_that_of_the_workflow(browser: "Browser", server: MadeUpSer
         assert last_line < first_label  # no line goes through a label
         table = watched.page.locator("details.alt", has_text="The graph as a table")
         table.locator("summary").click()
+        table.locator("tbody tr").nth(len(graph["edges"]) - 1).wait_for()
         assert table.locator("tbody tr").count() == len(graph["edges"])
     assert set(nodes) == {node["id"] for node in graph["nodes"]}
     assert [name for name, *_ in edges] == [f"{edge['source']}→{edge['target']}" for edge in graph["edges"]]

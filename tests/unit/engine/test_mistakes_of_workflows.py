@@ -64,7 +64,7 @@ def test_the_same_holds_for_missing_arguments_for_tensors_and_for_workflows() ->
 
     expected = {
         missing: "'x' is missing",
-        no_tensor: "holds object numbers or texts, expected FP32",
+        no_tensor: "expected FP32",
         other_workflow: "'limit' is NoneType None",
     }
     for workflow, message in expected.items():

@@ -20,7 +20,14 @@ from dyorc.planner.program import REPLICATE, Node, Placement, Shard, Strategy, T
 
 
 def megatron(
-    program: TensorProgram, cluster: Cluster, *, dp: int = 1, tp: int | None = None, pp: int = 1, microbatches: int = 1
+    program: TensorProgram,
+    cluster: Cluster,
+    *,
+    dp: int = 1,
+    tp: int | None = None,
+    pp: int = 1,
+    microbatches: int = 1,
+    name: str = "megatron",
 ) -> Plan:
     """Tensor parallel, and if wanted pipeline and data parallel.
 
@@ -31,6 +38,7 @@ def megatron(
         tp: Into how many shares matrices are split; all ranks that are left if None.
         pp: How many stages the pipeline has.
         microbatches: How many parts of the batch go through the pipeline.
+        name: The planner that the plan names.
 
     Raises:
         PlanError: The cluster has another number of ranks.
@@ -45,12 +53,12 @@ def megatron(
     stages = one_stage(choices, num_ranks) if pp == 1 else stages_of(choices, pp, num_ranks)
     time = axes[0] if microbatches > 1 else None
     order = in_order(choices) if time is None else one_forward_one_backward(choices, time, stages)
-    return build_plan(choices, axes, stages, order, "megatron", cluster)
+    return build_plan(choices, axes, stages, order, name, cluster)
 
 
 def pipeline(program: TensorProgram, cluster: Cluster) -> Plan:
     """A stage on each rank, and the batch whole."""
-    return megatron(program, cluster, tp=1, pp=len(cluster.devices))
+    return megatron(program, cluster, tp=1, pp=len(cluster.devices), name="pipeline")
 
 
 def _data_parallel(choices: Choices, dp: int) -> list[AxisPlan]:

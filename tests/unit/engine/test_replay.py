@@ -138,7 +138,8 @@ def test_a_run_that_differs_from_the_first_is_an_error_that_names_the_line(
     line = r"\d+" if lines_down is None else str(workflow.function.__code__.co_firstlineno + lines_down)
     with pytest.raises(
         NondeterministicWorkflowError,
-        match=rf"'{workflow.name}' is not deterministic.*came to {now} .*had come to {before}( with other arguments)? \(test_replay\.py, line {line}\)",
+        match=rf"'{workflow.name}' is not deterministic.*came to {now} .*"
+        rf"had come to {before}( with other arguments)? \(test_replay\.py, line {line}\)",
     ):
         world.result(request_id)
     world.check_nothing_is_left()

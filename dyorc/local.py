@@ -63,6 +63,8 @@ def run(workflow: Workflow | Program, *args: Any, **kwargs: Any) -> Any:
     """
     if isinstance(workflow, Program):
         workflow = of_program(workflow)
+    if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance] -- a mistake that people make
+        raise TypeError(f"dyorc.run got {workflow!r}, expected a workflow or a program (the class of a program is called first)")
     signature = workflow.signature
     values, statics = signature.bind(args, kwargs)
     inputs = tuple(

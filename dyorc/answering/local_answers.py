@@ -47,7 +47,7 @@ def own_arrays(arrays: list[Array]) -> list[Array]:
 
 
 class LocalAnswers:
-    """An `Asker` for receivers in this process: hands them the answers, parts and errors of their requests.
+    """A `RequestOwner` for receivers in this process: hands them the answers, parts and errors of their requests.
 
     Args:
         tensors: Where bytes are.

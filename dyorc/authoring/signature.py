@@ -299,7 +299,9 @@ class Signature:
             if isinstance(parameter, StaticSpec):
                 value = parameter.default if value is inspect.Parameter.empty else value
             if value is inspect.Parameter.empty:
-                raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing; expected {self.names()}")
+                unknown = sorted(arguments.keys() - set(self.names()))
+                instead = f", and there is no parameter {unknown}" if unknown else ""
+                raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing{instead}; expected {self.names()}")
             if isinstance(parameter, StaticSpec):
                 statics.append(parameter.check(value, self.owner))
             else:

@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -16,7 +17,11 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def _with_scheme(url: str) -> str:
-    return url if "://" in url else f"http://{url}"
+    whole = url if "://" in url else f"http://{url}"
+    parts = urlsplit(whole)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise typer.BadParameter(f"{url!r} is no server's address, expected http://host:port or https://host:port")
+    return whole
 
 
 Url = Annotated[str, typer.Option(help="The server.", callback=_with_scheme)]

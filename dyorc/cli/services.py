@@ -80,7 +80,7 @@ def gateway(
         "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port,
         "gateway.allow_client_shm": allow_client_shm,
         "cluster.groups": None if groups is None else [name for name in groups.split(",") if name],
-        "cluster.num_gateways": None if processes is None else num_cells_of(processes),
+        "cluster.num_gateways": None if processes is None else num_cells_of(processes, "--processes"),
     }  # fmt: skip
     reading = read_flags(config, flags, verbose)
     standard_streams.outlive_readers()

@@ -149,4 +149,6 @@ class JobOperations:
 
 
 def _path(job_id: str, action: str = "") -> str:
+    if not job_id:
+        raise InvalidInputError("the job's id is empty")
     return f"{JOBS}/{quote(job_id, safe='')}{action}"

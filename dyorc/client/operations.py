@@ -1,5 +1,6 @@
 """All operations on a server's models, without I/O: each is a generator of effects."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
@@ -47,7 +48,10 @@ class Operations:
 
     def deadline_s(self, timeout_s: float | None) -> float:
         """Returns when an operation that begins now must end."""
-        return self.delivery.clock_s() + (self._timeout_s if timeout_s is None else timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if not isinstance(limit_s, int | float) or math.isnan(limit_s):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInputError(f"timeout_s is {limit_s!r}, expected seconds, or math.inf for no limit")
+        return self.delivery.clock_s() + limit_s
 
     def infer(self, model: str, inputs: Mapping[str, Any], options: Options, retries: Retries | None) -> Flow[Answer]:
         """Runs a model."""

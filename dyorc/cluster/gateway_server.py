@@ -79,7 +79,7 @@ _WITHOUT_RIVALS = LeaderTerm(group="default", fence=1, is_sure=lambda: True, rep
 
 
 class GatewayServer:
-    """Listens to gateways while entered; an `Asker` for all of them.
+    """Listens to gateways while entered; a `RequestOwner` for all of them.
 
     Args:
         orchestrator: Runs their requests; entered.
@@ -281,7 +281,7 @@ class GatewayServer:
             ),
         )
 
-    # To gateways: an `Asker`
+    # To gateways: a `RequestOwner`
 
     def answer(self, action: AnswerRequest) -> None:
         """Sends an answer; its bytes stay where they are until its gateway has read them."""

@@ -1,4 +1,7 @@
-"""The old name of `dyorc.planner`, until 0.2: importing it, or a module below it, gives the planner's own, with a warning."""
+"""The old name of `dyorc.planner`, until 0.2: importing it, or a module below it, gives the planner's own, with a warning.
+
+What packages exported under other names is there under these, too.
+"""
 
 import sys
 import warnings
@@ -10,6 +13,14 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 
 _OLD, _NEW = "dyorc.offline", "dyorc.planner"
+_RENAMED = {
+    "plan": {"narrowed": "narrow"},
+    "program": {"Ref": "ValueRef", "layered": "number_layers", "repeated": "repeat_layers"},
+    "reference": {"labelled": "label_results"},
+    "runtime": {"Nursery": "RankForkServer", "Ran": "RunResult"},
+    "verify": {"proved": "mark_proved"},
+}
+"""By package, what it exported under another name."""
 
 
 class _Planner(MetaPathFinder, Loader):
@@ -22,6 +33,8 @@ class _Planner(MetaPathFinder, Loader):
         module = import_module(_NEW + spec.name.removeprefix(_OLD))
         # The import system writes the spec that it was given into the module, which keeps its own.
         self._own = module.__spec__, module.__loader__
+        for old, new in _RENAMED.get(spec.name.removeprefix(f"{_OLD}."), {}).items():
+            setattr(module, old, getattr(module, new))
         return module
 
     def exec_module(self, module: ModuleType) -> None:

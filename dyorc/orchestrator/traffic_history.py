@@ -19,7 +19,7 @@ _KEEP_S = 60.0
 
 
 class TrafficStore(Protocol):
-    """Where notes are kept; see `dyorc.store.base.Notes`."""
+    """Where notes are kept; see `dyorc.store.base.NoteStore`."""
 
     async def note(self, name: str, value: bytes) -> None: ...
 

@@ -2,6 +2,8 @@
 
 from urllib.parse import quote
 
+from dyorc.errors import InvalidInputError
+
 GRPC_SERVICE = "inference.GRPCInferenceService"
 
 SERVER = "/v2"
@@ -54,6 +56,8 @@ def rollback_path(model: str) -> str:
 
 def model_path(model: str, version: str | None, action: str = "") -> str:
     """Returns the path of a model's route, such as its ``infer``."""
+    if not model:
+        raise InvalidInputError("the model's name is empty")
     path = f"{MODELS}/{quote(model, safe='')}"
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"

@@ -11,8 +11,8 @@ from dyorc.gateway.tls import refuse_open_address
 from dyorc.supervisor.supervisor_config import SupervisorConfig
 
 
-def num_cells_of(text: str) -> int:
-    """Returns the number of cells that `--cells` asks for.
+def num_cells_of(text: str, option: str = "--cells") -> int:
+    """Returns the number of processes that an option asks for.
 
     Raises:
         ConfigurationError: If it is neither ``auto`` nor a number above 0.
@@ -21,7 +21,7 @@ def num_cells_of(text: str) -> int:
         return len(os.sched_getaffinity(0))
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    raise ConfigurationError(f"--cells is {text!r}, expected auto or a number above 0")
+    raise ConfigurationError(f"{option} is {text!r}, expected auto or a number above 0")
 
 
 def become_supervisor(

@@ -29,7 +29,11 @@ class RecentCounts:
         self._samples: deque[Sequence[int]] = deque(maxlen=WINDOW_S + 1)
 
     def sample(self, counts: Sequence[int]) -> list[int]:
-        """Adds the counts of now, which only grow, and returns how much they have grown in the window."""
+        """Adds the counts of now, and returns how much they have grown in the window, or since they began again at 0, as those of
+        another leader do."""
+        if self._samples and any(now < before for now, before in zip(counts, self._samples[-1], strict=True)):
+            self._samples.clear()
+            self._samples.append([0] * len(counts))
         self._samples.append(counts)
         return [now - before for now, before in zip(counts, self._samples[0], strict=True)]
 
@@ -232,9 +236,14 @@ def _series(by_name: dict[str, Series], name: str, columns: Sequence[str]) -> Se
     return series
 
 
+def _growth(now: int, before: int) -> int:
+    """Returns how much a count has grown. A smaller one than before has begun again at 0: another process leads."""
+    return now - before if now >= before else now
+
+
 def _program_row(now: ProgramLevels, before: ProgramLevels, elapsed_s: float) -> Sequence[float]:
     return (
-        (now.num_calls - before.num_calls) / elapsed_s,
+        _growth(now.num_calls, before.num_calls) / elapsed_s,
         math.nan if now.forecast_per_s is None else now.forecast_per_s,
         now.num_queued, now.num_running, now.num_warm, now.num_parked, now.num_starting, now.num_wanted,
     )  # fmt: skip
@@ -243,8 +252,8 @@ def _program_row(now: ProgramLevels, before: ProgramLevels, elapsed_s: float) ->
 def _workflow_row(now: WorkflowLevels, before: WorkflowLevels, elapsed_s: float, recent: list[int]) -> Sequence[float]:
     median_ms, late_ms = (quantile_ms(DURATION_BOUNDS_NS, recent, part) for part in (0.5, 0.99))
     return (
-        (now.num_ended - before.num_ended) / elapsed_s,
-        (now.num_failed - before.num_failed) / elapsed_s,
+        _growth(now.num_ended, before.num_ended) / elapsed_s,
+        _growth(now.num_failed, before.num_failed) / elapsed_s,
         now.in_flight,
         math.nan if median_ms is None else median_ms,
         math.nan if late_ms is None else late_ms,

@@ -38,6 +38,22 @@ def test_a_command_imports_no_library_that_it_may_not_need(module: str, slow: st
     assert found.stdout.split() == []
 
 
+def test_the_planners_old_name_gives_the_same_modules_with_a_warning_and_names_that_were_exported() -> None:
+    program = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from dyorc.offline.program import Ref, layered, repeated
+    from dyorc.offline.runtime import Nursery, Ran
+    from dyorc.offline.verify import proved
+from dyorc.planner.program import ValueRef
+from dyorc.planner.verify import mark_proved
+print(Ref is ValueRef, proved is mark_proved, *(w.category.__name__ for w in caught if "dyorc" in str(w.message)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "DeprecationWarning"]
+
+
 def test_the_collector_rests_while_modules_are_imported(tmp_path: Path) -> None:
     file = tmp_path / "collected_app.py"
     file.write_text(APP)

@@ -194,7 +194,7 @@ def consume(pipe: Connection, address: str, name: str, public: str, secret: str,
             assert isinstance(message, BatchRequest)
             (rows,) = inbox.read(message.columns, frames, message.holders)
             if len(rows) == _NUM_ENDS and name == "shared_memory_gather":
-                rows = _gather(batch, list(rows))  # as `Executor` does
+                rows = _gather(batch, list(rows))  # as a replica's executor does
             router.send_multipart([bytes(peer), reply_to(np.asarray(rows[0]))])
             inbox.done()
 

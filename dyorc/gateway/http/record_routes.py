@@ -46,7 +46,8 @@ def add_record_routes(app: FastAPI, records: Records) -> None:
         query = RecordQuery(workflow=workflow, order=order, outcome=outcome, limit=limit, beyond_ns=beyond_ns)
         return _json(await records.page(query, tenant_of(request.scope)))
 
-    @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"])
+    # The operation's id names a method in generated clients.
+    @app.get(f"{REQUESTS}/{{request_id:path}}", tags=["requests"], operation_id="one_requests__request_id__get")
     async def record(request: Request, request_id: str) -> Response:
         """Everything about a request that has ended: where its time went (`stages`, `diagnosis`), its calls, the
         batches they shared with other requests, decisions and guesses. Times are in milliseconds since its first byte."""

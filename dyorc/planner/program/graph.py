@@ -73,6 +73,9 @@ class ValueRef:
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"Ref(name={self.name!r})"  # as in the digests of all plans of version 2
+
 
 @dataclass(frozen=True, slots=True)
 class OutputShape:

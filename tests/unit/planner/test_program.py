@@ -18,6 +18,7 @@ from dyorc.planner.program.randomness import CounterBased
 from tests.unit.planner.examples import EXAMPLES, Example, example
 from tests.unit.planner.pieces import check_pieces
 from tests.unit.planner.plans import greedy
+from tests.unit.planner.tiny import Tiny
 
 _RATIOS = [(1.0, 1.0), (3.0, 1.0), (1.0, 0.0, 2.0)]
 
@@ -79,6 +80,12 @@ def test_the_same_module_has_the_same_digest_and_another_has_another() -> None:
     one, other = (capture(nn.Sequential(nn.Linear(4, size), _Sum()), [torch.zeros(2, 4)]) for size in (3, 5))
     again = capture(nn.Sequential(nn.Linear(4, 3), _Sum()), [torch.zeros(2, 4)])
     assert one.digest == again.digest != other.digest
+
+
+def test_digests_are_those_of_the_plans_that_people_have() -> None:
+    """Plans of version 2 name their program by its digest, so a renamed class of ours must not change it."""
+    program = capture(Tiny(4), [torch.zeros(8, 8)])
+    assert program.digest == "cf97310d26d4a56661d574b86eb554d03318e1a9d582a4072ec17b71f18c7dfe"
 
 
 class _Sum(nn.Module):

@@ -84,6 +84,20 @@ def test_rates_are_what_was_counted_between_samples() -> None:
     assert history.workflows["classify"].span(3).values["failed_per_s"] == [0.5, 0.5, 0.5]
 
 
+def test_counts_that_begin_again_are_counted_from_zero() -> None:
+    history = History()
+    latency = [0] * (len(DURATION_BOUNDS_NS) + 1)
+    latency[DURATION_BOUNDS_NS.index(10_000_000)] = 40
+    afterwards = [count // 8 for count in latency]
+    for second, (num_ended, counts) in enumerate([(40, latency), (5, afterwards)]):  # another process leads
+        levels = Levels(workflows={"w": WorkflowLevels(num_ended=num_ended, latency=counts)})
+        history.sample(levels, _NOW_S + second, (1 + second) * 10**9)
+
+    assert history.workflows["w"].span(1).values["requests_per_s"] == [5]
+    assert history.workflows["w"].span(1).values["p50_ms"] == [7.5]
+    assert history.latencies["w"] == afterwards
+
+
 def test_rates_of_now_are_those_of_the_last_seconds() -> None:
     history = History()
     for second in range(20):

@@ -50,7 +50,7 @@ from dyorc.version import version
 if TYPE_CHECKING:
     from dyorc.server.running_server import RunningServer
 
-_app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+_app = typer.Typer(no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
 _app.add_typer(simulation, name="simulate")
 _app.add_typer(keys, name="keys")
 _app.add_typer(configuration, name="config")

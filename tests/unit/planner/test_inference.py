@@ -93,7 +93,7 @@ def test_what_is_taken_and_returned_stays_with_the_plans_file() -> None:
 
 def test_the_best_plan_of_a_model_that_answers() -> None:
     program, *_ = captured()
-    assert plan(program, even_cluster(2)).provenance.planner == "megatron"
+    assert plan(program, even_cluster(2)).provenance.planner == "pipeline"
     with pytest.raises(PlanError, match="hap plans training; models that answer are planned by megatron, pipeline"):
         plan(program, even_cluster(2), "hap")
 

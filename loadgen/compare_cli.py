@@ -52,7 +52,7 @@ def named_targets(targets: Sequence[str]) -> dict[str, tuple[str, str, str]]:
             raise ValueError(f"--target is {target!r}, expected LABEL=URL#MODEL")
         if label in by_label:
             raise ValueError(f"the label {label!r} was given twice, expected different labels")
-        by_label[label] = (url, model, "grpc" if url.startswith(("grpc://", "grpcs://")) else "")
+        by_label[label] = (url, model, options.protocol_of(url))
     if len(by_label) < 2:
         raise ValueError(f"{len(by_label)} targets given, expected at least two")
     return by_label

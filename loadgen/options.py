@@ -75,7 +75,9 @@ class TargetOptions:
         Raises:
             ValueError: If options contradict each other.
         """
-        protocol = "grpc" if url.startswith(("grpc://", "grpcs://")) else protocol or self.protocol
+        protocol = protocol or self.protocol
+        if protocol == "http":  # the default; a protocol of the user's may have such URLs, too
+            protocol = protocol_of(url) or protocol
         if protocol not in ("http", "grpc", "raw") and ":" not in protocol:
             raise ValueError(f"--protocol is {protocol!r}, expected http, grpc, raw or package.module:function")
         if protocol == "raw" and not self.codec:
@@ -193,6 +195,11 @@ class OutputOptions:
         """Writes the results to the file, if one is named."""
         if self.out is not None:
             self.out.write_bytes(written + b"\n")
+
+
+def protocol_of(url: str) -> str:
+    """Returns the protocol that a URL names, ``grpc`` or nothing: HTTP is the default, and others have URLs like it."""
+    return "grpc" if url.startswith(("grpc://", "grpcs://")) else ""
 
 
 def _header(line: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ def test_a_version_with_all_requests_is_the_default_and_the_way_leads_back() -> 
     assert third.roll_back().now == TrafficAssignment("2")
     assert third.roll_back().roll_back().now == TrafficAssignment("1")
     assert set(third.versions) == {"1", "2", "3"}
-    assert set(third.roll_back().versions) == {"1", "2"}, "no way leads to it any more"
+    assert set(third.roll_back().versions) == {"1", "2"}, "no way leads back to it"
     with pytest.raises(ConflictError, match="no earlier deployment"):
         FIRST.roll_back()
 

@@ -58,10 +58,10 @@ def test_the_records_of_workers_are_merged() -> None:
         recorder.mark_failed(0, START + 1 * MS, "HTTP 503")
         recorder.mark_failed(1, START + 12 * MS, error)
         parts.append(recorded(recorder, START + 20 * MS))
-    found = measures.select_measured(parts, 0, 60 * MS)
+    measured = measures.select_measured(parts, 0, 60 * MS)
 
-    assert found.errors == {"HTTP 503": 3, "HTTP 500": 1}
-    assert measures.quantiles(found.latency_ns).max == 2.0
+    assert measured.errors == {"HTTP 503": 3, "HTTP 500": 1}
+    assert measures.quantiles(measured.latency_ns).max == 2.0
 
 
 def test_the_same_answer_is_judged_once_and_a_new_one_again() -> None:
@@ -76,10 +76,10 @@ def test_the_same_answer_is_judged_once_and_a_new_one_again() -> None:
     for number, answer in enumerate((b"0", b"1", b"0", b"1", b"1", b"0")):
         recorder.mark_answered(number, START + number + 1, bytes(bytearray(answer)))
     assert judged == []  # not while it runs
-    found = measures.select_measured([recorded(recorder, START + 9)], 0, MS)
+    measured = measures.select_measured([recorded(recorder, START + 9)], 0, MS)
 
     assert judged == [b"0", b"1"]
-    assert (measures.counts(found, None).correct, measures.counts(found, None).wrong) == (3, 3)
+    assert (measures.counts(measured, None).correct, measures.counts(measured, None).wrong) == (3, 3)
 
 
 def test_answers_that_exceed_the_room_are_judged_at_once() -> None:
@@ -94,10 +94,10 @@ def test_answers_that_exceed_the_room_are_judged_at_once() -> None:
     for number, answer in enumerate((b"0", b"1", b"2", b"wrong", b"1", b"2")):
         recorder.mark_answered(number, START + 9 * MS, answer)
     assert judged == [2, 0, 2]
-    found = measures.select_measured([recorded(recorder, START + 9 * MS)], 0, MS * 60)
+    measured = measures.select_measured([recorded(recorder, START + 9 * MS)], 0, MS * 60)
 
-    assert found.outcome.tolist() == [1, 1, 1, 2, 1, 1]
-    assert found.wrong == "request 0: b'wrong' came"
+    assert measured.outcome.tolist() == [1, 1, 1, 2, 1, 1]
+    assert measured.wrong == "request 0: b'wrong' came"
 
 
 def test_the_number_of_kept_errors_is_bounded() -> None:
@@ -105,10 +105,10 @@ def test_the_number_of_kept_errors_is_bounded() -> None:
     recorder.plan(np.zeros(1000, np.int64), np.arange(1000) + START)
     for number in range(1000):
         recorder.mark_failed(number, START + 2000, f"error {number}")
-    found = measures.select_measured([recorded(recorder, START + 3000)], 0, MS)
+    measured = measures.select_measured([recorded(recorder, START + 3000)], 0, MS)
 
-    assert sum(found.errors.values()) == 1000
-    assert found.errors["other errors"] == 800
+    assert sum(measured.errors.values()) == 1000
+    assert measured.errors["other errors"] == 800
 
 
 def test_records_reach_the_parent_unchanged(tmp_path: Path) -> None:
@@ -128,12 +128,12 @@ def test_branches_are_told_apart() -> None:
     planned(recorder, 0, 10, 20, 30)
     for number, took_ms in enumerate((1, 100, 3, 5)):
         recorder.mark_answered(number, START + (10 * number + took_ms) * MS, b"")
-    found = measures.select_measured([recorded(recorder, START + 200 * MS)], 0, 60 * MS)
-    branches = measures.by_branch(found, ["small", "large", "small"])
+    measured = measures.select_measured([recorded(recorder, START + 200 * MS)], 0, 60 * MS)
+    branches = measures.by_branch(measured, ["small", "large", "small"])
 
     assert {name: one.num_requests for name, one in branches.items()} == {"small": 3, "large": 1}
     assert (branches["small"].latency_ms.max, branches["large"].latency_ms.p50) == (5.0, 100.0)
-    assert measures.by_branch(found, []) == {}
+    assert measures.by_branch(measured, []) == {}
 
 
 def test_the_histogram_holds_every_latency() -> None:

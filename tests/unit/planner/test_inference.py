@@ -64,10 +64,10 @@ def test_a_module_that_answers_is_captured_without_loss_and_gradients() -> None:
 @pytest.mark.parametrize("name", ["megatron", "pipeline"])
 def test_a_plan_answers_any_number_of_samples_as_the_module_does(name: str) -> None:
     program, module, sources = captured()
-    found = mark_proved(program, PLANNERS[name](program, even_cluster(2)))
+    plan_of_model = mark_proved(program, PLANNERS[name](program, even_cluster(2)))
     for num_samples in range(1, NUM_SAMPLES + 1):
         tokens = sources["input_0"][:num_samples]
-        results = interpret(for_samples(found, num_samples), {**sources, "input_0": tokens}, TorchAlgebra())
+        results = interpret(for_samples(plan_of_model, num_samples), {**sources, "input_0": tokens}, TorchAlgebra())
         with torch.no_grad():
             expected = module(tokens)
         for output, answer in zip(program.outputs, expected, strict=True):
@@ -179,11 +179,13 @@ def test_tensor_parallel_talks_twice_for_each_layer_and_once_for_the_embedding()
     torch.manual_seed(0)
     module, tokens = _Heads().double().eval(), torch.randint(0, 50, (NUM_SAMPLES, 6))
     program = capture_inference(module, (tokens,))
-    found = mark_proved(program, PLANNERS["megatron"](program, even_cluster(2, bytes_per_s=1e10, latency_s=1e-4)))
-    moved = Counter(step.kind for step in found.steps if isinstance(step, Collective) and step.kind not in ("slice", "mask"))
+    plan_of_model = mark_proved(program, PLANNERS["megatron"](program, even_cluster(2, bytes_per_s=1e10, latency_s=1e-4)))
+    moved = Counter(
+        step.kind for step in plan_of_model.steps if isinstance(step, Collective) and step.kind not in ("slice", "mask")
+    )
     assert moved == {"all_reduce": 4, "all_gather": 1}
     sources = {**{name: t.detach() for name, t in module.named_parameters()}, program.inputs[0]: tokens}
-    (result,) = interpret(found, sources, TorchAlgebra()).values()
+    (result,) = interpret(plan_of_model, sources, TorchAlgebra()).values()
     with torch.no_grad():
         torch.testing.assert_close(result, module(tokens))
 

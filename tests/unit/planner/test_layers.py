@@ -45,15 +45,15 @@ def test_a_repeated_program_is_the_one_captured_with_so_many_layers(builder: obj
     _, _, short = _captured(builder, layers=few, **size)
     module, inputs, long = _captured(builder, layers=many, **size)
     each = 2 if builder is bert_moe else 1  # a layer of BERT-MoE that repeats is two: one with experts, one without
-    found = repeat_layers(short, many // each)
-    assert _anonymous(found) == _anonymous(number_layers(long))
+    many_layers = repeat_layers(short, many // each)
+    assert _anonymous(many_layers) == _anonymous(number_layers(long))
     sources = {name: tensor.detach() for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    results = evaluate(found, sources | dict(zip(found.inputs, inputs, strict=True)))
+    results = evaluate(many_layers, sources | dict(zip(many_layers.inputs, inputs, strict=True)))
     loss = module(*inputs)
     loss.backward()
-    torch.testing.assert_close(results[found.loss], loss.detach())
+    torch.testing.assert_close(results[many_layers.loss], loss.detach())
     for name, parameter in module.named_parameters():
-        torch.testing.assert_close(results[found.gradients[name]], parameter.grad)
+        torch.testing.assert_close(results[many_layers.gradients[name]], parameter.grad)
 
 
 def test_a_llama_of_405b_parameters_is_written_from_two_layers() -> None:
@@ -63,12 +63,12 @@ def test_a_llama_of_405b_parameters_is_written_from_two_layers() -> None:
         )
     program = capture(module, inputs)
     start_s = time.process_time()
-    found = repeat_layers(program, 126)
+    many_layers = repeat_layers(program, 126)
     assert time.process_time() - start_s < 60
-    num_elements = sum(found.values[name].num_bytes // 4 for name in found.parameters)
+    num_elements = sum(many_layers.values[name].num_bytes // 4 for name in many_layers.parameters)
     assert 405e9 < num_elements < 406.5e9
-    assert {node.layer for node in found.nodes} == {None, *range(126)}
-    assert len(found.gradients) == 126 * 9 + 3
+    assert {node.layer for node in many_layers.nodes} == {None, *range(126)}
+    assert len(many_layers.gradients) == 126 * 9 + 3
 
 
 def test_what_repeats_nothing_is_refused() -> None:

@@ -215,8 +215,8 @@ def test_a_fault_in_one_of_many_equal_layers_is_found() -> None:
 
 
 def test_more_layers_have_no_more_distinct_steps() -> None:
-    found = [repeat_layers(_of_two_layers(), count) for count in (3, 6)]
-    plans = [PLANNERS["megatron"](program, even_cluster(2), dp=1, tp=2, pp=1, microbatches=1) for program in found]
-    cases = [CasesOf(PlanIndex(program, plan)).distinct for program, plan in zip(found, plans, strict=True)]
+    programs = [repeat_layers(_of_two_layers(), count) for count in (3, 6)]
+    plans = [PLANNERS["megatron"](program, even_cluster(2), dp=1, tp=2, pp=1, microbatches=1) for program in programs]
+    cases = [CasesOf(PlanIndex(program, plan)).distinct for program, plan in zip(programs, plans, strict=True)]
     assert len(plans[1].steps) > 1.5 * len(plans[0].steps)
     assert len(cases[0]) == len(cases[1])

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("dyorc", "grpcio", "httptools", "numpy", "uvloop")
+_PACKAGES = ("dyorc-core", "grpcio", "httptools", "numpy", "uvloop")
 
 
 def machine() -> dict[str, Any]:

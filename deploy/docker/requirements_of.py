@@ -31,7 +31,9 @@ def requirements_of(wheel: str, extras: set[str]) -> Iterator[str]:
     wanted: set[str] = set()
     while more := extras - wanted:
         wanted |= more
-        extras = {included for requirement, extra, _ in lines if extra in more for included in _included(requirement, metadata["Name"])}
+        extras = {
+            included for requirement, extra, _ in lines if extra in more for included in _included(requirement, metadata["Name"])
+        }
     for requirement, extra, condition in lines:
         if (extra is None or extra in wanted) and not _included(requirement, metadata["Name"]):
             yield f"{requirement}; {condition}" if condition else requirement

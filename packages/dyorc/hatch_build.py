@@ -15,6 +15,4 @@ class CustomMetadataHook(MetadataHookInterface):
         core = tomllib.loads((Path(self.root).parents[1] / "pyproject.toml").read_text())["project"]
         name, version = core["name"], metadata["version"]
         metadata["dependencies"] = [f"{name}[ray,torch,redis]=={version}"]
-        metadata["optional-dependencies"] = {
-            extra: [f"{name}[{extra}]=={version}"] for extra in core["optional-dependencies"]
-        }
+        metadata["optional-dependencies"] = {extra: [f"{name}[{extra}]=={version}"] for extra in core["optional-dependencies"]}

@@ -3,7 +3,7 @@
     python -m tests.compose                      # on a separate engine, with this environment's libraries
     make images && DOCKER_HOST=... python -m tests.compose
 
-Prints how long the first answer takes, what OCR reads, and the table of docs/deploy.md; the last line is JSON. Variables of
+Prints how long the first answer takes, what OCR reads, and the table of docs/how-to/deploy.md; the last line is JSON. Variables of
 docker-compose.yml count.
 """
 

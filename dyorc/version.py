@@ -7,4 +7,4 @@ from importlib import metadata
 @functools.cache
 def version() -> str:
     """Returns the version of the installed package: that of the code as it was when it was installed, also in a checkout."""
-    return metadata.version("dyorc")
+    return metadata.version("dyorc-core")

@@ -53,13 +53,15 @@ def check_extras(_: Subject) -> Iterator[Finding]:
             requirement for requirement in _requirements() if not _applies(requirement, "") and _applies(requirement, extra)
         ]
         install = f"pip install '{DISTRIBUTION}[{extra}]'"
-        missing = [requirement.name for requirement in needed if _installed(requirement.name) is None]
+        missing = [requirement.name for requirement in needed if installed_version(requirement.name) is None]
         clashes = [problem for requirement in needed if requirement.name not in missing for problem in _problems(requirement)]
         yield from (error(f"{extra}: {clash}", install) for clash in clashes)
         if missing:
             yield ok(f"{extra} is not installed ({', '.join(missing)}); for {purpose}: {install}")
         elif not clashes:
-            yield ok(f"{extra}: {', '.join(f'{requirement.name} {_installed(requirement.name)}' for requirement in needed)}")
+            yield ok(
+                f"{extra}: {', '.join(f'{requirement.name} {installed_version(requirement.name)}' for requirement in needed)}"
+            )
 
 
 def _requirements() -> Iterator[Requirement]:
@@ -75,14 +77,15 @@ def _applies(requirement: Requirement, extra: str) -> bool:
 
 
 def _problems(requirement: Requirement) -> Iterator[str]:
-    installed = _installed(requirement.name)
+    installed = installed_version(requirement.name)
     if installed is None:
         yield f"{requirement.name} is missing"
     elif not requirement.specifier.contains(installed, prereleases=True):
         yield f"{requirement.name} is {installed}, expected {requirement.specifier}"
 
 
-def _installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Returns the version of a library; None if it is missing, or its metadata are."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -44,7 +44,9 @@ def check_memory(_: Subject) -> Iterator[Finding]:
     if usable < total:
         text += f" by the container's limit, of {mebibytes(total)}"
     if usable < _LITTLE_MEMORY:
-        yield warning(text, "a cell needs 200 MiB besides the models, Ray 1 GiB: give the container more, or serve with --in-process")
+        yield warning(
+            text, "a cell needs 200 MiB besides the models, Ray 1 GiB: give the container more, or serve with --in-process"
+        )
     else:
         yield ok(text)
 
@@ -54,7 +56,9 @@ def check_descriptors(_: Subject) -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{_limit(hard)} open files and connections per process (now {_limit(soft)}; servers raise it)"
     if hard != resource.RLIM_INFINITY and hard < _FEW_DESCRIPTORS:
-        yield warning(text, "raise the hard limit: `ulimit -Hn 65536` as root, LimitNOFILE= in systemd, --ulimit nofile= in Docker")
+        yield warning(
+            text, "raise the hard limit: `ulimit -Hn 65536` as root, LimitNOFILE= in systemd, --ulimit nofile= in Docker"
+        )
     else:
         yield ok(text)
 
@@ -63,7 +67,9 @@ def check_processes(_: Subject) -> Iterator[Finding]:
     """Says how many processes and threads this user may have."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and soft < _FEW_PROCESSES:
-        yield warning(f"{soft} processes and threads for this user", "raise it with `ulimit -u 4096`: Ray alone starts some hundred threads")
+        yield warning(
+            f"{soft} processes and threads for this user", "raise it with `ulimit -u 4096`: Ray alone starts some hundred threads"
+        )
     else:
         yield ok(f"{_limit(soft)} processes and threads for this user")
 
@@ -88,7 +94,9 @@ def check_temporary_folder(_: Subject) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(folder).free
     if free < _LITTLE_SPACE:
-        yield warning(f"{folder} has {mebibytes(free)} left", "free some space, or set TMPDIR to a larger folder: Ray's logs lie there")
+        yield warning(
+            f"{folder} has {mebibytes(free)} left", "free some space, or set TMPDIR to a larger folder: Ray's logs lie there"
+        )
     else:
         yield ok(f"{folder} takes files, {mebibytes(free)} are left")
     left = orphans("dyorc-")

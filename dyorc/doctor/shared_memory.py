@@ -19,18 +19,26 @@ def check_folder(subject: Subject) -> Iterator[Finding]:
     """Looks whether processes can share memory in the folder of arenas, and how much."""
     folder = subject.settings.transport.arena_folder
     if not os.path.isdir(folder):
-        yield error(f"{folder} is not there", "set DYORC_TRANSPORT__ARENA_FOLDER to a folder in memory (tmpfs) that this user may write to")
+        yield error(
+            f"{folder} is not there",
+            "set DYORC_TRANSPORT__ARENA_FOLDER to a folder in memory (tmpfs) that this user may write to",
+        )
         return
     try:
         _map_file(folder)
     except OSError as problem:
-        cure = "free some of it, or make it larger" if problem.errno == errno.ENOSPC else "mount it as tmpfs, writable for this user"
+        cure = (
+            "free some of it, or make it larger" if problem.errno == errno.ENOSPC else "mount it as tmpfs, writable for this user"
+        )
         yield error(f"memory cannot be shared in {folder}: {problem.strerror}", cure)
         return
     usage = shutil.disk_usage(folder)
     text = f"{folder} holds {mebibytes(usage.total)}, {mebibytes(usage.free)} are free"
     if usage.total <= _DOCKERS_DEFAULT:
-        yield warning(f"{text}: the default of Docker", "run the container with --shm-size=1g (shm_size: in Compose, an emptyDir of medium Memory in Kubernetes)")
+        yield warning(
+            f"{text}: the default of Docker",
+            "run the container with --shm-size=1g (shm_size: in Compose, an emptyDir of medium Memory in Kubernetes)",
+        )
     elif usage.free < _LITTLE:
         yield warning(text, "make it larger, or free what others have left there: tensors that find no room make requests wait")
     else:
@@ -59,7 +67,10 @@ def check_anonymous_memory(_: Subject) -> Iterator[Finding]:
         with mmap.mmap(descriptor, mmap.PAGESIZE) as memory:
             memory[0] = 1
     except OSError as problem:
-        yield error(f"memory of cells cannot be mapped: {problem.strerror}", "allow memfd_create and mmap in the container's seccomp profile")
+        yield error(
+            f"memory of cells cannot be mapped: {problem.strerror}",
+            "allow memfd_create and mmap in the container's seccomp profile",
+        )
     else:
         yield ok("cells can map memory of their own")
     finally:

@@ -20,7 +20,7 @@ from tests.integration.stack import Stack, running
 from tests.markdown import python_examples
 from tests.workflows import arithmetic, faulty, guarded, slow, tensors
 
-_PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 X = np.array([1.5, 2.5, 3.5, 4.5], np.float32)
 
 

@@ -46,7 +46,7 @@ from tests.scripted_server import (
     silence,
 )
 
-_PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 INFER, STREAMED, JOBS = "/v2/models/m/infer", "/v2/models/m/infer_stream", "/v1/jobs"
 MODEL = metadata({"x": ("FP32", [-1])}, {"y": ("FP32", [-1])})
 Y = {"y": np.arange(3, dtype=np.float32)}

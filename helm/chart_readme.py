@@ -1,7 +1,7 @@
-"""Makes the chart's README.md from readme.md, the comments of values.yaml and the old names in the schema: `make schema` writes it.
+"""Makes the chart's README.md from readme.md, the comments of values.yaml and the schema's old names: `make schema` writes it.
 
-Comments are written as helm-docs reads them: `# -- text` before a value, more lines of text after it. `# @section -- title` before a
-top-level key begins a table.
+Comments are written as helm-docs reads them: `# -- text` before a value, more lines of text after it. `# @section -- title`
+before a top-level key begins a table.
 """
 
 import json

@@ -84,7 +84,7 @@ def test_the_charts_readme_has_every_value_with_its_default() -> None:
 
 def test_a_value_of_the_chart_without_a_text_is_an_error() -> None:
     text = "# @section -- Pods\n# -- How many\nreplicas: 2\nlabels:\n  # only a comment\n  team: a\n"
-    with pytest.raises(ValueError, match="labels.team has no comment"):
+    with pytest.raises(ValueError, match=r"labels\.team has no comment"):
         list(documented_values(text))
 
 

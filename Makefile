@@ -86,16 +86,17 @@ test-compiled: $(VENV)/.dev ## Run the tests that concern the engine with its co
 	$(MAKE) compile
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property tests/integration; status=$$?; $(MAKE) pure; exit $$status
 
-dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the version comes from the commit's tag
+dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc in dist/; the version comes from the commit's tag
 	rm -rf dist
 	$(BUILD)/bin/python -m build --outdir dist
+	$(BUILD)/bin/python -m build --outdir dist packages/dyorc
 
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
+		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
 	$(BIN)/python -m pytest -s -m compose tests/compose
@@ -267,12 +268,12 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/.made
-	$(PIP_INSTALL) --editable '.[demo]'
+	$(PIP_INSTALL) --editable '.[ray,torch,redis,demo]'
 	@touch $@
 
 # In one step, not after .demo: pip takes half a minute to look at all that is installed already.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
-	$(PIP_INSTALL) --editable '.[demo,ocr,dev,planners]'
+	$(PIP_INSTALL) --editable '.[all,demo,ocr,dev]'
 	@touch $(VENV)/.demo $@
 
 $(BUILD)/.made: Makefile

@@ -10,7 +10,7 @@ from typing import Any
 
 from dyorc.system.processors import num_processors
 
-_PACKAGES = ("dyorc", "grpcio", "httptools", "numpy", "uvloop")
+_PACKAGES = ("dyorc-core", "grpcio", "httptools", "numpy", "uvloop")
 
 
 def machine() -> dict[str, Any]:

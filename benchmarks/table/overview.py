@@ -11,18 +11,20 @@ from benchmarks.table.records import OUR_MODES, Table
 from benchmarks.table.tables import markdown, plain
 
 NOTE = "<!-- Written by `python -m benchmarks.table.page`; change benchmarks/table, not this page. -->"
-_COMPARED = """**What was compared.** Seven workloads of real models, in which the data decides which model runs next: a cascade, a guard
-beside a generator, a router to experts, a loop, OCR, a fan-out, a chain that passes 8 MB. DyOrc and five other servers ran the same
-programs on the same two shared cores, in turns of seconds. Once the models ran on the processor and were tiny: what does *serving*
-cost? Once each program had an emulated accelerator, busy as long as a published GPU: how well are *devices* used? No GPU was there."""
+_COMPARED = """**What was compared.** Seven workloads of real models, in which the data decides which model runs next: a
+cascade, a guard beside a generator, a router to experts, a loop, OCR, a fan-out, a chain that passes 8 MB. DyOrc and five other
+servers ran the same programs on the same two shared cores, in turns of seconds. Once the models ran on the processor and were
+tiny: what does *serving* cost? Once each program had an emulated accelerator, busy as long as a published GPU: how well are
+*devices* used? No GPU was there."""
 _PICTURE = "![Highest rate of each server on each workload, relative to the best peer](img/benchmarks.svg)"
-_WHY = """Two reasons come up most. Where models take microseconds, a gateway in Rust (Mosec) or C++ (Triton) that answers whole
-requests in one process is faster than ours in Python. Where requests differ widely in length, a server that finishes one batch of
-requests before the next has a lower p99. And two cores leave little room for guesses."""
+_WHY = """Two reasons come up most. Where models take microseconds, a gateway in Rust (Mosec) or C++ (Triton) that answers
+whole requests in one process is faster than ours in Python. Where requests differ widely in length, a server that finishes
+one batch of requests before the next has a lower p99. And two cores leave little room for guesses."""
 _MORE = """* [On the processor](benchmarks/processor.md) and [on emulated accelerators](benchmarks/accelerators.md): every figure, each
   loss and its reason, versions, how to read the tables.
 * [Focused measurements](benchmarks/focused.md): the cost of a request, guessing, tensors, endurance, cold starts.
-* [How the benchmark is made](decisions/0017-the-benchmark.md), and the [oracle](decisions/0016-the-oracle-line.md) that knows every outcome."""
+* [How the benchmark is made](decisions/0017-the-benchmark.md), and the [oracle](decisions/0016-the-oracle-line.md) that knows
+  every outcome."""
 _HOW = """    make peers        # installs each peer into an environment of its own, in .venv-peers/
     make bench        # one peer of each kind; less than 15 minutes
     make bench-full   # all peers, several rounds, highest rates; two hours; writes these pages

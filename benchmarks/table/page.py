@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md and a page for each table in docs/benchmarks/, and the same with pictures, from the benchmark's tables.
+"""Writes docs/benchmarks.md, a page for each table in docs/benchmarks/, and the same with pictures, from the stored tables.
 
 Run as ``python -m benchmarks.table.page benchmarks/results/full/table.json benchmarks/results/full-devices/table.json``. A page
 with pictures is written beside each table, as report.html.
@@ -31,12 +31,12 @@ from benchmarks.table.tables import (
     workload_table,
 )
 
-_ON_PROCESSOR = """What does serving cost? Models, servers and the load generator share two cores. Models are tiny, so most of what is
-measured is the servers themselves: their protocol, their hops between processes, their interpreter."""
-_ON_DEVICES = """How well does a server use devices? Each program has an emulated accelerator of its own, which is occupied as long as
-a published GPU takes for the batch, while the processor is free. What counts is which batches are formed, what waits for what, and
-what is started ahead. This is the case of a server with GPUs, as far as a machine without any can show it: there is one device for
-each program, devices do not share memory or a bus, and tensors still pass through the host."""
+_ON_PROCESSOR = """What does serving cost? Models, servers and the load generator share two cores. Models are tiny, so most of
+what is measured is the servers themselves: their protocol, their hops between processes, their interpreter."""
+_ON_DEVICES = """How well does a server use devices? Each program has an emulated accelerator of its own, which is occupied as
+long as a published GPU takes for the batch, while the processor is free. What counts is which batches are formed, what waits
+for what, and what is started ahead. This is the case of a server with GPUs, as far as a machine without any can show it: there
+is one device for each program, devices do not share memory or a bus, and tensors still pass through the host."""
 _HOW_TO_READ = f"""Each workload has an SLO, the longest time that an answer may take. Requests arrive at random times, at
 three mean rates: 0.2, 0.5 and 0.8 of the highest rate at which three of the systems meet the SLO ([how the benchmark is
 made](../decisions/0017-the-benchmark.md)).

@@ -1,5 +1,5 @@
-"""The pages of docs/compare: our code answers as plain NumPy does, and rates are those of the stored table. `make test-moving` runs
-the code of the other servers."""
+"""The pages of docs/compare: our code answers as plain NumPy does, and rates are those of the stored table. The code of the other
+servers is run by `make test-moving`."""
 
 import importlib.util
 import re

@@ -20,8 +20,8 @@ _PICTURE = "![Highest rate of each server on each workload, relative to the best
 _WHY = """Two reasons come up most. Where models take microseconds, a gateway in Rust (Mosec) or C++ (Triton) that answers
 whole requests in one process is faster than ours in Python. Where requests differ widely in length, a server that finishes
 one batch of requests before the next has a lower p99. And two cores leave little room for guesses."""
-_MORE = """* [On the processor](benchmarks/processor.md) and [on emulated accelerators](benchmarks/accelerators.md): every figure, each
-  loss and its reason, versions, how to read the tables.
+_MORE = """* [On the processor](benchmarks/processor.md) and [on emulated accelerators](benchmarks/accelerators.md): every figure,
+  each loss and its reason, versions, how to read the tables.
 * [Focused measurements](benchmarks/focused.md): the cost of a request, guessing, tensors, endurance, cold starts.
 * [How the benchmark is made](decisions/0017-the-benchmark.md), and the [oracle](decisions/0016-the-oracle-line.md) that knows
   every outcome."""

@@ -53,9 +53,11 @@ The class says what happened; the attributes say what to do about it:
     `- InternalError              a bug of ours
 """
 
+import re
 from types import TracebackType
 from typing import Any, ClassVar
 
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
 _MAX_TEXT = 8192
 """Characters of a foreign exception's text that our errors quote."""
 _MAX_OF_GROUP = 8
@@ -484,6 +486,11 @@ def text_of(error: BaseException) -> str:
         return bounded(text)
     except BaseException as raised:
         return f"(it has no text: __str__ raised {type_name(raised)})"
+
+
+def without_errno(text: str) -> str:
+    """Returns an error's text without the numbers that Python puts before what the operating system says."""
+    return _ERRNO.sub("", text)
 
 
 def bounded(text: str, max_characters: int = _MAX_TEXT) -> str:

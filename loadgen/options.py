@@ -136,7 +136,7 @@ class PaceOptions:
         int | None,
         _option(_LOAD, "--clients", text="The number of clients, each with one request at a time (closed loop).", min=1),
     ] = None
-    trace: Annotated[Path | None, _option(_LOAD, "--trace", text="For trace: a file of timestamps (docs/loadgen.md).")] = None
+    trace: Annotated[Path | None, _option(_LOAD, "--trace", text="For trace: timestamps (docs/reference/loadgen.md).")] = None
     start_rate: Annotated[float, _option(_LOAD, "--start-rate", text="For ramp: the rate at the start.", min=0)] = 0.0
     slo_ms: Annotated[
         float | None,

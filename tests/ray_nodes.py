@@ -27,7 +27,7 @@ SOON_NOTICED = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""What docs/operations.md recommends for the head: a node that has died is noticed in seconds."""
+"""What docs/reference/operations.md recommends for the head: a node that has died is noticed in seconds."""
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
     python -m benchmarks.focused.scaling [--kinds bursty,flash] [--seed 1] [--processes 2] [--picture docs/img/scaling.png]
 
-Policies, traces and what is counted: docs/scaling.md. A trace has 4 requests a second on average, seven of ten to `assist`, the
+Policies, traces, what is counted: docs/concepts/scaling.md. A trace has 4 requests a second, seven of ten to `assist`, the
 others to `read`. It meets the goal next to Ray Serve's rule (`reactive`, and `reactive0` without its delays) if `predictive` has
 at most a tenth of its misses for at most 1.1 times its replica-seconds, or no more misses for at most 0.7 times. Both are said
 twice: parked replicas, which hold only memory, count nothing, or as much as warm ones.

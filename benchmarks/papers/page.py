@@ -53,8 +53,8 @@ of our own, are counted apart: they may agree, but nothing that is published is 
 ![A plan: what two ranks compute and communicate over time, their memory, and what they hold](img/plan.png)
 
 `make_model` returns a module whose call returns its loss, and example inputs for it. A model that answers is planned with
-`--inference`, to be [served](serving-by-plan.md). The loss may also be what a dictionary or an object holds as `loss`, or the
-first element of a tuple. Inputs by name are a dictionary: `return module, inputs, {{"mask": mask}}`, or without `inputs`.
+`--inference`, to be [served](how-to/serving-by-plan.md). The loss may also be what a dictionary or an object holds as `loss`, or
+the first element of a tuple. Inputs by name are a dictionary: `return module, inputs, {{"mask": mask}}`, or without `inputs`.
 
 [Tied weights are one parameter](decisions/0079-what-a-program-holds.md), with the sum of their gradients. One that gets no
 gradient is frozen, and a warning names it. Tensors that are neither parameters nor buffers are constants; what a step changes
@@ -97,7 +97,7 @@ every gradient and buffer, or every answer), and captures it again after a call;
 ([decision 81](decisions/0081-programs-beside-their-modules.md)). The proof is of program and plan, for all inputs; it rests on
 what operations mean, which `make operators` compares with torch's own samples. `dyorc plan run` compares what ranks computed,
 in the plan's own types, and ends with 1 if no rounding explains the difference. `make zoo` does all three for
-[models of other libraries](zoo.md).
+[models of other libraries](testing/zoo.md).
 
 Planners: {planners}.
 

@@ -85,8 +85,8 @@ def _peer(name: str, package: str, note: str) -> System:
 
 
 _ALL = (
-    System(name=OURS, package="dyorc", note="default settings; requests over HTTP in the Open Inference Protocol"),
-    System(name=OUR_CELL, package="dyorc", note="the same in one process, without Ray", options=("--in-process",)),
+    System(name=OURS, package="dyorc-core", note="default settings; requests over HTTP in the Open Inference Protocol"),
+    System(name=OUR_CELL, package="dyorc-core", note="the same in one process, without Ray", options=("--in-process",)),
     _ray_serve("ray_default", "default", "composed by deployment handles, with `@serve.batch`, behind Ray Serve's own proxy"),
     _ray_serve(
         "ray_throughput",

@@ -17,6 +17,7 @@ from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
 from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, is_number, one_of
+from dyorc.system.processors import num_processors
 
 P = ParamSpec("P")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -323,4 +324,4 @@ def _snake_case(name: str) -> str:
 
 def num_threads() -> int:
     """Returns how many threads a program should use: its replica's share of the machine's cores."""
-    return int(os.environ.get("DYORC_NUM_THREADS") or os.cpu_count() or 1)
+    return int(os.environ.get("DYORC_NUM_THREADS") or num_processors())

@@ -2,8 +2,6 @@
 
 The functions return an orchestrator, to be entered."""
 
-import os
-
 from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.cells.batches import CrashNotes
 from dyorc.cells.local_fleet import CellSite, LocalFleet
@@ -11,6 +9,7 @@ from dyorc.config import CellsConfig, OrchestratorConfig, Settings, TransportCon
 from dyorc.models.registry import ModelRegistry
 from dyorc.models.status import StatusBoard
 from dyorc.orchestrator.orchestrator import Orchestrator
+from dyorc.system.processors import num_processors
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.tensor_path import TensorExchange
@@ -38,7 +37,7 @@ def make_cell(
     """
     if transport.inline_limit_bytes is None:
         transport = transport.model_copy(update={"inline_limit_bytes": _INLINE_LIMIT_BYTES})
-    num_cores = max(1, len(os.sched_getaffinity(0)) // num_cells)
+    num_cores = max(1, num_processors() // num_cells)
     site = CellSite(config=cells, node=_NODE, num_cores=num_cores, room_wait_s=transport.arena_wait_s, notes=notes, spans=spans)
     return _make(repertoire, config, TensorExchange(OWN, _NODE, transport, is_alone=True), site)
 
@@ -55,7 +54,7 @@ def make_shared_cell(
         spans: Where spans of the programs' code go.
     """
     site = CellSite(
-        config=settings.cells, node=node, num_cores=len(os.sched_getaffinity(0)),
+        config=settings.cells, node=node, num_cores=num_processors(),
         room_wait_s=settings.transport.arena_wait_s, spans=spans,
     )  # fmt: skip
     return _make(repertoire, settings.orchestrator, TensorExchange(OWN, node, settings.transport, network), site)

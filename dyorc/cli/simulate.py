@@ -30,7 +30,7 @@ Requests = Annotated[int, typer.Option(min=2, help="Number of requests; the firs
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same output.")]
 Process = Annotated[ArrivalsKind, typer.Option("--arrivals", help="The arrival process.")]
 Cv = Annotated[float, typer.Option(min=0.01, help="For gamma: coefficient of variation of the gaps.")]
-TraceFile = Annotated[Path | None, typer.Option("--trace", help="For trace: a file of timestamps (docs/loadgen.md).")]
+TraceFile = Annotated[Path | None, typer.Option("--trace", help="For trace: a file of timestamps (docs/reference/loadgen.md).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

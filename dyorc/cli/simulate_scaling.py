@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def scaling_command(
-    trace: Annotated[Path, typer.Option(help="A file of requests (docs/loadgen.md); `python -m loadgen trace` draws some.")],
+    trace: Annotated[
+        Path, typer.Option(help="A file of requests (docs/reference/loadgen.md); `python -m loadgen trace` draws some.")
+    ],
     policy: Annotated[
         list[str] | None, typer.Option(help="fixed, reactive, reactive0, keda, knative, predictive or oracle; may be repeated.")
     ] = None,

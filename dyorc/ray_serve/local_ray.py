@@ -4,7 +4,6 @@
 
 import asyncio
 import math
-import os
 from collections.abc import Mapping
 from typing import Self
 
@@ -20,6 +19,7 @@ from dyorc.ray_serve.replica_specs import ReplicaSpecs, libraries_of_plans
 from dyorc.ray_serve.serve_replicas import ServeReplicas
 from dyorc.ray_serve.user_imports import UserImports
 from dyorc.replica.assignment import ProgramSource, Uplink
+from dyorc.system.processors import num_processors
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.destination import Destination
 from dyorc.transport.arena_file import sweep
@@ -102,7 +102,7 @@ class LocalRay:
         logs.adopt_ray()
         ray.init(
             address="local",
-            num_cpus=max(os.cpu_count() or 1, math.ceil(_VERSIONS_AT_ONCE * self._plans.num_cpus_at_most)),
+            num_cpus=max(num_processors(), math.ceil(_VERSIONS_AT_ONCE * self._plans.num_cpus_at_most)),
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,

@@ -8,14 +8,14 @@ import secrets
 import shutil
 import tempfile
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dyorc.errors import ConfigurationError
 from dyorc.replica.assignment import ForkServerSpec
 from dyorc.replica.fork_client import ForkClient
-from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
+from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, token_path
+from dyorc.system.owned_folder import lock, orphans
 
 _FOLDER_PREFIX = "dyorc-"
 _MAX_SOCKET_PATH = 107
@@ -96,8 +96,8 @@ def _check_length(folder: str) -> None:
 
 def _remove_orphans() -> None:
     """Removes the folders of servers that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
-        clear_up(str(folder))
+    for folder in orphans(_FOLDER_PREFIX):
+        clear_up(folder)
 
 
 class HeadStart:

@@ -10,6 +10,7 @@ from typing import Any
 from dyorc.authoring.program import Program
 from dyorc.config import DeploymentConfig
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
+from dyorc.system.processors import num_processors
 
 _MAX_UNANSWERED = 3
 """How many health checks may time out before Serve replaces a replica, and a Serve replica its process."""
@@ -75,7 +76,7 @@ class ReplicaSpecs:
     def assignment(self, program: Program, uplink: Uplink) -> ReplicaAssignment:
         """Returns the assignment of a new replica on this machine. Only for programs that are known."""
         identity = Identity(
-            replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=os.cpu_count() or 0
+            replica_id=new_replica_id(program.name), program=program.name, node=self._node or "", num_cores=num_processors()
         )
         return ReplicaAssignment(
             source=self.source(program), identity=identity, uplink=uplink, num_threads=self._num_threads(program),
@@ -122,7 +123,7 @@ class ReplicaSpecs:
         """Returns the threads of a replica, or of each process of a group: its share of this machine's processors, so that all
         together do not oversubscribe it.
         """
-        num_cores = os.cpu_count() or 1
+        num_cores = num_processors()
         share = min(1.0, num_cores / max(self.num_cpus_wanted, 1e-9))
         return max(1, int(program.options.num_cpus * share))
 

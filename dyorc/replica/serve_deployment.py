@@ -11,6 +11,7 @@ import ray
 from dyorc.replica.assignment import ForkServerSpec, Hosting, Identity, ProgramSource, ReplicaAssignment, Uplink, new_replica_id
 from dyorc.replica.fork_client import ForkClient
 from dyorc.replica.replica_monitor import ReplicaMonitor
+from dyorc.system.processors import num_processors
 from dyorc.telemetry import logs
 
 ADDRESS = "RAY_ADDRESS"
@@ -39,7 +40,7 @@ class ReplicaDeployment:
             program=source.program,
             node=context.get_node_id() if hosting.node is None else hosting.node,
             host="" if uplink.secrets is None else ray.util.get_node_ip_address(),
-            num_cores=0 if devices else os.cpu_count() or 0,
+            num_cores=0 if devices else num_processors(),
             device=str(devices[0]) if len(devices) == 1 else "",
         )
         assignment = ReplicaAssignment(

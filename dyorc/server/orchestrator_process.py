@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -20,6 +19,7 @@ from dyorc.server.operations_port import LeaderRole, serve_operations
 from dyorc.server.program_loading import connect_ahead, deploy_in_background, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import Drain, StopSignals, before
+from dyorc.system.owned_folder import owned_folder
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork
 
@@ -94,7 +94,7 @@ async def gateway_listener(
     Raises:
         TransportError: If the address cannot be listened on.
     """
-    with tempfile.TemporaryDirectory(prefix="dyorc-gateways-") as folder:
+    with owned_folder("dyorc-gateways-") as folder:
         if network is None:
             address, keys = f"unix://{folder}/gateways", None
         else:

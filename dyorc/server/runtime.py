@@ -4,7 +4,6 @@ Each function imports what only it needs.
 """
 
 import contextlib
-import os
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from dyorc.config import Settings
 from dyorc.deployment.loaded_versions import Places, ServerRuntime
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.registry import ModelRegistry
+from dyorc.system.processors import num_processors
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.telemetry.tracing.tracer import TraceOutput
 
@@ -121,7 +121,7 @@ def _local_fleet(programs: list[Program], settings: Settings, node: str, spans: 
     from dyorc.cells.local_fleet import CellSite, LocalFleet
 
     site = CellSite(
-        config=settings.cells, node=node, num_cores=os.cpu_count() or 1, runs_all=False,
+        config=settings.cells, node=node, num_cores=num_processors(), runs_all=False,
         room_wait_s=settings.transport.arena_wait_s, spans=spans,
     )  # fmt: skip
     return lambda tensors, status: LocalFleet(programs, site, tensors, status)

@@ -9,6 +9,7 @@ from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.supervisor.supervisor_config import SupervisorConfig
+from dyorc.system.processors import num_processors
 
 
 def num_cells_of(text: str, option: str = "--cells") -> int:
@@ -18,7 +19,7 @@ def num_cells_of(text: str, option: str = "--cells") -> int:
         ConfigurationError: If it is neither ``auto`` nor a number above 0.
     """
     if text == "auto":
-        return len(os.sched_getaffinity(0))
+        return num_processors()
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise ConfigurationError(f"{option} is {text!r}, expected auto or a number above 0")

@@ -3,8 +3,8 @@
     python -m tests.compose                      # on a separate engine, with this environment's libraries
     make images && DOCKER_HOST=... python -m tests.compose
 
-Prints how long the first answer takes, what OCR reads, and the table of docs/deploy.md; the last line is JSON. Variables of
-docker-compose.yml count.
+Prints how long the first answer takes, what OCR reads, and the table of docs/how-to/deploy.md; the last line is JSON. Variables
+of docker-compose.yml count.
 """
 
 import json

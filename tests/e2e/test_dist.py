@@ -48,14 +48,18 @@ def _tracked(*folders: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    return _built("dyorc-*.whl")
+    return _built("dyorc_core-*.whl")
+
+
+def _metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
 
 
 @pytest.fixture(scope="module")
 def metadata(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode())
+    return _metadata(wheel)
 
 
 # What they hold
@@ -71,7 +75,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_source_archive_holds_what_builds_runs_and_explains_it() -> None:
-    with tarfile.open(_built("dyorc-*.tar.gz")) as archive:
+    with tarfile.open(_built("dyorc_core-*.tar.gz")) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     files = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "hatch_build.py", "constraints.txt"}
     assert _tracked("dyorc", "loadgen", "deploy", "services", "docs", "examples") | files <= held
@@ -97,6 +101,27 @@ def test_extras_and_python_are_those_of_the_project(metadata: Message) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
     assert metadata["Requires-Python"] == project["requires-python"]
+
+
+def test_the_core_asks_for_none_of_the_large_libraries(metadata: Message) -> None:
+    always = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    names = {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in always}
+    assert "numpy" in names
+    assert not names & {"torch", "ray", "redis", "matplotlib", "scipy"}
+
+
+def test_the_metapackage_is_the_core_with_ray_torch_and_redis(metadata: Message) -> None:
+    wheel = _built("dyorc-*.whl")
+    meta = _metadata(wheel)
+    needs, version = meta.get_all("Requires-Dist", []), metadata["Version"]
+    assert meta["Version"] == version
+    assert [line for line in needs if "extra ==" not in line] == [f"dyorc-core[ray,redis,torch]=={version}"]
+    extras = metadata.get_all("Provides-Extra", [])
+    assert {line for line in needs if "extra ==" in line} == {
+        f"dyorc-core[{extra}]=={version}; extra == '{extra}'" for extra in extras
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        assert all(".dist-info/" in name for name in archive.namelist()), "it holds no code"
 
 
 # Installed, elsewhere

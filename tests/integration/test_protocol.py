@@ -183,7 +183,7 @@ async def test_metadata_describes_inputs_and_outputs(stack: Stack) -> None:
     server = await get("/v2")
     assert {"binary_tensor_data", "classification", "model_configuration", "statistics", "generate"} <= set(server["extensions"])
     assert "system_shared_memory" not in server["extensions"], "nobody allowed it"
-    assert (server["name"], server["version"]) == ("dyorc", version("dyorc"))
+    assert (server["name"], server["version"]) == ("dyorc", version("dyorc-core"))
     assert await get("/v2/health/live") == {"live": True}
     assert await get("/v2/health/ready") == {"ready": True}
     assert await get("/v2/models/affine/ready") == {"name": "affine", "ready": True}

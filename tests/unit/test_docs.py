@@ -20,7 +20,7 @@ PAGES = [
 
 
 def test_operations_page_lists_every_setting_with_its_default() -> None:
-    assert _wrong_defaults((ROOT / "docs" / "operations.md").read_text()) == {}
+    assert _wrong_defaults((ROOT / "docs" / "reference" / "operations.md").read_text()) == {}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_operations_page_lists_every_setting_with_its_default() -> None:
     ],
 )
 def test_a_wrong_default_is_found(right: str, wrong: str, setting: str) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "reference" / "operations.md").read_text()
     assert page.count(right) == 1
     assert setting in _wrong_defaults(page.replace(right, wrong))
 
@@ -124,13 +124,13 @@ def _leads_somewhere(page: Path, target: str) -> bool:
 
 def test_all_pages_are_checked() -> None:
     names = {str(page.relative_to(ROOT)) for page in PAGES}
-    assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/http.md", "docs/decisions/README.md"} <= names
+    assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/reference/http.md", "docs/decisions/README.md"} <= names
     assert sum(len(links(page)) for page in PAGES) > 100
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "http.md"
-    assert _leads_somewhere(page, "../README.md")
+    page = ROOT / "docs" / "reference" / "http.md"
+    assert _leads_somewhere(page, "../../README.md")
     assert not _leads_somewhere(page, "nothing.md")
     assert not _leads_somewhere(page, "#nothing")
     assert not _leads_somewhere(page, str(tmp_path))

@@ -7,6 +7,6 @@ capturing.py captures a model, and compares the program with the module
 planning.py  plans it on each cluster, and runs the plans on real ranks
 worker.py    does so for one model after the other, in a process that may hang or crash
 supervising.py     starts workers, and ends those that take too long
-report.py    counts, the table, and the page docs/zoo.md
+report.py    counts, the table, and the page docs/testing/zoo.md
 __main__.py  all of them: `make zoo`
 """

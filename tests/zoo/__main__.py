@@ -1,4 +1,4 @@
-"""`python -m tests.zoo [--models a,b] [--libraries timm] [--plans none|quick|usual|every] [--resume] [--write docs/zoo.md]`
+"""`python -m tests.zoo [--models a,b] [--libraries timm] [--plans none|quick|usual|every] [--resume] [--write PAGE]`
 
 Captures each model of the zoo, compares the program with the module, plans it, runs the plans on two and four ranks, and compares
 again, each with a time limit. What came of each model is kept after each. Prints a table and, as the last line of stdout, one

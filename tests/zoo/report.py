@@ -1,4 +1,4 @@
-"""Adds the rows of the zoo up: counts for machines, and the page docs/zoo.md."""
+"""Adds the rows of the zoo up: counts for machines, and the page docs/testing/zoo.md."""
 
 import platform
 from collections import Counter

@@ -16,7 +16,7 @@ program in its Python back end, as DyOrc runs it in Python:
 The systems take turns, in several rounds, so that changes on the machine affect all of them alike. Figures are medians over the
 rounds.
 
-DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/cells.md`).
+DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/concepts/cells.md`).
 
 Progress goes to stderr. The last line of stdout is one JSON object: "dyorc" (the best of its modes, for each figure by itself),
 "triton" (PyTriton) and "triton_native" (the best of the native settings, likewise) with "http_p50_ms_1", "http_rps_32",

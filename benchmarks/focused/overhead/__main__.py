@@ -5,7 +5,7 @@
 The same cascade of two small torch networks (`nets.py`), on the same machine, in the same run, with 1 and with 32 closed-loop
 clients. The systems take turns, in several rounds; every answer is checked. The figures are medians over the rounds.
 
-DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/cells.md`).
+DyOrc runs in each of its modes: with replicas on Ray, in one cell, and in two (`docs/concepts/cells.md`).
 
 Progress goes to stderr. The last line of stdout is one JSON object: for each system its figures; `p50_ratio` and `rps_ratio`, how
 many times faster DyOrc's best mode is than the better of Ray Serve's two, at 1 and at 32 clients; and which mode that is. Takes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CallState(Enum):
-    """Where a call is. `_TRANSITIONS` says which state follows which, and why; docs/call-states.md draws it."""
+    """Where a call is. `_TRANSITIONS` says which state follows which, and why; docs/concepts/call-states.md draws it."""
 
     WAITING = auto()
     """Some of its inputs have not been computed yet or were lost, or it may not run before it is certain."""

@@ -3,7 +3,6 @@
 How one job goes changes only the time of the others.
 """
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from dyorc.planner.program import TensorProgram
 from dyorc.planner.runtime.job_turns import JobTurns, PhaseClaim
 from dyorc.planner.runtime.ranks import Ranks
 from dyorc.planner.runtime.training import Training, load_training, steps_of
+from dyorc.system.owned_folder import owned_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def run_side_by_side(
     if any(job.training.resume for job in jobs):
         raise PlanError("jobs side by side train from the beginning: they cannot resume from checkpoints")
     runs = [JobRun() for _ in jobs]
-    with tempfile.TemporaryDirectory(prefix="dyorc-turns-") as folder:
+    with owned_folder("dyorc-turns-") as folder:
         works: list[_Work] = []
         for number, (job, ranks, run) in enumerate(zip(jobs, groups, runs, strict=True)):
             works.append(_Work(job, ranks, run, lambda step, number=number: heard(number, step)))

@@ -1,4 +1,4 @@
-"""Writes `docs/metrics.md`: `python -m dyorc.telemetry.metrics docs/metrics.md`."""
+"""Writes `docs/reference/metrics.md`: `python -m dyorc.telemetry.metrics docs/reference/metrics.md`."""
 
 import sys
 from itertools import groupby

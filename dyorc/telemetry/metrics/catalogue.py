@@ -1,4 +1,4 @@
-"""All metrics. `docs/metrics.md` is made of this file (`make docs-metrics`); rules and boards in `deploy/` may use nothing else.
+"""All metrics. `docs/reference/metrics.md` is made of this file (`make docs-metrics`); rules and boards in `deploy/` may use nothing else.
 
 Names follow Prometheus' conventions: base units, `_total` for counters. A value of a label never comes from a request's content,
 except tenants' names, which are bounded (`dyorc.telemetry.metrics.metric`).

@@ -91,12 +91,17 @@ Name: some
 Version: 1
 Provides-Extra: demo
 Provides-Extra: traces
+Provides-Extra: all
+Provides-Extra: dev
 Requires-Dist: numpy>=2.1
 Requires-Dist: ray[serve]==2.60.*
 Requires-Dist: old; python_version < '3.9'
 Requires-Dist: scikit-learn>=1.5; extra == 'demo'
 Requires-Dist: fast; (python_version > '3.9') and extra == 'traces'
 Requires-Dist: sdk; extra == 'traces'
+Requires-Dist: some[demo,traces]; extra == 'all'
+Requires-Dist: some[all]; extra == 'dev'
+Requires-Dist: tool; extra == 'dev'
 
 What it does.
 """
@@ -121,6 +126,9 @@ def test_requirements_are_those_of_the_wheel_and_its_extras(wheel: Path) -> None
     assert _requirements(wheel, "").stdout.splitlines() == always
     assert _requirements(wheel, "demo").stdout.splitlines() == [*always, "scikit-learn>=1.5"]
     assert _requirements(wheel, "traces").stdout.splitlines() == [*always, "fast; (python_version > '3.9')", "sdk"]
+    everything = [*always, "scikit-learn>=1.5", "fast; (python_version > '3.9')", "sdk"]
+    assert _requirements(wheel, "all").stdout.splitlines() == everything
+    assert _requirements(wheel, "dev,demo").stdout.splitlines() == [*everything, "tool"]
 
 
 def test_an_extra_that_does_not_exist_is_refused_by_name(wheel: Path) -> None:

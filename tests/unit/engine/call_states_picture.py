@@ -1,4 +1,4 @@
-"""Draws docs/img/call-states.svg, and the table of docs/call-states.md, from the engine's table of a call's states.
+"""Draws docs/img/call-states.svg, and the table of docs/concepts/call-states.md, from the engine's table of a call's states.
 
 python -m tests.unit.engine.call_states_picture
 """
@@ -11,7 +11,7 @@ from dyorc.engine.model.program_call import _TRANSITIONS, CallState
 
 ROOT = Path(__file__).parents[3]
 PICTURE = ROOT / "docs/img/call-states.svg"
-PAGE = ROOT / "docs/call-states.md"
+PAGE = ROOT / "docs/concepts/call-states.md"
 _PLACES = {
     CallState.WAITING: (100, 170),
     CallState.GUESSED: (340, 70),

@@ -6,7 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, lock, token_path
+from dyorc.replica.server_home import TOKEN_VARIABLE, clear_up, token_path
+from dyorc.system.owned_folder import lock
 from tests.deadlines import wait_until
 
 

@@ -14,7 +14,7 @@ from dyorc.settings.settings_reader import read
 from dyorc.settings.settings_text import defaults, schema
 from helm.values_schema import SCHEMA, values_schema
 
-_DOCS = Path(__file__).parents[3] / "docs"
+_DOCS = Path(__file__).parents[3] / "docs" / "reference"
 _COPY = _DOCS / "dyorc.schema.json"
 
 

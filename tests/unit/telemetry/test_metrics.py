@@ -20,7 +20,7 @@ from dyorc.telemetry.metrics.readings import Readings
 
 LABELS = {"workflow", "program", "outcome", "tenant", "reason", "tier", "state", "transport", "version", "python", "group"}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-_DOCS = Path(__file__).parents[3] / "docs"
+_DOCS = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def test_names_and_labels_follow_the_conventions_of_prometheus() -> None:

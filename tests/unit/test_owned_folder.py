@@ -1,0 +1,46 @@
+"""A folder of temporary files goes with its owner, also if that is killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dyorc.system.owned_folder import orphans, owned_folder
+
+PREFIX = "dyorc-tested-"
+OWNER = f"""
+from dyorc.system.owned_folder import owned_folder
+with owned_folder({PREFIX!r}) as folder:
+    print(folder, flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one_and_not_before_it_dies(temporary: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        with owned_folder(PREFIX):
+            assert folder.is_dir()  # its owner lives
+        assert orphans(PREFIX) == []
+        owner.kill()
+    assert orphans(PREFIX) == [str(folder)]
+    with owned_folder(PREFIX) as mine:
+        assert list(temporary.iterdir()) == [Path(mine)]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_without_a_lock_is_left_alone(temporary: Path) -> None:
+    strange = temporary / f"{PREFIX}strange"
+    strange.mkdir()
+    with owned_folder(PREFIX):
+        assert strange.is_dir()
+    assert strange.is_dir()

@@ -10,6 +10,7 @@ The class says what happened; the attributes say what to do about it:
     |  `- CheckpointError         a checkpoint is not whole, or of another model
     |- PlanRunError            a rank that ran a plan raised, died or did not go on; all others have ended, too
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
+    |  `- MissingLibraryError        ... because a library is not installed (also an ImportError)
     |- LeadLostError              another orchestrator leads the group now; ends the process
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
@@ -53,9 +54,11 @@ The class says what happened; the attributes say what to do about it:
     `- InternalError              a bug of ours
 """
 
+import re
 from types import TracebackType
 from typing import Any, ClassVar
 
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
 _MAX_TEXT = 8192
 """Characters of a foreign exception's text that our errors quote."""
 _MAX_OF_GROUP = 8
@@ -149,6 +152,20 @@ class ConfigurationError(DyOrcError, ValueError):
     """A setting, or a file that it names, cannot be used. Raised when a server starts, never by a request."""
 
     code = "configuration"
+
+
+class MissingLibraryError(ConfigurationError, ImportError):
+    """A library is needed that `dyorc-core` does not bring along. The text has the command that installs it.
+
+    Attributes:
+        name: The library's module.
+    """
+
+    code = "missing_library"
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class LeadLostError(DyOrcError):
@@ -484,6 +501,11 @@ def text_of(error: BaseException) -> str:
         return bounded(text)
     except BaseException as raised:
         return f"(it has no text: __str__ raised {type_name(raised)})"
+
+
+def without_errno(text: str) -> str:
+    """Returns an error's text without the numbers that Python puts before what the operating system says."""
+    return _ERRNO.sub("", text)
 
 
 def bounded(text: str, max_characters: int = _MAX_TEXT) -> str:

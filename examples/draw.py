@@ -36,7 +36,13 @@ DRAWINGS: dict[str, tuple[dict[str, Node], list[Edge]]] = {
             "large": Node(3.3, 1, "large\nconvolutions"),
             "answer": Node(4.4, 0, "digit", "value"),
         },
-        [("image", "small", ""), ("small", "sure", ""), ("sure", "answer", "yes, 61 %"), ("sure", "large", "no"), ("large", "answer", "")],
+        [
+            ("image", "small", ""),
+            ("small", "sure", ""),
+            ("sure", "answer", "yes, 61 %"),
+            ("sure", "large", "no"),
+            ("large", "answer", ""),
+        ],
     ),
     "guarded": (
         {
@@ -148,7 +154,8 @@ def draw(nodes: dict[str, Node], edges: list[Edge]) -> str:
     """Returns a picture as SVG."""
     width = COLUMN * max(node.column for node in nodes.values()) + WIDTH + 32
     height = ROW * max(node.row for node in nodes.values()) + HEIGHT + 40
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">']
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>']
     lines += [_STYLE, f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>']
     lines += [_edge(nodes[start], nodes[end], label) for start, end, label in edges]
     lines += [_node(node) for node in nodes.values()]
@@ -178,7 +185,8 @@ def _node(node: Node) -> str:
     x, y = _middle(node)
     w, h = WIDTH / 2, HEIGHT / 2
     if node.kind == "decision":
-        shape = f'<path class="decision" d="M{x - w:.0f} {y:.0f} L{x:.0f} {y - h - 4:.0f} L{x + w:.0f} {y:.0f} L{x:.0f} {y + h + 4:.0f} z"/>'
+        sides = f"M{x - w:.0f} {y:.0f} L{x:.0f} {y - h - 4:.0f} L{x + w:.0f} {y:.0f} L{x:.0f} {y + h + 4:.0f} z"
+        shape = f'<path class="decision" d="{sides}"/>'
     else:
         corner = 20 if node.kind == "value" else 6
         shape = f'<rect class="{node.kind}" x="{x - w:.0f}" y="{y - h:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="{corner}"/>'

@@ -78,7 +78,9 @@ def _show_answers(replies: list[Reply]) -> None:
 
 
 def _show_figures(replies: list[Reply], alone: list[Reply], elapsed_s: float) -> None:
-    first, in_5 = (np.mean([reply.answers(words, num) for reply, (_, words) in zip(replies, QUESTIONS, strict=True)]) for num in (1, 5))
+    first, in_5 = (
+        np.mean([reply.answers(words, num) for reply, (_, words) in zip(replies, QUESTIONS, strict=True)]) for num in (1, 5)
+    )
     print(f"\n{len(replies)} questions over HTTP: answered by the first passage {first:.1%}, by one of five {in_5:.1%}")
     print(f"{np.mean([reply.was_reranked for reply in replies]):.0%} were compared closely")
     for is_close, name in ((False, "sure at once"), (True, "compared closely")):

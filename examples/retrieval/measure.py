@@ -57,7 +57,9 @@ def main() -> None:
     expected = [plain(question, sure=app.SURE) for question, _ in QUESTIONS]
     kept = [len(set(near(question)) & set(plain(question, sure=-1.0).passages)) / app.NUM_CANDIDATES for question, _ in QUESTIONS]
     same = [same_texts(*pair) for pair in zip(answers, expected, strict=True)]
-    farthest = max(np.abs(each["score"] - plainly.scores[: app.NUM_ANSWERS]).max() for each, plainly in zip(answers, expected, strict=True))
+    farthest = max(
+        np.abs(each["score"] - plainly.scores[: app.NUM_ANSWERS]).max() for each, plainly in zip(answers, expected, strict=True)
+    )
     print(f"sure: {np.mean([not answer['was_reranked'] for answer in answers]):.0%} of the questions")
     print(f"recall@{app.NUM_CANDIDATES} of faiss's graph, compared with every passage: {np.mean(kept):.2%}")
     print(f"the workflow's answers equal plain PyTorch's: {sum(same)} of {len(same)}; scores differ by {farthest:.1e} at most")

@@ -4,7 +4,6 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
-
 from pydoc_data.topics import topics
 
 MAX_WORDS = 90

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).parents[1] / "router"))  # MiniLM belongs to that example
-from router_minilm import WIDTH, Tokenizer, load_minilm, pool  # noqa: E402
+from router_minilm import WIDTH, Tokenizer, load_minilm, pool
 
 __all__ = ["INDEX", "PASSAGE_TOKENS", "QUESTION_TOKENS", "WIDTH", "Encoder", "Tokenizer", "compare", "load_index"]
 INDEX = Path(__file__).parent / "weights" / "index.safetensors"
@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         self.minilm = load_minilm(PASSAGE_TOKENS)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns vectors of length 1: of texts, [batch, 384], and of their tokens, [batch, tokens, 384], 0 where there is none."""
+        """Returns vectors of length 1 of texts, [batch, 384], and of tokens, [batch, tokens, 384], 0 where there is none."""
         hidden = self.minilm.read(tokens)
         is_word = (tokens != 0) & (tokens != _START) & (tokens != _END)
         return pool(hidden, tokens), nn.functional.normalize(hidden, dim=2) * is_word[..., None]

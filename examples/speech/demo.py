@@ -60,9 +60,11 @@ def main() -> None:
     for turn in turns:
         who = "somebody" if turn.person < 0 else f"person {turn.person + 1}"
         print(f"{turn.start_s:6.2f} - {turn.end_s:5.2f} s  {who:<9}  known after {1000 * turn.latency_s:,.0f} ms")
-    print(f"\n{len(audio) / 16_000:.0f} s of audio in {elapsed_s:.2f} s: {len(turns)} turns of {len({turn.person for turn in turns} - {-1})} people")
+    num_people = len({turn.person for turn in turns} - {-1})
+    print(f"\n{len(audio) / 16_000:.0f} s of audio in {elapsed_s:.2f} s: {len(turns)} turns of {num_people} people")
     if not options.audio:
-        print(f"right {agreement(turns, sample_utterances()):.1%} of the time in which one person speaks alone, as people wrote it down")
+        ratio = agreement(turns, sample_utterances())
+        print(f"right {ratio:.1%} of the time in which one person speaks alone, as people wrote it down")
 
 
 def agreement(turns: list[Turn], utterances: list[Utterance]) -> float:

@@ -31,7 +31,9 @@ class SpeechDetector:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = num_threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(_file("silero_vad", "data/silero_vad.onnx"), options, ["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            _file("silero_vad", "data/silero_vad.onnx"), options, ["CPUExecutionProvider"]
+        )
 
     def __call__(
         self, pieces: Float[np.ndarray, "batch samples"], states: Float[np.ndarray, "batch 320"]

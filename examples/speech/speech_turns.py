@@ -28,7 +28,7 @@ class Segment:
 
 
 class SegmentFinder:
-    """Finds segments of speech while probabilities arrive, by the rules of silero-vad's `get_speech_timestamps`, without its padding."""
+    """Finds segments of speech while probabilities arrive, as silero-vad's `get_speech_timestamps` does without padding."""
 
     def __init__(self) -> None:
         self._position = 0

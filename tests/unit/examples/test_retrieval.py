@@ -52,7 +52,9 @@ def test_tokens_are_compared_with_their_nearest(load: Load) -> None:
 def test_a_missing_index_says_how_to_make_it(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nets = load("retrieval_nets")
     monkeypatch.setattr(nets, "INDEX", tmp_path / "index.safetensors")
-    with pytest.raises(FileNotFoundError, match=r"index.safetensors of these passages is missing; make it with: python retrieval/index.py"):
+    with pytest.raises(
+        FileNotFoundError, match=r"index.safetensors of these passages is missing; make it with: python retrieval/index.py"
+    ):
         nets.load_index("x")
 
 

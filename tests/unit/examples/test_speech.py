@@ -74,7 +74,9 @@ def test_segments_of_any_probabilities_are_those_of_silero_vad(seed: int, num_le
     probabilities = np.repeat(generator.choice([0.1, 0.35, 0.4, 0.5, 0.6], num_levels), generator.integers(1, 12, num_levels))
     expected = get_speech_timestamps_from_probs(probabilities.tolist(), speech_pad_ms=0)
     finder = turns.SegmentFinder()
-    segments = [each for start in range(0, len(probabilities), sizes) for each in finder.add(probabilities[start : start + sizes])]
+    segments = [
+        each for start in range(0, len(probabilities), sizes) for each in finder.add(probabilities[start : start + sizes])
+    ]
     segments += finder.finish(512 * len(probabilities))
     assert [{"start": each.start, "end": each.end} for each in segments] == expected
 
@@ -82,7 +84,8 @@ def test_segments_of_any_probabilities_are_those_of_silero_vad(seed: int, num_le
 def test_turns_are_those_that_people_wrote_down(load: Load, audio: np.ndarray) -> None:
     app, demo = load("app"), load("demo")
     turns = [
-        demo.Turn(float(part["start_s"]), float(part["end_s"]), int(part["person"]), 0.0) for part in dyorc.run(app.who_speaks, audio)
+        demo.Turn(float(part["start_s"]), float(part["end_s"]), int(part["person"]), 0.0)
+        for part in dyorc.run(app.who_speaks, audio)
     ]
     assert demo.agreement(turns, load("speech_sample").sample_utterances()) > 0.85
     assert len({turn.person for turn in turns} - {-1}) <= 3

@@ -12,7 +12,7 @@ import dyorc
 from dyorc.testing import ServerProcess, serve_command
 from tests.browser import chromium, tab
 from tests.e2e.screenshots import shrink
-from tests.page_blocks import blocks_of
+from tests.markdown import blocks
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _LOAD_S = 30
@@ -22,7 +22,7 @@ _RATE_RPS = 40
 def main(folder: Path) -> None:
     """Makes all pictures."""
     with tempfile.TemporaryDirectory() as home:
-        for block in blocks_of(_DOCS / "tutorial" / "1-cascade.md"):
+        for block in blocks(_DOCS / "tutorial" / "1-cascade.md"):
             if block.title:
                 (Path(home) / block.title).write_text(block.code)
         subprocess.run([sys.executable, "train.py"], cwd=home, check=True)

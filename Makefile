@@ -28,6 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -92,8 +93,11 @@ dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc
 	$(BUILD)/bin/python -m build --outdir dist
 	$(BUILD)/bin/python -m build --outdir dist packages/dyorc
 
-test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
-	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
+test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh environments, and run README's quick start and all that the core promises there
+	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py tests/e2e/test_core_only.py
+
+sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and on disk; the last line is JSON
+	$(BIN)/python -m benchmarks.package_sizes --constraint constraints.txt
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \

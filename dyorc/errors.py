@@ -10,6 +10,7 @@ The class says what happened; the attributes say what to do about it:
     |  `- CheckpointError         a checkpoint is not whole, or of another model
     |- PlanRunError            a rank that ran a plan raised, died or did not go on; all others have ended, too
     |- ConfigurationError         a setting, or a file that it names, cannot be used; raised when the server starts
+    |  `- MissingLibraryError        ... because a library is not installed (also an ImportError)
     |- LeadLostError              another orchestrator leads the group now; ends the process
     |- LaunchError                Ray, which runs the programs, could not be started; raised when the server starts
     |- ClientError                the request is wrong, sending it again will not help
@@ -149,6 +150,20 @@ class ConfigurationError(DyOrcError, ValueError):
     """A setting, or a file that it names, cannot be used. Raised when a server starts, never by a request."""
 
     code = "configuration"
+
+
+class MissingLibraryError(ConfigurationError, ImportError):
+    """A library is needed that `dyorc-core` does not bring along. The text has the command that installs it.
+
+    Attributes:
+        name: The library's module.
+    """
+
+    code = "missing_library"
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class LeadLostError(DyOrcError):

@@ -12,6 +12,7 @@ from types import ModuleType
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
+from dyorc.system.extras import command_for, extra_of
 
 _OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
 
@@ -155,6 +156,8 @@ def import_error(module: str, error: Exception) -> ModuleImportError:
     text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
     if module.endswith(".py") and _NO_PACKAGE in str(error):
         text += f"; a file named by its path is in no package: name its module, like pkg.{module.removesuffix('.py')}:flow"
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")) is not None:
+        text += f"; {command_for(extra)}"
     return ModuleImportError(text, "".join(lines))
 
 

@@ -10,7 +10,6 @@ from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import PlanError
-from dyorc.planner.planned_module import captured_of_plan, program_of_plan
 
 if TYPE_CHECKING:
     from dyorc.planner.planned_module import CapturedModule
@@ -30,6 +29,7 @@ def merge(
     """Merges jobs that train on the same devices, so that one computes while another communicates; `run` then runs them all."""
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs
     from dyorc.planner.planners.crossover.merged_plans_file import write_merged
     from dyorc.planner.whole_file import check_writable
@@ -70,6 +70,7 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     """
     from contextlib import ExitStack
 
+    from dyorc.planner.planned_module import captured_of_plan
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
     from dyorc.planner.program import sources_of
     from dyorc.planner.runtime import RankOptions, Ranks, Training

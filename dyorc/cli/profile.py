@@ -16,6 +16,7 @@ from rich.table import Column
 from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, connect
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.errors import ConfigurationError
+from dyorc.system.extras import missing_library
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -66,12 +67,12 @@ def _py_spy() -> str:
     """Returns the command.
 
     Raises:
-        ConfigurationError: If it is not installed.
+        MissingLibraryError: If it is not installed.
     """
     of_environment = Path(sys.executable).with_name("py-spy")
     command = str(of_environment) if of_environment.exists() else shutil.which("py-spy")
     if command is None:
-        raise ConfigurationError("py-spy is not installed; it comes with `pip install dyorc[profile]`")
+        raise missing_library("py-spy", "profile", "`dyorc profile`")
     return command
 
 

@@ -75,7 +75,9 @@ def split_rows(pool: Pool, declared: Mapping[str, int]) -> Pool:
     lengths = {name: len(array) for name, array in arrays.items()}
     num_rows = next(iter(lengths.values()))
     if not num_rows or set(lengths.values()) != {num_rows}:
-        raise ValueError(f"--pool holds requests in rows, {lengths}, expected the same number of them in each array, at least one")
+        raise ValueError(
+            f"--pool holds requests in rows, {lengths}, expected the same number of them in each array, at least one"
+        )
     return Pool(inputs=[{name: array[row] for name, array in arrays.items()} for row in range(num_rows)])
 
 

@@ -104,7 +104,11 @@ class SentOptions:
 
     pool: Annotated[
         Path | None,
-        _option(_SENT, "--pool", text="The requests: a pool file, or an .npz with an array for each input (with one dimension more for many requests); by default random."),
+        _option(
+            _SENT,
+            "--pool",
+            text="The requests: a pool file, or an .npz with an array for each input, or rows of them; by default random.",
+        ),
     ] = None
     shape: Annotated[
         list[str] | None,

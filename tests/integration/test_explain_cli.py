@@ -56,9 +56,8 @@ async def test_the_slowest_request_is_explained_without_its_id(served: Served) -
     nothing = await run(served, "explain", "--slowest")
     assert (nothing.exit_code, nothing.stderr) == (1, "The server remembers no request that has ended.\n")
     for number, duration_ms in ((1, 20), (2, 170), (3, 90)):
-        slow = record(duration_ms, [call(1, "small", 2, 2, duration_ms)], tenant="team")
-        slow.request_id = f"r{number}"
-        here.take(slow)
+        calls = [call(1, "small", 2, 2, duration_ms)]
+        here.take(record(duration_ms, calls, tenant="team", request_id=f"r{number}", number=number))
     assert (await run(served, "explain", "--slowest")).stdout.startswith("r2: classify, 170.0 ms")
     both = await run(served, "explain", "r1", "--slowest")
     assert both.exit_code == 2

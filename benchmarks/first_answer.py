@@ -5,7 +5,8 @@
 Downloads count: pip's cache is off. `--root` is a root file system that holds nothing but Python with its venv module and
 curl, as `debootstrap --variant=minbase --include=python3,python3-venv,curl,ca-certificates` makes one; then everything runs
 in it by chroot (needs root). Without it, everything runs in a new virtual environment. The twenty lines and the curl command
-are those of packages/description.md. The last line of stdout is one JSON object; the exit code is 1 if the answer came after the limit.
+are those of packages/description.md. The last line of stdout is one JSON object; the exit code is 1 if the answer came after
+the limit.
 """
 
 import argparse

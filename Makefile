@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 HELM := .venv-helm
+DOCS := .venv-docs
 PEERS := ray_serve triton bentoml litserve mosec
 MOVING := triton bentoml kserve litserve mosec
 PROTOC := .venv-protoc
@@ -17,7 +18,7 @@ DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 VARIANT ?= cpu
@@ -26,7 +27,7 @@ VARIANT ?= cpu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
@@ -111,6 +112,18 @@ compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own D
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(DOCS)/.made ## Build the documentation's site in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+
+docs-serve: $(DOCS)/.made ## Show the site on this machine, again after each change of a page
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve --dev-addr 127.0.0.1:8008
+
+docs-picture: $(VENV)/.dev docs ## Make the picture of the site's first page (needs chromium)
+	$(BIN)/python -m tests.e2e.site_picture docs/img/site.png
+
+docs-reference: $(VENV)/.dev ## Write the reference's pages of commands, errors, HTTP's routes and gRPC's calls
+	$(BIN)/python docs/write_reference.py docs/reference
 
 docs-packages: ## Write docs/packages from the packages' docstrings, after a change of these
 	$(PYTHON) docs/write_packages.py docs/packages
@@ -267,7 +280,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -297,6 +310,11 @@ $(VENV)/.zoo: $(VENV)/.dev
 $(TRITONCLIENT)/.made: Makefile
 	$(PYTHON) -m venv $(TRITONCLIENT)
 	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
+	@touch $@
+
+$(DOCS)/.made: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 # Helm's own engine, 244 MB, and the JSON schemas of Kubernetes, 108 MB.

@@ -112,7 +112,7 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, DyOrcError) or not isinstance(error, Exception):
+        if isinstance(error, DyOrcError) or not isinstance(error, Exception | SystemExit):
             raise
         raise import_error(path.name, error) from error
     return module
@@ -139,11 +139,11 @@ def _import_module(name: str) -> ModuleType:
         raise import_error(name, error) from error
     except DyOrcError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise import_error(name, error) from error
 
 
-def import_error(module: str, error: Exception) -> ModuleImportError:
+def import_error(module: str, error: Exception | SystemExit) -> ModuleImportError:
     """Returns the error to raise in place of the one that a module raised. It shows the lines of the module's author, without our
     frames and those of the import system.
 
@@ -166,11 +166,11 @@ def _is_of_users(frame: traceback.FrameSummary) -> bool:
     return name not in _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: Exception | SystemExit) -> str:
     return error.msg if isinstance(error, SyntaxError) else text_of(error)
 
 
-def _place_of(error: Exception, stack: traceback.StackSummary) -> str:
+def _place_of(error: Exception | SystemExit, stack: traceback.StackSummary) -> str:
     """Returns the last line of the user's code, or of what it called."""
     if isinstance(error, SyntaxError):
         return f" ({Path(error.filename or '?').name}, line {error.lineno})"

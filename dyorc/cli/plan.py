@@ -25,6 +25,7 @@ from dyorc.cli.plan_printing import (
 )
 from dyorc.cli.server_options import AsJson
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import PlanError, PlanRunError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def make(
     early = "" if origin.ended == "finished" else f", search ended by {origin.ended}"
     _console.print(
         f"{output}: by {origin.planner}{early}, {milliseconds(origin.cost_s or 0.0)} a step on {where.name} "
-        f"({where.num_ranks} ranks), {len(proved.steps)} steps"
+        f"({count(where.num_ranks, 'rank')}), {count(len(proved.steps), 'step')}"
     )
 
 
@@ -292,7 +293,7 @@ def fuse(
     print_proof(program, best)
     write_plan(best, output)
     step = milliseconds(candidates[0].simulated_s)
-    _console.print(f"{output}: {candidates[0].name}, {step} a step on {where.name}, {len(best.kernels)} kernels")
+    _console.print(f"{output}: {candidates[0].name}, {step} a step on {where.name}, {count(len(best.kernels), 'kernel')}")
 
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
@@ -350,8 +351,8 @@ def run_plan(
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
     loss = "" if program.outputs else f"loss {float(label_results(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
-        raise PlanRunError(f"{loaded.num_ranks} ranks computed something else than one device: {loss}{judgement}")
-    _console.print(f"{loaded.num_ranks} ranks computed what one device does: {loss}{judgement}")
+        raise PlanRunError(f"{count(loaded.num_ranks, 'rank')} computed something else than one device: {loss}{judgement}")
+    _console.print(f"{count(loaded.num_ranks, 'rank')} computed what one device does: {loss}{judgement}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import PlanError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def show_merged(path: Path) -> None:
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
 
     merged = read_merged(path)
-    _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")
+    _console.print(f"{count(len(merged.jobs), 'job')} on {count(merged.num_ranks, 'rank')}: {_gain(merged)}", "")
     grid = StackedTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
     for number, job in enumerate(merged.jobs):
         for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):

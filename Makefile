@@ -107,6 +107,9 @@ test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh
 sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and on disk; the last line is JSON
 	$(BIN)/python -m benchmarks.package_sizes --constraint constraints.txt
 
+first-answer: dist $(VENV)/.demo ## From nothing to the first answer with the core's wheel, as a new user: install, twenty lines, curl; the last line is JSON
+	$(BIN)/python -m benchmarks.first_answer $(if $(ROOTFS),--root $(ROOTFS))
+
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
 		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .

@@ -19,7 +19,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
-VARIANT ?= cpu
+IMAGES ?= core cpu
 
 # Each of hundreds of processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -93,9 +93,8 @@ dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc
 test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
 	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
 
-images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
-	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
+images: dist ## Build the images that IMAGES names, of core, cpu, examples, cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
+	$(PYTHON) deploy/docker/build_images.py $(IMAGES) -- $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS)
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
 	$(BIN)/python -m pytest -s -m compose tests/compose

@@ -56,7 +56,7 @@ def find_builder(client_version: str, has_buildx: bool) -> Builder:
     major = int(client_version.partition(".")[0])
     if has_buildx or major < 23:
         return Builder(has_buildkit=True, text=f"docker {client_version}, BuildKit")
-    how = "no buildx: the classic builder, which downloads everything again when something changes (Debian: apt install docker-buildx)"
+    how = "no buildx: the classic builder, which downloads all again after each change (Debian: apt install docker-buildx)"
     return Builder(has_buildkit=False, text=f"docker {client_version}, {how}")
 
 
@@ -147,8 +147,9 @@ def _check_torch(targets: Iterable[str], options: Sequence[str]) -> None:
     known = any(_build_argument(name, options) for name in ("TORCH_INDEX", "WHEELS", "CPU_LIBRARIES"))
     if {"cpu", "examples"} & set(targets) and not known and "id=pip" not in " ".join(options):
         raise MissingError(
-            "where is torch's CPU build? Set TORCH_INDEX to the index that PyTorch's installation page names for CPU, or give an image "
-            "with the wheel by --build-arg WHEELS=..., or pip's settings by --secret id=pip,src=pip.conf. `make images IMAGES=core` has no torch"
+            "where is torch's CPU build? Set TORCH_INDEX to the index that PyTorch's installation page names for CPU, or give an "
+            "image with the wheel by IMAGE_OPTIONS='--build-arg WHEELS=...', or pip's settings by IMAGE_OPTIONS='--secret "
+            "id=pip,src=pip.conf'. `make images IMAGES=core` has no torch"
         )
 
 

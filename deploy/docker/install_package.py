@@ -15,7 +15,16 @@ _DOCUMENTS = "/usr/share/doc/dyorc"
 
 def main(wheels: list[str]) -> None:
     """Installs them."""
-    install = [f"{_TOOLS}/pip", "--python", _PYTHON, "install", "--disable-pip-version-check", "--no-cache-dir", "--no-index", "--no-deps"]
+    install = [
+        f"{_TOOLS}/pip",
+        "--python",
+        _PYTHON,
+        "install",
+        "--disable-pip-version-check",
+        "--no-cache-dir",
+        "--no-index",
+        "--no-deps",
+    ]
     subprocess.run([*install, "--root=/package", "--no-warn-script-location", *wheels], check=True)
     shutil.copytree("/package", "/", symlinks=True, dirs_exist_ok=True)
     folder = f"/package{_DOCUMENTS}"

@@ -56,7 +56,9 @@ class Cluster:
     def is_healthy(self, service: str) -> bool:
         """Returns whether the health checks of all its containers say so."""
         containers = self.container(service).split()
-        statuses = self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", *containers).split() if containers else []
+        statuses = (
+            self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", *containers).split() if containers else []
+        )
         return set(statuses) == {"healthy"}
 
     def leader(self) -> str:

@@ -1,8 +1,8 @@
 """Images for the containers of a test, made without a registry or an index.
 
-DyOrc's two, core and cpu, are built by its Dockerfile, from wheels of this checkout. What takes minutes and says nothing about it is
-left out: the base is made of this machine's packages; the core's libraries are copies of those of the environment that runs the
-tests, and the others, gigabytes, are mounted where they are here. Redis is the one that `tests.redis_server` starts.
+DyOrc's two, core and cpu, are built by its Dockerfile, from wheels of this checkout. What takes minutes and says nothing about it
+is left out: the base is made of this machine's packages; the core's libraries are copies of those of the environment that runs
+the tests, and the others, gigabytes, are mounted where they are here. Redis is the one that `tests.redis_server` starts.
 """
 
 import importlib.metadata
@@ -112,7 +112,15 @@ def _build_ours(engine: Engine, folder: Path) -> None:
     context = folder / "context"
     subprocess.run(["make", "--silent", ".venv-build/.made"], cwd=ROOT, check=True, capture_output=True, timeout=engine.left_s)
     for project in (ROOT, ROOT / "packages/dyorc"):
-        command = [str(ROOT / ".venv-build/bin/python"), "-m", "build", "--wheel", "--outdir", str(context / "dist"), str(project)]
+        command = [
+            str(ROOT / ".venv-build/bin/python"),
+            "-m",
+            "build",
+            "--wheel",
+            "--outdir",
+            str(context / "dist"),
+            str(project),
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=engine.left_s)
     shutil.copy(ROOT / "constraints.txt", context)
     for name in ("deploy/docker", "services"):

@@ -1,10 +1,9 @@
 """Installs wheels of DyOrc into /package, and lists all packages of the image there: python3 install_package.py WHEEL...
 
-Runs while an image is built, with the libraries in place, in the stage that has pip and cyclonedx-py in /opt/tools.
+Runs while an image is built, in a stage with pip and cyclonedx-py in /opt/tools, whose environment sees all trees by trees.pth.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -26,7 +25,6 @@ def main(wheels: list[str]) -> None:
         "--no-deps",
     ]
     subprocess.run([*install, "--root=/package", "--no-warn-script-location", *wheels], check=True)
-    shutil.copytree("/package", "/", symlinks=True, dirs_exist_ok=True)
     folder = f"/package{_DOCUMENTS}"
     os.makedirs(folder)
     write = [f"{_TOOLS}/cyclonedx-py", "environment", "--output-reproducible", f"--output-file={folder}/sbom.cdx.json"]

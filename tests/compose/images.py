@@ -69,21 +69,19 @@ def _build_libraries(engine: Engine, folder: Path, homes: list[str]) -> None:
     """Makes what the Dockerfile's stages of tools and libraries make: environments in /opt/tools, and in /core and /cpu."""
     _copy(_needs(importlib.metadata.distribution("dyorc-core"), {""}), folder / "core")
     _copy([Requirement("cyclonedx-bom")], folder / "tools")
-    packages = "$(cd /opt/dyorc/lib && echo python3*)/site-packages"
+    packages = f"lib/python3.{sys.version_info.minor}/site-packages"
     (folder / "Dockerfile").write_text(f"""
         FROM {_BASE}
-        COPY tools /copied
-        RUN python3 -m venv /opt/tools && cp -r /copied/. $(echo /opt/tools/lib/python3*/site-packages) \\
+        RUN python3 -m venv /opt/tools && python3 -m venv --without-pip /opt/dyorc \\
+            && mkdir -p /core/opt /cpu/opt/dyorc/{packages} && cp -r /opt/dyorc /core/opt \\
+            && printf '%s/opt/dyorc/{packages}\\n' /core /cpu /package > /opt/dyorc/{packages}/trees.pth \\
             && printf '#!/opt/tools/bin/python\\nfrom cyclonedx_py._internal.cli import run\\nraise SystemExit(run())\\n' \\
                 > /opt/tools/bin/cyclonedx-py \\
-            && chmod 755 /opt/tools/bin/cyclonedx-py
-        COPY core /copied-core
-        RUN python3 -m venv --without-pip /opt/dyorc && mkdir -p /core/opt && cp -r /opt/dyorc /core/opt \\
-            && cp -r /copied-core/. /core/opt/dyorc/lib/{packages} \\
-            && mkdir -p /cpu/opt/dyorc/bin /cpu/opt/dyorc/lib/{packages} \\
-            && printf '%s\\n' {" ".join(homes)} > /cpu/opt/dyorc/lib/{packages}/libraries.pth \\
+            && printf '%s\\n' {" ".join(homes)} > /cpu/opt/dyorc/{packages}/libraries.pth && mkdir /cpu/opt/dyorc/bin \\
             && printf '#!/opt/dyorc/bin/python\\nfrom ray.scripts.scripts import main\\nmain()\\n' > /cpu/opt/dyorc/bin/ray \\
-            && chmod 755 /cpu/opt/dyorc/bin/ray && rm -r /opt/dyorc
+            && chmod 755 /opt/tools/bin/cyclonedx-py /cpu/opt/dyorc/bin/ray
+        COPY tools /opt/tools/{packages}/
+        COPY core /core/opt/dyorc/{packages}/
         """)  # fmt: skip
     engine.docker("build", f"--tag={_LIBRARIES}", str(folder))
 

@@ -15,19 +15,21 @@ from typing import Any
 import pytest
 
 from tests.compose import base_image, engine, images
-from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, Cluster, cluster
+from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT, Cluster, cluster
 from tests.compose.kills import HEAD, Kill, kill
 from tests.compose.load import load
 from tests.compose.upgrade import HEAD as UPGRADE_HEAD
 from tests.compose.upgrade import upgrade
 
-pytestmark = pytest.mark.compose
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]  # more than the limits in here, which say what hangs
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 _URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
 _NUM_CLIENTS = 4
 _LIMIT_S = 540.0
 """For all that is done with the cluster."""
+_PACKAGES = "import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'] + '==' + d.version)"
+"""Prints all packages that Python finds."""
 _NEXT = "dyorc:next"
 _CUT = re.compile("ConnectError|ReadError|RemoteProtocolError")
 _SETTINGS = """
@@ -75,6 +77,32 @@ def test_tensors_are_read_in_place_by_another_container(running: Cluster) -> Non
 def _run(running: Cluster, command: str) -> str:
     """Runs a command in the network in which the cluster publishes its ports."""
     return running.engine.run([*running.engine.inside, "bash", "-c", command])
+
+
+def test_one_container_of_the_core_serves_without_ray_and_torch(running: Cluster) -> None:
+    mounts = [f"--volume={ROOT / 'examples/core'}:/workflows:ro", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL"]
+    command = ["dyorc", "serve", "app.py:classify", "--in-process", "--cells", "2", "--allow-open"]
+    name = running.engine.docker("run", "--detach", *mounts, images.CORE, *command).strip()
+    try:
+        running.wait_until(lambda: _health(running, name) == "healthy", "the container of the core is healthy")
+        for library in ("ray", "torch", "redis"):
+            found = running.engine.docker(
+                "exec", name, "python", "-c", f"import importlib.util as u; print(u.find_spec('{library}'))"
+            )
+            assert found.strip() == "None"
+        packages = running.engine.docker("exec", name, "python", "-c", _PACKAGES)
+        listed = json.loads(running.engine.docker("exec", name, "cat", "/usr/share/doc/dyorc/sbom.cdx.json"))["components"]
+        assert sorted(packages.split()) == sorted(f"{each['name']}=={each['version']}" for each in listed)
+        running.engine.docker("stop", name)
+        assert running.engine.docker("inspect", "--format", "{{.State.ExitCode}}", name).strip() in ("0", "143")
+    finally:
+        running.engine.docker("rm", "--force", name)
+
+
+def _health(running: Cluster, name: str) -> str:
+    state = running.engine.docker("inspect", "--format", "{{.State.Status}} {{.State.Health.Status}}", name).split()
+    assert state[0] == "running", running.engine.docker("logs", name)
+    return state[1]
 
 
 def test_containers_have_no_rights_that_they_do_not_need(running: Cluster) -> None:

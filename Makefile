@@ -110,7 +110,7 @@ images: dist ## Build the images that IMAGES names, of core, cpu, examples, cuda
 	$(PYTHON) deploy/docker/build_images.py $(IMAGES) -- $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS)
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
-	$(BIN)/python -m pytest -s -m compose tests/compose
+	$(BIN)/python -m pytest -s -m compose -o faulthandler_timeout=1200 tests/compose
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix

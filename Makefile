@@ -77,6 +77,7 @@ conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise o
 
 screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
 	$(BIN)/python -m tests.e2e.screenshots
+	$(BIN)/python -m tests.e2e.tutorial_screenshots
 
 lint: $(VENV)/.dev ## Check style, types and the doors between folders
 	$(BIN)/ruff check

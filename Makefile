@@ -107,6 +107,9 @@ test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh
 sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and on disk; the last line is JSON
 	$(BIN)/python -m benchmarks.package_sizes --constraint constraints.txt
 
+first-answer: dist $(VENV)/.demo ## From nothing to the first answer with the core's wheel, as a new user: install, twenty lines, curl; the last line is JSON
+	$(BIN)/python -m benchmarks.first_answer $(if $(ROOTFS),--root $(ROOTFS))
+
 images: dist ## Build the images that IMAGES names, of core, cpu, examples, cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	$(PYTHON) deploy/docker/build_images.py $(IMAGES) -- $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS)
 

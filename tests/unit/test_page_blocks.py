@@ -26,7 +26,7 @@ _NOT_RUN: dict[str, int] = {
     "docs/how-to/hugging-face.md": 2,
     "docs/how-to/install.md": 4,
     "docs/how-to/jobs.md": 1,
-    "docs/how-to/kubernetes.md": 2,
+    "docs/how-to/kubernetes.md": 3,
     "docs/how-to/scale.md": 3,
     "docs/how-to/serving-by-plan.md": 1,
     "docs/how-to/simulation.md": 1,

@@ -22,7 +22,7 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
-VARIANT ?= cpu
+IMAGES ?= core cpu
 
 # Each of hundreds of processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -110,12 +110,11 @@ sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and 
 first-answer: dist $(VENV)/.demo ## From nothing to the first answer with the core's wheel, as a new user: install, twenty lines, curl; the last line is JSON
 	$(BIN)/python -m benchmarks.first_answer $(if $(ROOTFS),--root $(ROOTFS))
 
-images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
-	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
+images: dist ## Build the images that IMAGES names, of core, cpu, examples, cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
+	$(PYTHON) deploy/docker/build_images.py $(IMAGES) -- $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS)
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
-	$(BIN)/python -m pytest -s -m compose tests/compose
+	$(BIN)/python -m pytest -s -m compose -o faulthandler_timeout=1200 tests/compose
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix

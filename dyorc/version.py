@@ -3,8 +3,11 @@
 import functools
 from importlib import metadata
 
+DISTRIBUTION = "dyorc-core"
+"""The distribution that holds the code. `dyorc` is this one with its usual extras."""
+
 
 @functools.cache
 def version() -> str:
     """Returns the version of the installed package: that of the code as it was when it was installed, also in a checkout."""
-    return metadata.version("dyorc-core")
+    return metadata.version(DISTRIBUTION)

@@ -12,7 +12,7 @@ from loadgen.tables import milliseconds
 _ABOUT_MODELS = """A batch of n takes T(n) = b + a n milliseconds. "Off by" is how far the line is from a published time at most.
 An emulated device really is occupied that long, and no other batch runs on it meanwhile; the processor is free. The models stand
 for the programs of the first table, whose results are returned, so requests take the same course in both."""
-_ABOUT_PREDICTIONS = """What [`dyorc simulate`'s engine](how-to/simulation.md) says of each cell without any server, from T(n),
+_ABOUT_PREDICTIONS = """What [`dyorc simulate`'s engine](../how-to/simulation.md) says of each cell without any server, from T(n),
 the same arrivals and the same decisions, and by how much that is below or above what was measured. The simulator knows queues,
 batches and guesses. It knows nothing of HTTP, of the server's own work, or of cores that are shared with the load generator."""
 
@@ -42,7 +42,7 @@ def predictions(table: Table) -> list[str]:
         for cell in cells
     ]
     head = ["", "mode", "p50", "simulated", "error", "p99", "simulated", "error"]
-    return ["### What the simulator predicts", _ABOUT_PREDICTIONS, _errors(cells), markdown(head, rows)]
+    return ["## What the simulator predicts", _ABOUT_PREDICTIONS, _errors(cells), markdown(head, rows)]
 
 
 def _errors(cells: list[Cell]) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.serving import ROOT
 from benchmarks.table.benchmark import Benchmark, Found, log
 from benchmarks.table.html_page import html_page
-from benchmarks.table.page import page
+from benchmarks.table.page import write_pages
 from benchmarks.table.plans import DEVICE_PLANS, PLANS
 from benchmarks.table.reasons import REASONS, read_reasons
 from benchmarks.table.records import OUR_MODES, Table, read_table, with_workloads, write_table
@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the folder for the results; by default benchmarks/results/KIND")
     parser.add_argument("--add", action="store_true", help="keep the other workloads of the existing table")
     parser.add_argument("--highest-only", action="store_true", help="only search for highest rates; implies --add")
-    parser.add_argument("--page", type=Path, help="also write this Markdown file, with the other table beside this one")
+    parser.add_argument(
+        "--docs", type=Path, help="also write the Markdown pages into this folder, with the other table beside this one"
+    )
     arguments = parser.parse_args()
     plan = (DEVICE_PLANS if arguments.devices else PLANS)[arguments.kind]
     if arguments.rounds:
@@ -72,7 +74,7 @@ def main() -> None:
     table = _table(benchmark.found, systems, arguments, started_at)
     for measured in benchmark.run():
         table = _table(measured, systems, arguments, started_at, time.monotonic() - began_s)
-        _write(with_workloads(table, others) if others else table, folder, arguments.page)
+        _write(with_workloads(table, others) if others else table, folder, arguments.docs)
     print(json.dumps(summary(table, benchmark.found.failures)))
     sys.exit(1 if benchmark.found.failures else 0)
 
@@ -107,13 +109,12 @@ def _note(system: System) -> str:
     return f"{system.note}; engine compiled (`make compile`)" if is_compiled else system.note
 
 
-def _write(table: Table, folder: Path, document: Path | None) -> None:
+def _write(table: Table, folder: Path, docs: Path | None) -> None:
     reasons = read_reasons(REASONS)
     write_table(table, folder / "table.json")
     (folder / "report.html").write_text(html_page(table, reasons), encoding="utf-8")
-    if document is not None:
+    if docs is not None:
         beside = results_folder(table.kind, on_devices=not table.on_devices) / "table.json"
         tables = [table, *([read_table(beside)] if beside.exists() else [])]
-        tables.sort(key=lambda each: each.on_devices)
-        document.write_text(page(tables, reasons), encoding="utf-8")
-    log(f"written: {folder / 'table.json'}, {folder / 'report.html'}{f', {document}' if document else ''}")
+        write_pages(tables, reasons, docs)
+    log(f"written: {folder / 'table.json'}, {folder / 'report.html'}{f', {docs}/benchmarks.md' if docs else ''}")

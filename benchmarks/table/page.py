@@ -1,7 +1,7 @@
-"""Writes docs/benchmarks.md, and the same page with pictures, from a table of the benchmark.
+"""Writes docs/benchmarks.md, a page for each table in docs/benchmarks/, and the same with pictures, from the stored tables.
 
-Run as ``python -m benchmarks.table.page benchmarks/results/full/table.json -o docs/benchmarks.md``. The page with pictures is
-written beside the table, as report.html.
+Run as ``python -m benchmarks.table.page benchmarks/results/full/table.json benchmarks/results/full-devices/table.json``. A page
+with pictures is written beside each table, as report.html.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.table.beside import side_by_side
 from benchmarks.table.device_parts import models_table, predictions
 from benchmarks.table.goals import Goal, cells_of, counts_for_rates, goals, loads_of
+from benchmarks.table.overview import NOTE, overview
 from benchmarks.table.rate_ratios import rate_ratios
 from benchmarks.table.reasons import REASONS, read_reasons, reasons_for, reasons_of_table
 from benchmarks.table.records import Table, WorkloadRecord, read_table
@@ -31,33 +31,20 @@ from benchmarks.table.tables import (
     workload_table,
 )
 
-_INTRODUCTION = """DyOrc serves workflows: requests that pass through several models, where a result often decides which
-model comes next. This page compares it with other serving systems (its *peers*) on the same models and requests."""
-_TWO_TABLES = """There are two tables, which answer two questions.
-
-* **Programs on the processor**: what does serving cost? Models, servers and the load generator share two cores. Models are tiny,
-  so most of what is measured is the servers themselves: their protocol, their hops between processes, their interpreter.
-* **Programs on emulated accelerators**: how well does a server use devices? Each program has a device of its own, which is
-  occupied as long as a published GPU takes for the batch, while the processor is free. What counts is which batches are formed,
-  what waits for what, and what is started ahead. This is the case of a server with GPUs, as far as a machine without any can
-  show it: there is one device for each program, devices do not share memory or a bus, and tensors still pass through the host."""
-_ON_PROCESSOR = "Models run on the two cores, which they share with everything else."
-_ON_DEVICES = "Each program has an emulated accelerator of its own, which waits as long as a published one computes."
-_HOW = """    make peers        # installs each peer into an environment of its own, in .venv-peers/
-    make bench        # one peer of each kind; less than 15 minutes
-    make bench-full   # all peers, several rounds, highest rates; two hours; writes this page
-    make bench-devices-quick  # emulated accelerators, two peers, three workloads; a few minutes
-    make bench-devices        # all of them; two hours; writes this page
-    python -m benchmarks --help                            # how to run single workloads and systems
-    python -m benchmarks.table.repeat A/table.json [B/table.json]  # compares the rounds of one run, or two runs"""
+_ON_PROCESSOR = """What does serving cost? Models, servers and the load generator share two cores. Models are tiny, so most of
+what is measured is the servers themselves: their protocol, their hops between processes, their interpreter."""
+_ON_DEVICES = """How well does a server use devices? Each program has an emulated accelerator of its own, which is occupied as
+long as a published GPU takes for the batch, while the processor is free. What counts is which batches are formed, what waits
+for what, and what is started ahead. This is the case of a server with GPUs, as far as a machine without any can show it: there
+is one device for each program, devices do not share memory or a bus, and tensors still pass through the host."""
 _HOW_TO_READ = f"""Each workload has an SLO, the longest time that an answer may take. Requests arrive at random times, at
 three mean rates: 0.2, 0.5 and 0.8 of the highest rate at which three of the systems meet the SLO ([how the benchmark is
-made](decisions/0017-the-benchmark.md)).
+made](../decisions/0017-the-benchmark.md)).
 
 The first line of a cell shows p50 / p99 in milliseconds: half of the answers, and 99 % of them, took no longer, counted from
 the moment at which the request was due. The second line shows the share of all planned requests with a right answer within the
 SLO, the processor time that the programs took per request, in milliseconds ("dev"), and p50 / p99 relative to [an oracle that
-knows every outcome in advance](decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
+knows every outcome in advance](../decisions/0016-the-oracle-line.md). A third line shows errors, if there were any.
 
 The last line of a peer's cell, where there is one, is its p50 relative to that of DyOrc's better mode: the median over the
 rounds, each of which measures all systems within a minute or two, and an interval of order statistics for it (with at least 95 %
@@ -69,59 +56,62 @@ requests got a right answer in time, so its latencies mean nothing more. "Genera
 itself may have been too slow. Latencies are not compared if a cell has any wrong answer or more than 1 % of errors."""
 
 
-def page(tables: Sequence[Table], reasons: Mapping[str, str]) -> str:
-    """Returns the whole Markdown document: of the table of programs on the processor, or on emulated accelerators, or both."""
-    parts = [
-        "# DyOrc beside its peers",
-        "<!-- Written by `python -m benchmarks.table.page`; change that file, not this one. -->",
-        _INTRODUCTION,
-        *([_TWO_TABLES, *side_by_side(tables)] if len(tables) > 1 else []),
-        "## How to run it",
-        _HOW,
-        "## How to read it",
-        _HOW_TO_READ,
-        *(part for table in tables for part in _of_table(table, reasons)),
-    ]
-    return "\n\n".join(parts).replace(".\n\n* ", ".\n* ") + "\n"
-
-
-def _of_table(table: Table, reasons: Mapping[str, str]) -> list[str]:
+def page(table: Table, reasons: Mapping[str, str]) -> str:
+    """Returns the Markdown of a table's own page."""
     outcomes = goals(table)
-    return [
-        "## Programs on emulated accelerators" if table.on_devices else "## Programs on the processor",
-        f"{_ON_DEVICES if table.on_devices else _ON_PROCESSOR} {_origin(table)} {_summary(outcomes, table.on_devices)}",
-        *(["### How long programs take", *models_table(table)] if table.on_devices else []),
-        "### What was run, and where",
-        _where(table),
-        *(_workload(table, workload) for workload in table.workloads),
+    parts = [
+        "# Programs on emulated accelerators" if table.on_devices else "# Programs on the processor",
+        NOTE,
+        _ON_DEVICES if table.on_devices else _ON_PROCESSOR,
+        f"{_origin(table)} {_summary(outcomes)}",
         *_highest(table),
-        "### Goals",
-        *(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in outcomes),
+        "## Goals",
+        "\n".join(f"* {'Met' if goal.is_met else '**Missed**'} (reached in {goal.said}): {goal.name}." for goal in outcomes),
         *_losses(table, outcomes, reasons_of_table(reasons, table.on_devices)),
+        "## How to read the tables",
+        _HOW_TO_READ,
+        *(_workload(table, workload) for workload in table.workloads),
+        "## What was run, and where",
+        _where(table),
+        *(["## How long programs take", *models_table(table)] if table.on_devices else []),
         *predictions(table),
         *_agreed(table),
     ]
+    return "\n\n".join(parts) + "\n"
+
+
+def pages(tables: Sequence[Table], reasons: Mapping[str, str]) -> dict[str, str]:
+    """Returns all pages, by their paths below docs/."""
+    by_place = sorted(tables, key=lambda table: table.on_devices)
+    details = {f"benchmarks/{'accelerators' if table.on_devices else 'processor'}.md": page(table, reasons) for table in by_place}
+    return {"benchmarks.md": overview(by_place)} | details
+
+
+def write_pages(tables: Sequence[Table], reasons: Mapping[str, str], docs: Path) -> None:
+    """Writes all pages into the folder of the documentation."""
+    for path, text in pages(tables, reasons).items():
+        (docs / path).parent.mkdir(parents=True, exist_ok=True)
+        (docs / path).write_text(text, encoding="utf-8")
 
 
 def main(
     tables: Annotated[list[Path], typer.Argument(help="The tables to read: on the processor, on devices, or both.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The Markdown file to write.")] = Path("docs/benchmarks.md"),
+    docs: Annotated[Path, typer.Option("--docs", help="The folder of the Markdown pages.")] = Path("docs"),
     reasons: Annotated[Path, typer.Option("--reasons", help="The TOML file that says why goals are missed.")] = REASONS,
 ) -> None:
-    """Writes the page, and one with pictures beside each table."""
+    """Writes the pages, and one with pictures beside each table."""
     from benchmarks.table.html_page import html_page
 
     try:
         read = {path: read_table(path) for path in tables}
         why = read_reasons(reasons)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page(sorted(read.values(), key=lambda table: table.on_devices), why), encoding="utf-8")
+        write_pages(list(read.values()), why, docs)
         for path, measured in read.items():
             (path.parent / "report.html").write_text(html_page(measured, why), encoding="utf-8")
     except (OSError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(str(out))
+    typer.echo(str(docs / "benchmarks.md"))
 
 
 def _origin(table: Table) -> str:
@@ -149,11 +139,11 @@ def _took(seconds: float) -> str:
     return f"which took {seconds / 60:.0f} minutes" if seconds >= 120 else f"which took {seconds:.0f} seconds"
 
 
-def _summary(outcomes: Sequence[Goal], on_devices: bool) -> str:
+def _summary(outcomes: Sequence[Goal]) -> str:
     missed = [goal for goal in outcomes if not goal.is_met]
     if not missed:
         return "DyOrc meets all its goals."
-    return f"DyOrc meets {len(outcomes) - len(missed)} of its {len(outcomes)} goals ([where it loses](#{_anchor(on_devices)}))."
+    return f"DyOrc meets {len(outcomes) - len(missed)} of its {len(outcomes)} goals ([where it loses](#where-dyorc-loses))."
 
 
 def _where(table: Table) -> str:
@@ -183,7 +173,7 @@ def _workload(table: Table, workload: WorkloadRecord) -> str:
     drawn = f" {workload.num_requests_in_pool} different requests." if workload.num_requests_in_pool else ""
     facts = f"{plain(workload.summary[:1].upper() + workload.summary[1:])}. {kind} SLO {workload.slo_ms:g} ms.{drawn}"
     speed = _speed(table, workload.name)
-    heading = f"### {plain(workload.name)}{' on accelerators' if table.on_devices else ''}"
+    heading = f"## {plain(workload.name)}"
     return "\n\n".join([heading, facts, workload_table(table, workload), *([speed] if speed else [])])
 
 
@@ -217,27 +207,19 @@ def _highest(table: Table) -> list[str]:
             "A row without a range is older: there, systems were searched one after another, minutes apart, so its ratio depends"
             " on how the machine's speed changed meanwhile."
         )
-    return ["### Highest rates within the SLO", " ".join([explained, *notes]), highest_table(table)]
-
-
-def _where_it_loses(on_devices: bool) -> str:
-    return "Where DyOrc loses on accelerators" if on_devices else "Where DyOrc loses"
-
-
-def _anchor(on_devices: bool) -> str:
-    return _where_it_loses(on_devices).lower().replace(" ", "-")
+    return ["## Highest rates within the SLO", " ".join([explained, *notes]), highest_table(table)]
 
 
 def _losses(table: Table, outcomes: Sequence[Goal], reasons: Mapping[str, str]) -> list[str]:
     missed = [goal for goal in outcomes if goal.misses]
     if not missed:
         return []
-    parts = [f"### {_where_it_loses(table.on_devices)}"]
+    parts = ["## Where DyOrc loses"]
     for goal in missed:
         parts += [f"The goal: {goal.name}. Missed here:", misses_table(goal.misses)]
     known = reasons_for(reasons, [miss for goal in missed for miss in goal.misses])
     why = "\n".join(f"* **{plain(where)}**: {' '.join(text.split())}" for where, text in known.items())
-    return [*parts, "#### Why", why] if why else parts
+    return [*parts, "### Why", why] if why else parts
 
 
 def _agreed(table: Table) -> list[str]:
@@ -246,7 +228,7 @@ def _agreed(table: Table) -> list[str]:
         return []
     head, *rows = agreement_rows(agreed)
     note = "The ratio of DyOrc's figure to each peer's in the first round, compared with the same ratio in the last."
-    return ["### How well two rounds agree", note, markdown(head, [[plain(text) for text in row] for row in rows])]
+    return ["## How well two rounds agree", note, markdown(head, [[plain(text) for text in row] for row in rows])]
 
 
 if __name__ == "__main__":

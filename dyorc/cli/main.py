@@ -17,6 +17,7 @@ from dyorc.cli.cluster import app as cluster
 from dyorc.cli.cluster_keys import cluster_keys
 from dyorc.cli.config import app as configuration
 from dyorc.cli.deploy import deploy, rollback, undeploy
+from dyorc.cli.doctor import doctor
 from dyorc.cli.explain import explain
 from dyorc.cli.keys import app as keys
 from dyorc.cli.load import load
@@ -65,6 +66,7 @@ _app.command()(deploy)
 _app.command()(undeploy)
 _app.command()(rollback)
 _app.command()(scale)
+_app.command()(doctor)
 _app.command()(explain)
 _app.command()(trace)
 _app.command()(profile)

@@ -11,12 +11,12 @@ import typer
 if TYPE_CHECKING:
     from dyorc.client import Client
 
-_KEY_VARIABLE = "DYORC_API_KEY"
+KEY_VARIABLE = "DYORC_API_KEY"
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
-def _with_scheme(url: str) -> str:
+def with_scheme(url: str) -> str:
     whole = url if "://" in url else f"http://{url}"
     parts = urlsplit(whole)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -24,8 +24,8 @@ def _with_scheme(url: str) -> str:
     return whole
 
 
-Url = Annotated[str, typer.Option(help="The server.", callback=_with_scheme)]
-Key = Annotated[str | None, typer.Option(help=f"An API key; by default ${_KEY_VARIABLE}.")]
+Url = Annotated[str, typer.Option(help="The server.", callback=with_scheme)]
+Key = Annotated[str | None, typer.Option(help=f"An API key; by default ${KEY_VARIABLE}.")]
 Ca = Annotated[
     Path | None,
     typer.Option(
@@ -41,7 +41,7 @@ def connect(url: str, key: str | None, ca: Path | None, *, timeout_s: float = 60
     """Returns a client of the server that the options name; the environment's key is used if none is given."""
     from dyorc.client import Client  # here, because `dyorc --help` and commands that serve do not need it
 
-    api_key = key or os.environ.get(_KEY_VARIABLE)
+    api_key = key or os.environ.get(KEY_VARIABLE)
     return Client(url, api_key=api_key, verify=True if ca is None else ca, timeout_s=timeout_s)
 
 

@@ -14,6 +14,7 @@ import stat
 import struct
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -177,21 +178,30 @@ def sweep(folder: str) -> list[str]:
     Returns:
         The names of the files that this call removed.
     """
+    return [name for name in _arenas(folder) if _with_lock(os.path.join(folder, name), os.unlink)]
+
+
+def orphans(folder: str) -> list[str]:
+    """Returns the names of the arenas that `sweep` would remove."""
+    return [name for name in _arenas(folder) if _with_lock(os.path.join(folder, name), lambda _path: None)]
+
+
+def _arenas(folder: str) -> list[str]:
     try:
-        names = os.listdir(folder)
+        return [name for name in os.listdir(folder) if _NAME.fullmatch(name.removesuffix(_NEW))]
     except FileNotFoundError:
         return []
-    return [name for name in names if _NAME.fullmatch(name.removesuffix(_NEW)) and _remove_orphan(os.path.join(folder, name))]
 
 
-def _remove_orphan(path: str) -> bool:
+def _with_lock(path: str, act: Callable[[str], None]) -> bool:
+    """Does something with the arena of a process that was killed, while it is locked. Returns whether it was one."""
     with contextlib.suppress(OSError):  # it is locked, belongs to another user, or is gone
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(path)
+                act(path)
                 return True
         finally:
             os.close(descriptor)

@@ -1,10 +1,7 @@
 """The Python client against the real gateway."""
 
-import ast
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,10 +14,8 @@ from dyorc.core.arrays import same_array
 from dyorc.errors import DeadlineError, InvalidInputError, PayloadTooLargeError, ProgramError, UnknownModelError
 from tests.client_shells import SHELLS
 from tests.integration.stack import Stack, running
-from tests.markdown import python_examples
 from tests.workflows import arithmetic, faulty, guarded, slow, tensors
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 X = np.array([1.5, 2.5, 3.5, 4.5], np.float32)
 
 
@@ -159,23 +154,3 @@ async def test_a_task_that_is_cancelled_cancels_its_request(stack: Stack) -> Non
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.infer("resting", x=X, rest_s=2.0), 0.2)
         assert same_array(await client.infer("quadruple", x=X), X * 4)
-
-
-async def test_the_examples_of_its_page_run(stack: Stack) -> None:
-    url = str(stack.client.base_url)
-    examples = [text for text in python_examples(_PAGE) if ".stream(" not in text and ".submit(" not in text]
-    assert len(examples) == 2
-    for text in examples:
-        text = text.replace("http://127.0.0.1:8000", url).replace('"classify"', '"quadruple"').replace("image=", "x=")
-        text = text.replace('"read"', '"sums"')
-        code = compile(text, str(_PAGE), "exec", flags=_flags(text))
-        scope: dict[str, Any] = {"image": X, "pages": [X, X]}
-        if code.co_flags & inspect.CO_COROUTINE:
-            await eval(code, scope)
-        else:
-            await asyncio.to_thread(exec, code, scope)
-
-
-def _flags(text: str) -> int:
-    """Lets an example await at its top level if it needs to."""
-    return ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if "await " in text or "async with" in text else 0

@@ -5,13 +5,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import dyorc
 from dyorc.client import JobState, Retries
 from dyorc.client import http_transports as connections  # ALIAS
 from dyorc.errors import (
@@ -27,7 +25,6 @@ from dyorc.errors import (
 from tests import oip
 from tests.client_shells import SHELLS, shell
 from tests.deadlines import TIMEOUT_S
-from tests.markdown import python_examples
 from tests.scripted_server import (
     STREAM,
     Received,
@@ -46,7 +43,6 @@ from tests.scripted_server import (
     silence,
 )
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 INFER, STREAMED, JOBS = "/v2/models/m/infer", "/v2/models/m/infer_stream", "/v1/jobs"
 MODEL = metadata({"x": ("FP32", [-1])}, {"y": ("FP32", [-1])})
 Y = {"y": np.arange(3, dtype=np.float32)}
@@ -437,20 +433,3 @@ def test_threads_share_a_client(server: ScriptedServer) -> None:
         for thread in threads:
             thread.join()
     assert results == [[0, 1, 2]] * 160
-
-
-def test_the_examples_of_its_page_run(server: ScriptedServer) -> None:
-    examples = [text for text in python_examples(_PAGE) if ".stream(" in text or ".submit(" in text]
-    assert len(examples) == 2
-    server.on("/v2/models/write", json_answer(metadata({"prompt": ("BYTES", [])}, {"y": ("FP32", [-1])})))
-    server.on("/v2/models/write/infer_stream", chunked([_part(0), _part(1)]))
-    server.on("/v2/models/read", json_answer(metadata({"page": ("FP32", [-1])}, {"y": ("FP32", [-1])})))
-    server.on(JOBS, json_answer(_job("queued"), 202), json_answer({"jobs": [], "next": None}))
-    server.on(f"{JOBS}/j1", json_answer(_job("succeeded")))
-    server.on(f"{JOBS}/j1/result", outputs(Y))
-    with shell("blocking", server.url) as client:
-        for text in examples:
-            scope: dict[str, Any] = {"client": client, "image": np.ones(2, np.float32), "dyorc": dyorc}
-            exec(compile(text, str(_PAGE), "exec"), scope)
-    assert scope["text"].tolist() == [0, 1, 2]
-    assert scope["waiting"] == []

@@ -14,12 +14,12 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    ModelMetadata TensorMetadata
+    Finding ModelMetadata TensorMetadata
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    processors.py
+    diagnosis.py processors.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {

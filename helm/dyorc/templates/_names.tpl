@@ -33,10 +33,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{/* The metadata of an object. root, component, name; labels, annotations: more of them. */}}
+{{/* The metadata of an object. root, component, name; namespace; labels, annotations: more of them. */}}
 {{- define "dyorc.metadata" -}}
 name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
 labels:
   {{- include "dyorc.labels" . | nindent 2 }}
   {{- with .labels }}
@@ -48,28 +48,41 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* root; image: values in place of those of `image`. */}}
-{{- define "dyorc.image" -}}
-{{- $image := merge (dict) (.image | default dict) .root.Values.image }}
-{{- $repository := include "dyorc.inRegistry" (dict "root" .root "name" $image.repository) }}
-{{- if $image.digest }}{{ printf "%s@%s" $repository $image.digest }}
-{{- else }}{{ printf "%s:%s" $repository (default .root.Chart.AppVersion $image.tag) }}
+{{/* A component's image, over `image`: another repository or tag leaves the digest behind. root, image. */}}
+{{- define "dyorc.imageValues" -}}
+{{- $own := include "dyorc.onlySet" (.image | default dict) | fromJson }}
+{{- $below := deepCopy .root.Values.image }}
+{{- if or $own.repository $own.tag $own.registry }}{{ $_ := unset $below "digest" }}{{ end }}
+{{- include "dyorc.overlay" (dict "under" $below "over" $own) }}
+{{- end }}
+
+{{/* Redis' image. Takes the root. */}}
+{{- define "dyorc.redisImage" -}}
+{{- $image := .Values.redis.image }}
+{{- if kindIs "string" $image }}{{ $image = dict "name" $image }}{{ end }}
+{{- $below := pick .Values.image "pullPolicy" "pullSecrets" }}
+{{- include "dyorc.overlay" (dict "under" $below "over" $image) }}
+{{- end }}
+
+{{/* An image's name, below global.imageRegistry unless it begins with its own registry, as host.name/ or host:port/. root, image: all of it. */}}
+{{- define "dyorc.imageName" -}}
+{{- $image := .image }}
+{{- $repository := $image.name | default $image.repository }}
+{{- $registry := $image.registry | default (.root.Values.global | default dict).imageRegistry }}
+{{- if and $registry (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" $repository)) }}{{ trimSuffix "/" $registry }}/{{ end }}{{ $repository }}
+{{- if $image.name }}
+{{- else if $image.digest }}@{{ $image.digest }}
+{{- else }}:{{ default .root.Chart.AppVersion $image.tag }}
 {{- end }}
 {{- end }}
 
-{{/* An image's name below global.imageRegistry, unless it begins with its own registry, as host.name/ or host:port/. root, name. */}}
-{{- define "dyorc.inRegistry" -}}
-{{- $registry := (.root.Values.global | default dict).imageRegistry }}
-{{- if and $registry (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" .name)) }}{{ trimSuffix "/" $registry }}/{{ end }}{{ .name }}
-{{- end }}
-
-{{/* image.pullSecrets and global.imagePullSecrets, which may be names or objects. Takes the root. */}}
+{{/* Pull secrets of images and of global, which may be names or objects. root, secrets. */}}
 {{- define "dyorc.pullSecrets" -}}
-{{- $secrets := .Values.image.pullSecrets }}
-{{- range (.Values.global | default dict).imagePullSecrets }}
+{{- $secrets := .secrets | default list }}
+{{- range (.root.Values.global | default dict).imagePullSecrets }}
   {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
 {{- end }}
-{{- uniq $secrets | toYaml }}
+{{- uniq $secrets | toJson }}
 {{- end }}
 
 {{- define "dyorc.serviceAccount" -}}

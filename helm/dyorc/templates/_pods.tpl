@@ -1,173 +1,102 @@
-{{/* What pods have in common. */}}
+{{/* Every pod of the chart is made here, of what its component is (`own`) and of what the values say (`options`). So an option exists for
+every component. */}}
 
-{{/* A component's options, laid over those of `pods`: lists are joined. root, options. */}}
-{{- define "dyorc.options" -}}
-{{- $all := deepCopy .root.Values.pods }}
-{{- range $key, $value := .options }}
-  {{- if and (kindIs "slice" $value) (hasKey $all $key) }}{{ $_ := set $all $key (concat (get $all $key) $value) }}
-  {{- else if and (kindIs "map" $value) (hasKey $all $key) }}{{ $_ := set $all $key (merge (deepCopy $value) (get $all $key)) }}
-  {{- else }}{{ $_ := set $all $key $value }}
-  {{- end }}
-{{- end }}
-{{- toYaml $all }}
-{{- end }}
-
-{{/* Metadata of a pod. root, component, options; group; checksums: what its processes read only once. */}}
-{{- define "dyorc.podMetadata" -}}
-labels:  # without versions: a new chart alone starts no pods again
-  {{- include "dyorc.selector" . | nindent 2 }}
-  {{- with .root.Values.commonLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-  {{- with .options.labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (.options.annotations | default dict) (.checksums | default dict) .root.Values.commonAnnotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{/* The template of a pod, as JSON. root, component, options, image; group; checksums: what its processes read only once. own:
+container: its main container but for what options say; resources; pod: more of its spec; volumes; initContainers; hasNoAccount: whether
+somebody else names its account. */}}
+{{- define "dyorc.podTemplate" -}}
+{{- $annotations := merge (dict) (.options.podAnnotations | default dict) (.checksums | default dict) .root.Values.commonAnnotations }}
+{{- /* Without versions: a new chart alone starts no pods again. */}}
+{{- $labels := mergeOverwrite (include "dyorc.selector" . | fromYaml) .root.Values.commonLabels (.options.podLabels | default dict) }}
+{{- $metadata := include "dyorc.onlySet" (dict "labels" $labels "annotations" $annotations) | fromJson }}
+{{- dict "metadata" $metadata "spec" (include "dyorc.podSpec" . | fromJson) | toJson }}
 {{- end }}
 
-{{/* Where a pod runs, and as whom. root, component, options; group. */}}
-{{- define "dyorc.placing" -}}
-enableServiceLinks: false
-securityContext:
-  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
-{{- with include "dyorc.pullSecrets" .root | fromYamlArray }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+{{/* Its spec; arguments as above. */}}
+{{- define "dyorc.podSpec" -}}
+{{- $options := .options }}
+{{- $spec := dict "enableServiceLinks" false "securityContext" ($options.podSecurityContext | default dict) }}
+{{- if not .own.hasNoAccount }}
+  {{- $_ := set $spec "serviceAccountName" (include "dyorc.serviceAccount" .root) }}
+  {{- $_ := set $spec "automountServiceAccountToken" false }}
 {{- end }}
-{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
-{{- with get $.options $key }}
-{{ $key }}:
-  {{- if kindIs "string" . }} {{ . }}{{ else }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- $spec = mustMergeOverwrite $spec (.own.pod | default dict) }}
+{{- if $options.hostNetwork }}{{ $_ := set $spec "dnsPolicy" "ClusterFirstWithHostNet" }}{{ end }}
+{{- if not $options.affinity }}
+  {{- $apart := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" "labelSelector" (dict "matchLabels" (include "dyorc.selector" . | fromYaml)) }}
+  {{- $_ := set $spec "topologySpreadConstraints" (list $apart) }}
 {{- end }}
-{{- end }}
-{{- if .options.topologySpreadConstraints }}
-topologySpreadConstraints:
-  {{- toYaml .options.topologySpreadConstraints | nindent 2 }}
-{{- else if not .options.affinity }}
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      matchLabels:
-        {{- include "dyorc.selector" . | nindent 8 }}
-{{- end }}
+{{- $copied := pick $options "serviceAccountName" "automountServiceAccountToken" "terminationGracePeriodSeconds" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" "runtimeClassName" "schedulerName" "dnsPolicy" "dnsConfig" "hostAliases" }}
+{{- range $key, $value := include "dyorc.onlySet" $copied | fromJson }}{{ $_ := set $spec $key $value }}{{ end }}
+{{- if $options.hostNetwork }}{{ $_ := set $spec "hostNetwork" true }}{{ end }}
+{{- $_ := set $spec "imagePullSecrets" (include "dyorc.pullSecrets" (dict "root" .root "secrets" .image.pullSecrets) | fromJsonArray) }}
+{{- $_ := set $spec "initContainers" (concat ($options.initContainers | default list) (.own.initContainers | default list)) }}
+{{- $_ := set $spec "containers" (concat (list (include "dyorc.container" . | fromJson)) ($options.sidecars | default list)) }}
+{{- $volumes := list (dict "name" "tmp" "emptyDir" (include "dyorc.onlySet" ($options.tmp | default dict) | fromJson)) (dict "name" "shared-mem" "emptyDir" (include "dyorc.onlySet" $options.sharedMemory | fromJson)) }}
+{{- $_ := set $spec "volumes" (concat $volumes (.own.volumes | default list) ($options.extraVolumes | default list)) }}
+{{- include "dyorc.onlySet" $spec }}
 {{- end }}
 
-{{/* The environment of all containers that run DyOrc or Ray; only gateways have nothing to do with Ray. root; component. */}}
-{{- define "dyorc.environment" -}}
-- name: POD_IP
-  valueFrom: {fieldRef: {fieldPath: status.podIP}}
-- name: POD_NAME
-  valueFrom: {fieldRef: {fieldPath: metadata.name}}
-- name: HOME
-  value: /tmp
-- name: TINI_SUBREAPER  # the image's init collects what its processes leave behind, also where it is not the first process
-  value: "1"
-{{- if and (include "dyorc.hasRay" .root) (ne (.component | default "") "gateway") }}
-- name: RAY_AUTH_MODE
-  value: token
-- name: RAY_AUTH_TOKEN
-  valueFrom: {secretKeyRef: {name: {{ include "dyorc.raySecret" .root }}, key: {{ .root.Values.ray.auth.key }}}}
-- name: RAY_USAGE_STATS_ENABLED
-  value: "0"
+{{/* A container: own.container with what options say. root, options, image, own. */}}
+{{- define "dyorc.container" -}}
+{{- $options := .options }}
+{{- $container := deepCopy .own.container }}
+{{- $_ := set $container "image" (include "dyorc.imageName" .) }}
+{{- $_ := set $container "imagePullPolicy" .image.pullPolicy }}
+{{- $_ := set $container "args" (concat ($container.args | default list) ($options.extraArgs | default list)) }}
+{{- $_ := set $container "env" (concat ($container.env | default list) ($options.extraEnv | default list)) }}
+{{- $_ := set $container "envFrom" ($options.extraEnvFrom | default list) }}
+{{- $_ := set $container "securityContext" ($options.containerSecurityContext | default dict) }}
+{{- $_ := set $container "resources" ($options.resources | default dict) }}
+{{- $_ := set $container "lifecycle" (merge (dict) ($options.lifecycle | default dict) ($container.lifecycle | default dict)) }}
+{{- range list "startupProbe" "livenessProbe" "readinessProbe" }}
+  {{- $_ := set $container . (include "dyorc.probe" (dict "own" (get $container . | default dict) "given" (get $options . | default dict)) | fromJson) }}
 {{- end }}
-{{- end }}
-
-{{/* The environment of gateways and orchestrators. root, options, component. */}}
-{{- define "dyorc.serviceEnvironment" -}}
-{{ include "dyorc.environment" . }}
-- name: DYORC_CLUSTER__HOST
-  value: $(POD_IP)
-# The image has its own values of these two, and the environment wins over the file.
-- name: DYORC_TRANSPORT__ARENA_FOLDER
-  value: /dev/shm
-- name: DYORC_TELEMETRY__LOGS__FORMAT
-  value: {{ dig "telemetry" "logs" "format" "json" .root.Values.settings }}
-{{- if .root.Values.redis.enabled }}
-- name: REDIS_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ include "dyorc.redisSecret" .root }}, key: {{ .root.Values.redis.auth.key }}}}
-- name: DYORC_STORE
-  value: redis://:$(REDIS_PASSWORD)@{{ include "dyorc.fullname" .root }}-redis.{{ .root.Release.Namespace }}.svc:6379/0
-{{- else }}
-- name: DYORC_STORE
-  valueFrom: {secretKeyRef: {name: {{ include "dyorc.storeSecret" .root }}, key: {{ .root.Values.redis.external.key }}}}
-{{- end }}
-{{- if .root.Values.otlp.headersSecret }}
-- name: OTEL_EXPORTER_OTLP_HEADERS
-  valueFrom: {secretKeyRef: {name: {{ .root.Values.otlp.headersSecret }}, key: {{ .root.Values.otlp.headersKey }}}}
-{{- end }}
-- name: OTEL_RESOURCE_ATTRIBUTES
-  value: k8s.namespace.name={{ .root.Release.Namespace }},k8s.pod.name=$(POD_NAME)
-    {{- range $name, $value := .root.Values.otlp.resourceAttributes }},{{ $name }}={{ $value }}{{ end }}
-{{- with .options.extraEnv }}
-{{ toYaml . }}
-{{- end }}
+{{- $mounts := list (dict "name" "tmp" "mountPath" "/tmp") (dict "name" "shared-mem" "mountPath" "/dev/shm") }}
+{{- $_ := set $container "volumeMounts" (concat $mounts ($container.volumeMounts | default list) ($options.extraVolumeMounts | default list)) }}
+{{- include "dyorc.onlySet" $container }}
 {{- end }}
 
-{{/* Volumes of gateways and orchestrators. root, options. */}}
-{{- define "dyorc.serviceVolumes" -}}
-{{ include "dyorc.volumes" . }}
-- name: config
-  configMap: {name: {{ include "dyorc.fullname" .root }}-config}
-- name: cluster
-  secret: {secretName: {{ include "dyorc.clusterSecret" .root }}, defaultMode: 0440}
+{{/* A probe: own, with the fields of given; another handler replaces the own one. */}}
+{{- define "dyorc.probe" -}}
+{{- $handlers := list "exec" "grpc" "httpGet" "tcpSocket" }}
+{{- $probe := deepCopy .own }}
+{{- range $handler := $handlers }}
+  {{- if and (hasKey $.given $handler) (not (hasKey $.own $handler)) }}{{ range $handlers }}{{ $_ := unset $probe . }}{{ end }}{{ end }}
 {{- end }}
-{{- define "dyorc.serviceMounts" -}}
-{{ include "dyorc.mounts" . }}
-- {name: config, mountPath: /etc/dyorc/dyorc.toml, subPath: dyorc.toml, readOnly: true}
-- {name: cluster, mountPath: /etc/dyorc/cluster, readOnly: true}
-{{- end }}
-
-{{/* Volumes of all pods. root, options: with sharedMemory. */}}
-{{- define "dyorc.volumes" -}}
-- name: tmp
-  emptyDir: {}
-- name: shared-mem
-  emptyDir: {medium: Memory, sizeLimit: {{ .options.sharedMemory }}}
-{{- with .options.extraVolumes }}
-{{ toYaml . }}
-{{- end }}
-{{- end }}
-{{- define "dyorc.mounts" -}}
-- {name: tmp, mountPath: /tmp}
-- {name: shared-mem, mountPath: /dev/shm}
-{{- with .options.extraVolumeMounts }}
-{{ toYaml . }}
-{{- end }}
+{{- $probe = mustMergeOverwrite $probe (omit .given "enabled") }}
+{{- $hasHandler := false }}
+{{- range $handlers }}{{ if hasKey $probe . }}{{ $hasHandler = true }}{{ end }}{{ end }}
+{{- if or (not $hasHandler) (eq (toJson .given.enabled) "false") }}{{ $probe = dict }}{{ end }}
+{{- toJson $probe }}
 {{- end }}
 
-{{/* The workflows' code, where programs or workflows run; nothing if the image has it. Takes the root. */}}
-{{- define "dyorc.workflowVolume" -}}
-{{- $source := .Values.workflows }}
-{{- if include "dyorc.mountsWorkflows" . }}
-- name: workflows
-  {{- if or (eq $source.from "configMap") (not .Values.groups) }}
-  configMap: {name: {{ default (printf "%s-workflows" (include "dyorc.fullname" .)) $source.configMap.existing }}}
-  {{- else if eq $source.from "persistentVolumeClaim" }}
-  persistentVolumeClaim: {claimName: {{ $source.persistentVolumeClaim }}, readOnly: true}
-  {{- else }}
-  {{- toYaml $source.volume | nindent 2 }}
-  {{- end }}
-{{- end }}
-{{- end }}
-{{- define "dyorc.mountsWorkflows" -}}
-{{- if or (ne .Values.workflows.from "image") (not .Values.groups) }}true{{ end }}
-{{- end }}
-{{- define "dyorc.workflowMount" -}}
-{{- if include "dyorc.mountsWorkflows" . }}
-- {name: workflows, mountPath: {{ .Values.workflows.path }}, readOnly: true}
-{{- end }}
+{{/* The fields of a Deployment's or StatefulSet's spec that values choose. options, own: {strategy, minReadySeconds}; isStateful. */}}
+{{- define "dyorc.workload" -}}
+{{- $spec := include "dyorc.onlySet" (pick .options "revisionHistoryLimit" "minReadySeconds") | fromJson }}
+{{- $spec = merge $spec (pick .own "minReadySeconds") }}
+{{- $strategy := .options.strategy | default dict }}
+{{- if has ($strategy.type | default "RollingUpdate") (list "RollingUpdate") }}{{ $strategy = merge (dict) $strategy (.own.strategy | default dict) }}{{ end }}
+{{- if $strategy }}{{ $_ := set $spec (.isStateful | ternary "updateStrategy" "strategy") $strategy }}{{ end }}
+{{- with $spec }}{{ toYaml . }}{{ end }}
 {{- end }}
 
-{{/* Sums of what processes read only once, so that a change starts new pods. */}}
-{{- define "dyorc.checksums" -}}
-checksum/config: {{ include "dyorc.config" . | sha256sum }}
-{{- with include "dyorc.workflowFiles" . }}
-checksum/workflows: {{ sha256sum . }}
+{{/* A PodDisruptionBudget. root, component, name, options; group. */}}
+{{- define "dyorc.budget" -}}
+{{- $budget := .options.podDisruptionBudget }}
+{{- if $budget.enabled }}
+{{- $limits := include "dyorc.onlySet" (omit $budget "enabled") | fromJson }}
+{{- if hasKey $limits "minAvailable" }}{{ $_ := unset $limits "maxUnavailable" }}{{ end }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "dyorc.metadata" . | nindent 2 }}
+spec:
+  {{- toYaml $limits | nindent 2 }}
+  selector:
+    matchLabels:
+      {{- include "dyorc.selector" . | nindent 6 }}
 {{- end }}
 {{- end }}
 
@@ -177,18 +106,10 @@ checksum/workflows: {{ sha256sum . }}
 {{- add .before (ceil $drain) 15 }}
 {{- end }}
 
-{{/* A PodDisruptionBudget. root, component, name, budget; group. */}}
-{{- define "dyorc.budget" -}}
-{{- if .budget.enabled }}
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata:
-  {{- include "dyorc.metadata" . | nindent 2 }}
-spec:
-  maxUnavailable: {{ .budget.maxUnavailable }}
-  selector:
-    matchLabels:
-      {{- include "dyorc.selector" . | nindent 6 }}
+{{/* Sums of what processes read only once, so that a change starts new pods. */}}
+{{- define "dyorc.checksums" -}}
+checksum/config: {{ include "dyorc.config" . | sha256sum }}
+{{- with include "dyorc.workflowFiles" . }}
+checksum/workflows: {{ sha256sum . }}
 {{- end }}
 {{- end }}

@@ -10,7 +10,19 @@
 {{- if or .Values.gateway.tenants.existingSecret .Values.gateway.tenants.keysFile }}true{{ end }}
 {{- end }}
 {{- define "dyorc.isOutside" -}}
-{{- if or .Values.gateway.ingress.enabled .Values.gateway.routes.enabled (ne .Values.gateway.service.type "ClusterIP") }}true{{ end }}
+{{- if or .Values.gateway.ingress.enabled .Values.gateway.routes.enabled (ne ((include "dyorc.serviceOptions" (dict "root" . "service" .Values.gateway.service) | fromJson).type | default "ClusterIP") "ClusterIP") }}true{{ end }}
+{{- end }}
+{{- define "dyorc.hasCells" -}}
+{{- if eq .Values.mode "cells" }}true{{ end }}
+{{- end }}
+{{- define "dyorc.makesRedis" -}}
+{{- if and .Values.redis.enabled (not (include "dyorc.hasCells" .)) }}true{{ end }}
+{{- end }}
+{{- define "dyorc.hasExternalRedis" -}}
+{{- if or .Values.redis.external.host .Values.redis.external.url .Values.redis.external.existingSecret }}true{{ end }}
+{{- end }}
+{{- define "dyorc.hasRedisRoots" -}}
+{{- if and (not (include "dyorc.makesRedis" .)) .Values.redis.external.host .Values.redis.external.tls.enabled .Values.redis.external.tls.caSecret }}true{{ end }}
 {{- end }}
 {{- define "dyorc.hasRay" -}}
 {{- if ne .Values.ray.kind "none" }}true{{ end }}
@@ -30,6 +42,9 @@
 {{- if .Values.groups }}{{ toYaml .Values.groups }}
 {{- else }}default: {workflows: ["example.py:classify"]}
 {{- end }}
+{{- end }}
+{{- define "dyorc.mountsWorkflows" -}}
+{{- if or (ne .Values.workflows.from "image") (not .Values.groups) }}true{{ end }}
 {{- end }}
 {{- define "dyorc.workflowFiles" -}}
 {{- if not .Values.groups }}{{ dict "example.py" (.Files.Get "files/example.py") | toYaml }}
@@ -64,23 +79,58 @@
 {{- if and (not .Values.groups) (ne .Values.workflows.from "image") }}
   {{- fail "groups is empty: name what to serve, such as groups.default.workflows=[\"app.py:classify\"]" }}
 {{- end }}
-{{- if and (not .Values.redis.enabled) (not .Values.redis.external.url) (not .Values.redis.external.existingSecret) }}
-  {{- fail "there is no Redis: set redis.enabled, redis.external.url or redis.external.existingSecret" }}
-{{- end }}
-{{- if and .Values.redis.enabled (or .Values.redis.external.url .Values.redis.external.existingSecret) }}
-  {{- fail "redis.external names a Redis, and redis.enabled=true runs one here, which would be used instead: set redis.enabled=false, or leave redis.external out" }}
-{{- end }}
-{{- $components := dict "gateway" .Values.gateway "orchestrator" .Values.orchestrator }}
-{{- if include "dyorc.makesRay" . }}
-  {{- $_ := set $components "ray.head" .Values.ray.head }}
-  {{- range $group, $values := .Values.ray.workerGroups }}
-    {{- $_ := set $components (printf "ray.workerGroups.%s" $group) (merge (dict) $values (include "dyorc.workerDefaults" $ | fromYaml)) }}
+{{- if include "dyorc.hasCells" . }}
+  {{- if gt (len .Values.groups) 1 }}
+    {{- fail "mode=cells has one group of workflows: name them all in one of groups" }}
+  {{- end }}
+  {{- if ne .Values.ray.kind "none" }}
+    {{- fail (printf "mode=cells runs without Ray, and ray.kind is %s: set ray.kind=none, or mode=cluster" .Values.ray.kind) }}
+  {{- end }}
+{{- else }}
+  {{- if and (not .Values.redis.enabled) (not (include "dyorc.hasExternalRedis" .)) }}
+    {{- fail "there is no Redis: set redis.enabled, redis.external.host, redis.external.url or redis.external.existingSecret" }}
+  {{- end }}
+  {{- if and .Values.redis.enabled (include "dyorc.hasExternalRedis" .) }}
+    {{- fail "redis.external names a Redis, and redis.enabled=true runs one here, which would be used instead: set redis.enabled=false, or leave redis.external out" }}
   {{- end }}
 {{- end }}
+{{- $waysToRedis := include "dyorc.onlySet" (pick .Values.redis.external "host" "url" "existingSecret") | fromJson | keys | sortAlpha }}
+{{- if gt (len $waysToRedis) 1 }}
+  {{- fail (printf "redis.external has %s: set only one of them" (join " and " $waysToRedis)) }}
+{{- end }}
+{{- if and .Values.gateway.autoscaling.enabled .Values.gateway.keda.enabled }}
+  {{- fail "gateway.autoscaling and gateway.keda would both set the number of gateways: enable one of them" }}
+{{- end }}
+{{- with .Values.gateway.keda }}
+  {{- if and .enabled (not .prometheus.serverAddress) (or .requestsInFlight .queuedCalls .forecast.requestsPerSecond) }}
+    {{- fail "gateway.keda needs gateway.keda.prometheus.serverAddress, such as http://prometheus-operated.monitoring:9090" }}
+  {{- end }}
+  {{- if and .enabled (not (or .requestsInFlight .queuedCalls .forecast.requestsPerSecond .triggers)) }}
+    {{- fail "gateway.keda has nothing to scale by: set gateway.keda.requestsInFlight, queuedCalls, forecast.requestsPerSecond or triggers" }}
+  {{- end }}
+{{- end }}
+{{- range $port, $_ := (include "dyorc.serviceOptions" (dict "root" . "service" .Values.ray.head.service) | fromJson).nodePorts }}
+  {{- if and (include "dyorc.makesRay" $) (not (has $port (list "gcs-server" "dashboard" "client"))) }}
+    {{- fail (printf "ray.head.service.nodePorts.%s: the ports of Ray's head are gcs-server, dashboard and client. (services.nodePorts is for all services: set gateway.service.nodePorts)" $port) }}
+  {{- end }}
+{{- end }}
+{{- $components := dict "gateway" (include "dyorc.options" (dict "root" . "options" (list .Values.gateway)) | fromJson) }}
+{{- if not (include "dyorc.hasCells" .) }}
+  {{- $_ := set $components "orchestrator" (include "dyorc.options" (dict "root" . "options" (list .Values.orchestrator)) | fromJson) }}
+  {{- range $group, $values := .Values.groups }}
+    {{- $_ := set $components (printf "groups.%s" $group) (include "dyorc.options" (dict "root" $ "options" (list $.Values.orchestrator (omit $values "workflows" "replicas"))) | fromJson) }}
+  {{- end }}
+{{- end }}
+{{- if include "dyorc.makesRedis" . }}{{ $_ := set $components "redis" (include "dyorc.options" (dict "root" . "options" (list .Values.redis)) | fromJson) }}{{ end }}
+{{- if include "dyorc.makesRay" . }}
+  {{- $_ := set $components "ray.head" (include "dyorc.options" (dict "root" . "options" (list .Values.ray.head)) | fromJson) }}
+  {{- range $group, $values := include "dyorc.workerGroups" . | fromJson }}{{ $_ := set $components (printf "ray.workerGroups.%s" $group) $values }}{{ end }}
+{{- end }}
 {{- range $name, $values := $components }}
-  {{- $limit := dig "limits" "memory" "" $values.resources }}
-  {{- if and $limit (gt (include "dyorc.bytes" $values.sharedMemory | float64) (include "dyorc.bytes" $limit | float64)) }}
-    {{- fail (printf "%s.sharedMemory is %v, more than %s.resources.limits.memory, %v, which includes it: a pod that fills it would be killed" $name $values.sharedMemory $name $limit) }}
+  {{- $limit := dig "limits" "memory" "" ($values.resources | default dict) }}
+  {{- $shared := $values.sharedMemory.sizeLimit }}
+  {{- if and $limit $shared (gt (include "dyorc.bytes" $shared | float64) (include "dyorc.bytes" $limit | float64)) }}
+    {{- fail (printf "%s.sharedMemory.sizeLimit is %v, more than %s.resources.limits.memory, %v, which includes it: a pod that fills it would be killed" $name $shared $name $limit) }}
   {{- end }}
 {{- end }}
 {{- range $file, $_ := .Values.workflows.configMap.files }}
@@ -106,8 +156,8 @@
 {{- if and (eq .Values.ray.kind "RayService") (not .Values.ray.serveConfigV2) }}
   {{- fail "ray.kind=RayService needs ray.serveConfigV2 with a Serve application of yours: without one, KubeRay never makes the head's service. For DyOrc alone, use RayCluster" }}
 {{- end }}
-{{- if and .Values.ray.faultTolerance.enabled (not .Values.redis.enabled) (not .Values.ray.faultTolerance.redisAddress) }}
-  {{- fail "ray.faultTolerance needs ray.faultTolerance.redisAddress, host:port, if Redis is external" }}
+{{- if and .Values.ray.faultTolerance.enabled (not .Values.redis.enabled) (not .Values.ray.faultTolerance.redisAddress) (not .Values.redis.external.host) }}
+  {{- fail "ray.faultTolerance needs ray.faultTolerance.redisAddress, host:port, or redis.external.host, if Redis is external" }}
 {{- end }}
 {{- $source := .Values.workflows }}
 {{- if and (eq $source.from "configMap") (not $source.configMap.existing) (not $source.configMap.files) }}

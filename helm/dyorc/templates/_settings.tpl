@@ -4,7 +4,10 @@
 {{- define "dyorc.chartsOwn" -}}
 workflows: set groups.NAME.workflows
 in_process: set ray.kind
+cells.num_cells: set gateway.processes
+{{- if not (include "dyorc.hasCells" .) }}
 store: set redis
+{{- end }}
 gateway.host: gateways listen on all addresses of their pods
 gateway.port: set gateway.service.port
 gateway.grpc_port: set gateway.service.grpcPort
@@ -25,10 +28,11 @@ deployment.ray_address: set ray.address
 telemetry.metrics: set monitoring
 telemetry.metrics_host: metrics have ports of their own, 9464 and 9100
 telemetry.metrics_port: metrics have ports of their own, 9464 and 9100
-transport.arena_folder: it is /dev/shm; set sharedMemory of each component
+transport.arena_folder: it is /dev/shm; set sharedMemory.sizeLimit of each component
 {{- end }}
 
 {{- define "dyorc.settings" -}}
+{{- if not (include "dyorc.hasCells" .) -}}
 cluster:
   groups: {{ include "dyorc.groups" . | fromYaml | keys | sortAlpha | toJson }}
   keys_file: /etc/dyorc/cluster/{{ .Values.cluster.key }}
@@ -36,6 +40,7 @@ cluster:
   operations_port: 9100
 link:
   port: 8101
+{{- end }}
 gateway:
   host: 0.0.0.0
   port: 8000

@@ -61,7 +61,7 @@ def ask(values: Iterable[Mapping[str, Any]], **options: Any) -> list[Answer]:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Returns the values of the five examples, by name."""
+    """Returns the values of the examples, by name."""
     return {name: yaml.safe_load(file.read_text()) for name, file in VALUES.items()}
 
 

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm's own engine: five files of values, what is refused, and what it promises of every pod.
+"""The chart, rendered by Helm's own engine: files of values, what is refused, and what it promises of every pod.
 
 What a cluster does with it is not tried: there is none.
 """
@@ -33,8 +33,8 @@ def answers() -> dict[str, Answer]:
     return dict(zip(values, ask(values.values(), versions=[charts.NEW]), strict=True))
 
 
-def test_five_examples_pass_lint_and_strict_schemas(answers: Mapping[str, Answer]) -> None:
-    assert set(answers) == {"minimal", "production", "gpu", "external-redis", "everything-off"}
+def test_examples_pass_lint_and_strict_schemas(answers: Mapping[str, Answer]) -> None:
+    assert set(answers) == {"minimal", "production", "gpu", "external-redis", "everything-off", "cells"}
     for name, answer in answers.items():
         assert (answer.refused, answer.problems) == ("", []), name
 
@@ -43,7 +43,7 @@ def test_the_oldest_kubernetes_takes_them_too_but_for_volumes_of_images() -> Non
     values = examples()
     answers = dict(zip(values, ask(values.values(), versions=[charts.OLD]), strict=True))
     assert all("'image' was unexpected" in problem for problem in answers.pop("gpu").problems)
-    assert [answer.problems for answer in answers.values()] == [[]] * 4
+    assert [answer.problems for answer in answers.values()] == [[]] * 5
 
 
 def test_schemas_find_what_is_wrong() -> None:
@@ -99,12 +99,34 @@ _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"ray": {"kind": "external"}}, "ray.kind=external needs ray.address"),
     ({"ray": {"kind": "external", "address": "a:1"}}, "networkPolicy.rayNodes is empty"),
     ({"ray": {"kind": "RayService"}}, "ray.kind=RayService needs ray.serveConfigV2"),
+    ({"mode": "cells", "ray": {"kind": "RayCluster"}}, "mode=cells runs without Ray, and ray.kind is RayCluster"),
+    ({"mode": "cells", "groups": {"a": {"workflows": ["a:b"]}, "b": {"workflows": ["a:c"]}}}, "mode=cells has one group"),
+    (
+        {"mode": "cells", "settings": {"cells": {"num_cells": 2}}},
+        "settings.cells.num_cells is the chart's: set gateway.processes",
+    ),
+    ({"gateway": {"keda": {"enabled": True}}}, "gateway.keda needs gateway.keda.prometheus.serverAddress"),
+    ({"gateway": {"keda": {"enabled": True, "requestsInFlight": 0}}}, "gateway.keda has nothing to scale by"),
+    ({"gateway": {"keda": {"enabled": True}, "autoscaling": {"enabled": True}}}, "would both set the number of gateways"),
+    (
+        {"redis": {"enabled": False, "external": {"host": "a", "url": "redis://x"}}},
+        "redis.external has host and url: set only one",
+    ),
+    ({"services": {"type": "NodePort"}}, "open to everybody outside of the cluster: set gateway.tenants"),
+    ({"ray": {"kind": "RayCluster", "head": {"service": {"nodePorts": {"x": 30000}}}}}, "the ports of Ray's head are gcs-server"),
+    ({"groups": {"a": {"workflows": ["a:b"], "sharedMemory": {"sizeLimit": "9Gi"}}}}, "groups.a.sharedMemory.sizeLimit is 9Gi"),
     ({"redis": {"external": {"url": "redis://x"}}}, "redis.external names a Redis, and redis.enabled=true runs one here"),
     ({"redis": {"external": {"existingSecret": "x"}}}, "set redis.enabled=false, or leave redis.external out"),
-    ({"gateway": {"sharedMemory": "2049Mi"}}, "gateway.sharedMemory is 2049Mi, more than gateway.resources.limits.memory, 2Gi"),
-    ({"orchestrator": {"sharedMemory": "4e9"}}, "orchestrator.sharedMemory is 4e9, more than orchestrator.resources.limits"),
-    ({"ray": _WORKERS | {"head": {"sharedMemory": "5Gi"}}}, "ray.head.sharedMemory is 5Gi, more than"),
-    ({"ray": _WORKERS}, "cpu.sharedMemory is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
+    (
+        {"gateway": {"sharedMemory": "2049Mi"}},
+        "gateway.sharedMemory.sizeLimit is 2049Mi, more than gateway.resources.limits.memory, 2Gi",
+    ),
+    (
+        {"orchestrator": {"sharedMemory": "4e9"}},
+        "orchestrator.sharedMemory.sizeLimit is 4e9, more than orchestrator.resources.limits",
+    ),
+    ({"ray": _WORKERS | {"head": {"sharedMemory": "5Gi"}}}, "ray.head.sharedMemory.sizeLimit is 5Gi, more than"),
+    ({"ray": _WORKERS}, "cpu.sharedMemory.sizeLimit is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
     (_FILES, 'workflows.configMap.files has "pkg/app.py": a ConfigMap has no folders'),
 ]
 
@@ -290,11 +312,11 @@ def test_an_orchestrator_shares_with_its_ray_node_all_by_which_ray_finds_it(answ
 
 
 def test_what_pods_refer_to_is_there(answers: Mapping[str, Answer]) -> None:
-    given = {"dyorc-tenants", "dyorc-tls", "otel-headers", "managed-redis", "ray-token", "dyorc-cluster", "flows", "default"}
+    secrets = {"dyorc-tenants", "dyorc-tls", "otel-headers", "managed-redis", "redis-roots", "ray-token", "dyorc-cluster"}
     for name, answer in answers.items():
         made = {one["metadata"]["name"] for one in answer.documents}
         for pod in _pods(answer):
-            assert set(_references(pod)) <= made | given, name
+            assert set(_references(pod)) <= made | secrets | {"flows", "default"}, name
 
 
 def _references(found: Any) -> Iterator[str]:

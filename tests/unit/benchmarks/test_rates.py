@@ -57,7 +57,7 @@ def test_a_table_keeps_the_workloads_that_were_not_measured_again() -> None:
     assert [one.name for one in merged.workloads] == ["cascade", "loop", "chain"]
     assert sorted((one.workload, one.p50_ms) for one in merged.cells) == [("cascade", 9), ("loop", 1)]
     assert [one.commit for one in merged.workloads] == ["before", "", ""]
-    assert "Commit abc123; cascade at before." in page([merged], {})
+    assert "Commit abc123; cascade at before." in page(merged, {})
 
 
 def test_a_table_of_highest_rates_only_leaves_the_other_figures_as_they_are() -> None:
@@ -71,4 +71,4 @@ def test_a_table_of_highest_rates_only_leaves_the_other_figures_as_they_are() ->
     merged = with_workloads(new, old)
     assert [(one.workload, one.p50_ms) for one in merged.cells] == [("loop", 8)]
     assert [(one.workload, one.rps, one.commit) for one in merged.highest] == [("loop", 2.0, "abc123"), ("cascade", 1.0, "")]
-    assert "loop at before, the highest rates of loop at abc123." in page([merged], {})
+    assert "loop at before, the highest rates of loop at abc123." in page(merged, {})

@@ -3,8 +3,11 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from dyorc.config import Settings
@@ -12,6 +15,7 @@ from dyorc.settings.checking import problems_in
 from dyorc.settings.setting_names import SETTINGS
 from dyorc.settings.settings_reader import read
 from dyorc.settings.settings_text import defaults, schema
+from helm.chart_readme import README, VALUES, documented_values, readme
 from helm.values_schema import SCHEMA, values_schema
 
 _DOCS = Path(__file__).parents[3] / "docs" / "reference"
@@ -65,7 +69,40 @@ def test_the_schema_of_the_charts_values_is_current() -> None:
     assert SCHEMA.read_text() == values_schema(), "make schema writes it"
 
 
+def test_the_charts_readme_is_current() -> None:
+    assert README.read_text() == readme(), "make schema writes it"
+
+
+def test_the_charts_readme_has_every_value_with_its_default() -> None:
+    text = VALUES.read_text()
+    documented = {value.path: value.default for value in documented_values(text)}
+    for path, default in _leaves(yaml.safe_load(text), ""):
+        parts = path.split(".")
+        holder = next(".".join(parts[:length]) for length in range(len(parts), 0, -1) if ".".join(parts[:length]) in documented)
+        assert holder == path or _at(documented[holder], parts[len(holder.split(".")) :]) == default, path
+
+
+def test_a_value_of_the_chart_without_a_text_is_an_error() -> None:
+    text = "# @section -- Pods\n# -- How many\nreplicas: 2\nlabels:\n  # only a comment\n  team: a\n"
+    with pytest.raises(ValueError, match=r"labels\.team has no comment"):
+        list(documented_values(text))
+
+
+def _leaves(values: dict[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _at(values: Any, keys: list[str]) -> Any:
+    for key in keys:
+        values = values[key]
+    return values
+
+
 def test_the_chart_has_a_schema_for_each_of_its_values() -> None:
     values = yaml.safe_load((SCHEMA.parent / "values.yaml").read_text())
     described = json.loads(SCHEMA.read_text())["properties"]
-    assert described.keys() == values.keys()
+    assert {name for name, schema in described.items() if not schema.get("deprecated")} == values.keys()

@@ -164,7 +164,9 @@ def identity_of(folder: str) -> str:
     """
     status = os.stat(folder)
     if sys.platform != "linux":
-        raise TransportError(f"sharing memory by folder needs Linux, and this system is {sys.platform}: set share_by_folder to false")
+        raise TransportError(
+            f"sharing memory by folder needs Linux, and this system is {sys.platform}: set share_by_folder to false"
+        )
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}-{status.st_dev:x}-{status.st_ino:x}"
 

@@ -11,6 +11,7 @@ import mmap
 import os
 import resource
 import select
+import selectors
 import signal
 import socket
 import sys
@@ -46,6 +47,8 @@ def _take_names() -> None:
         for name in dir(module):
             if name.startswith(tuple(names.split())):
                 delattr(module, name)
+    del selectors.EpollSelector  # which `socket` has brought
+    selectors.DefaultSelector = selectors.PollSelector  # pyright: ignore[reportAttributeAccessIssue]
     if sys.version_info >= (3, 13):
         os.process_cpu_count = os.cpu_count  # which asked for the affinity
 

@@ -142,8 +142,8 @@ def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
 
 
 def _num_waits() -> int | None:
-    """Returns how many times this thread has given up its core to wait, for a time, a lock or a device; None where the system does
-    not count them for a thread."""
+    """Returns how many times this thread has given up its core to wait, for a time, a lock or a device; None where the system
+    does not count them for a thread."""
     if sys.platform != "linux":
         return None
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -39,8 +39,8 @@ async def serve_embedded(
     Raises:
         DefinitionError: If a target cannot be served, the settings have options of an unknown program, or the store's setting is
             invalid.
-        ConfigurationError: If a file named by the settings cannot be used, the server may not listen on its address, or Ray is to run
-            the programs on another system than Linux.
+        ConfigurationError: If a file named by the settings cannot be used, the server may not listen on its address, or Ray is to
+            run the programs on another system than Linux.
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
     """

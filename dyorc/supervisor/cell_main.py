@@ -48,8 +48,8 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its supervisor ends, even if this process hangs. Where only Linux's kernel can, the end
-    of the connection ends it, unless it hangs."""
+    """Makes the kernel kill this process when its supervisor ends, even if this process hangs. Only Linux's
+    kernel can; elsewhere the end of the connection ends it, unless it hangs."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it has ended already

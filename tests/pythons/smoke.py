@@ -1,5 +1,5 @@
-"""`PYTHON -m tests.pythons.smoke STEP`: uses DyOrc as a user does, in the environment that runs it, without torch. Exits with 0 if the step
-works.
+"""`PYTHON -m tests.pythons.smoke STEP`: uses DyOrc as a user does, in the environment that runs it, without torch. Exits with 0 if
+the step works.
 """
 
 import importlib
@@ -10,13 +10,13 @@ import time
 import warnings
 from pathlib import Path
 
-import dyorc
 import grpc
-import loadgen
 import numpy as np
+
+import dyorc
+import loadgen
 from dyorc.protocol import inference_pb2, inference_pb2_grpc
 from dyorc.testing import serving
-
 from tests.integration.other_systems import scaled as workflow
 
 _OPTIONAL = frozenset({"torch", "ray", "redis", "opentelemetry", "matplotlib", "scipy"})

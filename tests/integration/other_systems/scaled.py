@@ -1,9 +1,10 @@
 """A workflow of NumPy alone, for Pythons and systems that have no torch. Its program changes its inputs in place."""
 
-import dyorc
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float
+
+import dyorc
 
 
 @dyorc.program(max_batch_size=4)

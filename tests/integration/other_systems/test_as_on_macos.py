@@ -8,11 +8,11 @@ import sys
 import textwrap
 from pathlib import Path
 
-import dyorc
 import numpy as np
 import pytest
-from dyorc.testing.server_process import ServerProcess
 
+import dyorc
+from dyorc.testing.server_process import ServerProcess
 from tests.deadlines import TIMEOUT_S
 from tests.integration.other_systems.scaled import expected
 
@@ -34,8 +34,8 @@ def test_the_names_and_files_are_really_missing() -> None:
     done = _run(
         """
         import mmap, os, select, signal, socket, sys
-        missing = [(os, "memfd_create"), (os, "pidfd_open"), (os, "sched_getaffinity"), (os, "posix_fallocate"), (select, "epoll"),
-                   (signal, "pidfd_send_signal"), (socket, "SO_PEERCRED"), (mmap, "MADV_REMOVE")]
+        missing = [(os, "memfd_create"), (os, "pidfd_open"), (os, "sched_getaffinity"), (os, "posix_fallocate"),
+                   (select, "epoll"), (signal, "pidfd_send_signal"), (socket, "SO_PEERCRED"), (mmap, "MADV_REMOVE")]
         assert not [name for module, name in missing if hasattr(module, name)]
         assert sys.platform == "darwin"
         assert os.geteuid() != 0 or not os.path.exists("/proc/self/stat") and not os.path.exists("/proc/cpuinfo")
@@ -67,7 +67,8 @@ def test_every_module_is_imported_without_linux_or_the_optional_libraries() -> N
                 try:
                     importlib.import_module(module.name)
                 except ModuleNotFoundError as error:
-                    assert error.name.partition(".")[0] in ("torch", "ray", "redis", "opentelemetry", "matplotlib", "scipy"), error
+                    optional = ("torch", "ray", "redis", "opentelemetry", "matplotlib", "scipy")
+                    assert error.name.partition(".")[0] in optional, error
         print(num_modules)
         """
     )

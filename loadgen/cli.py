@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dyorc.system.terminal import help_markup
 from loadgen import options
 from loadgen.command_options import group_options
 from loadgen.compare_cli import compare_command
@@ -23,6 +24,7 @@ app = typer.Typer(
     help="Sends requests at planned times, checks the answers, and reports latency, rate and errors.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=help_markup(),
     add_completion=False,
 )
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dyorc.core.counts import count
 from loadgen import options
 from loadgen.compare import Comparison, compare, comparison_table
 from loadgen.load import Load
@@ -72,7 +73,7 @@ def round_line(result: RunResult) -> str:
 def comparison_text(comparison: Comparison) -> str:
     """Returns the table and what it means."""
     legend = "spread: largest / smallest - 1; x: relative to the first target."
-    return f"\n{comparison_table(comparison)}\nMedians of {comparison.num_rounds} rounds; {legend}"
+    return f"\n{comparison_table(comparison)}\nMedians of {count(comparison.num_rounds, 'round')}; {legend}"
 
 
 def _measure(label: str, spec: TargetSpec, pool: Pool, load: Load) -> Callable[[int], RunResult]:

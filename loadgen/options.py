@@ -212,10 +212,10 @@ def _header(line: str) -> tuple[str, str]:
 @contextmanager
 def errors_as_one_line() -> Generator[None]:
     """Turns errors that a user can correct into one line and exit status 2, without a traceback."""
-    from dyorc.errors import DyOrcError
+    from dyorc.errors import DyOrcError, without_errno
 
     try:
         yield
     except (ValueError, OSError, DyOrcError, RequestFailedError, WorkerFailedError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {without_errno(str(error))}", err=True)
         raise typer.Exit(2) from None

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dyorc.core.counts import count
 from loadgen import options
 
 
@@ -20,4 +21,4 @@ def report_command(
     with options.errors_as_one_line():
         loaded = [result for path in results for result in read_results(path)]
         out.write_text(page(loaded, heading=name), encoding="utf-8")
-    typer.echo(f"{len(loaded)} results in {out}")
+    typer.echo(f"{count(len(loaded), 'result')} in {out}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dyorc.core.counts import count
 from loadgen import measures
 from loadgen.load import Load
 from loadgen.machine import commit, machine, versions
@@ -20,6 +21,8 @@ from loadgen.targets.base import TargetSpec
 from loadgen.timeline import timeline
 from loadgen.worker import WorkerPlan
 from loadgen.workers import Moment, Workers
+
+_MAX_RPS_OF_WORKER = 200_000
 
 
 class ServerWatch(Protocol):
@@ -77,6 +80,11 @@ def run(
 def _check_load(load: Load) -> Load:
     if load.num_workers < 1:
         raise ValueError(f"num_workers is {load.num_workers}, expected at least 1")
+    if load.rate_rps > _MAX_RPS_OF_WORKER * load.num_workers:
+        raise ValueError(
+            f"a rate of {load.rate_rps:,.0f} requests per second from {count(load.num_workers, 'worker')}, expected at most "
+            f"{_MAX_RPS_OF_WORKER:,} from each: none sends more than a tenth of that"
+        )
     if load.arrivals != "closed":
         return load
     if load.num_clients < 1:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dyorc.core.counts import count
 from loadgen import options
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 
@@ -27,7 +28,7 @@ def trace_command(
         weights = _weights(workflow or [""])
         requests = draw_trace(TracePlan(kind=kind, duration_s=duration, rate_rps=rate, seed=seed, weights=weights))
         write_trace(out, requests)
-    typer.echo(f"{len(requests)} requests in {out}")
+    typer.echo(f"{count(len(requests), 'request')} in {out}")
 
 
 def _weights(texts: Sequence[str]) -> dict[str, float]:

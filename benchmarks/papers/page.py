@@ -37,7 +37,7 @@ of our own, are counted apart: they may agree, but nothing that is published is 
 
 ## How to use it
 
-    pip install 'dyorc[planners]'
+    pip install 'dyorc[planner]'
 
     dyorc cluster measure --ranks 2 -o cluster.toml                       # this machine; or write a file
     dyorc plan model.py:make_model --cluster cluster.toml -o plan.json    # the quickest of all planners, or --planner NAME

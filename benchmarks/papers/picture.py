@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.table import Line, Row, Table
-from dyorc.errors import PlanError
+from dyorc.system import extras
 
 _NUMBER = re.compile(r"([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(\D*)")
 _PUBLISHED, _OURS = "#9aa5b1", "#4878a8"
@@ -22,13 +22,12 @@ def draw_table(table: Table, path: Path) -> bool:
         Whether there is anything to draw; nothing is written otherwise.
 
     Raises:
-        PlanError: matplotlib is not installed.
+        MissingLibraryError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlanError("pictures need matplotlib: install dyorc[planners]") from error
+    extras.require("planner", "a picture")
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     bars: dict[str, list[tuple[str, float, float]]] = {}
     for row in table.rows:
         if (numbers := _numbers(row)) is not None:

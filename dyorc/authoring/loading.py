@@ -12,6 +12,7 @@ from types import ModuleType
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
+from dyorc.system.extras import command_for, extra_of
 
 _OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
 
@@ -111,7 +112,7 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, DyOrcError) or not isinstance(error, Exception):
+        if isinstance(error, DyOrcError) or not isinstance(error, Exception | SystemExit):
             raise
         raise import_error(path.name, error) from error
     return module
@@ -138,11 +139,11 @@ def _import_module(name: str) -> ModuleType:
         raise import_error(name, error) from error
     except DyOrcError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise import_error(name, error) from error
 
 
-def import_error(module: str, error: Exception) -> ModuleImportError:
+def import_error(module: str, error: Exception | SystemExit) -> ModuleImportError:
     """Returns the error to raise in place of the one that a module raised. It shows the lines of the module's author, without our
     frames and those of the import system.
 
@@ -155,6 +156,8 @@ def import_error(module: str, error: Exception) -> ModuleImportError:
     text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
     if module.endswith(".py") and _NO_PACKAGE in str(error):
         text += f"; a file named by its path is in no package: name its module, like pkg.{module.removesuffix('.py')}:flow"
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")) is not None:
+        text += f"; {command_for(extra)}"
     return ModuleImportError(text, "".join(lines))
 
 
@@ -163,11 +166,11 @@ def _is_of_users(frame: traceback.FrameSummary) -> bool:
     return name not in _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: Exception | SystemExit) -> str:
     return error.msg if isinstance(error, SyntaxError) else text_of(error)
 
 
-def _place_of(error: Exception, stack: traceback.StackSummary) -> str:
+def _place_of(error: Exception | SystemExit, stack: traceback.StackSummary) -> str:
     """Returns the last line of the user's code, or of what it called."""
     if isinstance(error, SyntaxError):
         return f" ({Path(error.filename or '?').name}, line {error.lineno})"

@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 from safetensors import SafetensorError
 
+from dyorc.system import extras
+
 ModuleT = TypeVar("ModuleT")
 
 
@@ -45,12 +47,14 @@ def load_module(make: Callable[[], ModuleT], path: str | os.PathLike[str], devic
         ...     def __init__(self): self.net = dyorc.load_module(SmallNet, "small.safetensors")
 
     Raises:
+        MissingLibraryError: If torch is not installed.
         FileNotFoundError: If there is no such file.
         PermissionError: If it may not be read. The library that writes such files lets only their owner read them.
         ValueError: If it is no safetensors file, or its weights are not the module's; names them.
     """
     if (load := load_module_by.get()) is not None and (planned := load(make, Path(path), device)) is not None:
         return planned
+    extras.require("torch", "dyorc.load_module")
     torch = importlib.import_module("torch")
     with torch.device("meta"):
         module: Any = make()

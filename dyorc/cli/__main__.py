@@ -1,5 +1,17 @@
-"""``python -m dyorc.cli``: the command line where the script ``dyorc`` is not installed."""
+"""The command ``dyorc``, also as ``python -m dyorc.cli``. Imports the commands where Ctrl-C is caught: that takes a moment."""
 
-from dyorc.cli.main import main
+from dyorc.system.interrupts import end_interrupted
 
-main()
+
+def main() -> None:
+    """Runs the command line."""
+    try:
+        from dyorc.cli.main import main as run_command
+
+        run_command()
+    except KeyboardInterrupt:
+        end_interrupted()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 
 if TYPE_CHECKING:
     from dyorc.planner.cluster import Link
@@ -53,7 +54,7 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A cluster f
     from dyorc.planner.cluster import load_cluster
 
     cluster, console = load_cluster(file), Console(soft_wrap=True, highlight=False)
-    console.print(f"{cluster.name}: {cluster.num_ranks} ranks, digest {cluster.digest[:12]}")
+    console.print(f"{cluster.name}: {count(cluster.num_ranks, 'rank')}, digest {cluster.digest[:12]}")
     numbers = [Column(name, justify="right") for name in ("Tflop/s", "GB of memory", "GB/s to memory")]
     devices = StackedTable("rank", "device", "machine", *numbers)
     for rank, device in enumerate(cluster.devices):

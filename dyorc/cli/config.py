@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dyorc.errors import without_errno
 from dyorc.settings.settings_reader import read
 from dyorc.settings.settings_sources import USUAL, find_file
 from dyorc.settings.settings_text import defaults as text_of_defaults
@@ -29,7 +30,7 @@ def check(
     path = find_file(file) or USUAL
     problems = problems_in(path, is_loading=load)
     for line in problems:
-        typer.echo(line, err=True)
+        typer.echo(without_errno(line), err=True)
     if problems:
         raise typer.Exit(1)
     print(f"{path} is good.")

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from dyorc.cli.counts import count
 from dyorc.cli.server_options import KEY_VARIABLE, AsJson, Ca, Key, with_scheme
+from dyorc.core.counts import count
 from dyorc.errors import ConfigurationError
 from dyorc.settings.settings_reader import read
 

@@ -41,37 +41,21 @@ from dyorc.cli.simulate import app as simulation
 from dyorc.cli.top import status, top
 from dyorc.cli.trace import trace
 from dyorc.config import Settings
-from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError
+from dyorc.errors import CaptureWarning, ConfigurationError, DyOrcError, ModuleImportError, without_errno
 from dyorc.settings.settings_text import print_in_force
 from dyorc.supervisor.launch import become_supervisor, num_cells_of
 from dyorc.system import malloc, standard_streams
+from dyorc.system.terminal import help_markup
 from dyorc.telemetry import logs
 from dyorc.version import version
 
 if TYPE_CHECKING:
     from dyorc.server.running_server import RunningServer
 
-_app = typer.Typer(no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
-_app.add_typer(simulation, name="simulate")
-_app.add_typer(keys, name="keys")
-_app.add_typer(configuration, name="config")
-_app.add_typer(plan, name="plan")
-_app.add_typer(cluster, name="cluster")
-_app.command()(orchestrator)
-_app.command()(gateway)
-_app.command()(status)
-_app.command()(top)
-_app.command("cluster-keys")(cluster_keys)
-_app.command()(deploy)
-_app.command()(undeploy)
-_app.command()(rollback)
-_app.command()(scale)
-_app.command()(doctor)
-_app.command()(explain)
-_app.command()(trace)
-_app.command()(profile)
-# Its options, --help too, are the load generator's own.
-_app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(load)
+_app = typer.Typer(
+    no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False,
+    rich_markup_mode=help_markup(),
+)  # fmt: skip
 _console = Console(soft_wrap=True)
 
 
@@ -84,7 +68,7 @@ def main() -> None:
     except (DyOrcError, OSError) as error:
         if isinstance(error, ModuleImportError):
             sys.stderr.write(error.user_traceback)
-        Console(stderr=True).print(f"[red]dyorc:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[red]dyorc:[/red] {escape(without_errno(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -111,7 +95,6 @@ def _options(
     """Options of the command itself."""
 
 
-@_app.command()
 def serve(
     targets: Targets = None,
     config: Config = None,
@@ -173,7 +156,6 @@ def serve(
         become_supervisor(workflows, settings, num_cells_of(str(settings.cells.num_cells)))
 
 
-@_app.command()
 def dev(
     targets: Targets = None,
     config: Config = None,
@@ -197,7 +179,6 @@ async def _serve(targets: list[str], settings: Settings, in_process: bool) -> No
     await serve_until_stopped(enter)
 
 
-@_app.command()
 def run(
     target: Annotated[str, typer.Argument(metavar="PATH:WORKFLOW", help="The workflow, such as app.py:classify.")],
     inputs: Annotated[
@@ -228,6 +209,35 @@ def run(
     if output is not None:
         write_outputs(output, arrays)
     _console.print(f"{time.perf_counter() - started_s:.2f} s, loading included", style="dim")
+
+
+_SERVE, _LOOK, _CHANGE, _SIZE, _PLAN = "Serve", "Look", "Change what runs", "Size it", "Models split over devices"
+"""Panels of ``dyorc --help``, in this order."""
+_app.command(rich_help_panel=_SERVE)(serve)
+_app.command(rich_help_panel=_SERVE)(dev)
+_app.command(rich_help_panel=_SERVE)(run)
+_app.command(rich_help_panel=_SERVE)(gateway)
+_app.command(rich_help_panel=_SERVE)(orchestrator)
+_app.command("cluster-keys", rich_help_panel=_SERVE)(cluster_keys)
+_app.add_typer(keys, name="keys", rich_help_panel=_SERVE)
+_app.add_typer(configuration, name="config", rich_help_panel=_SERVE)
+_app.command(rich_help_panel=_LOOK)(status)
+_app.command(rich_help_panel=_LOOK)(top)
+_app.command(rich_help_panel=_LOOK)(explain)
+_app.command(rich_help_panel=_LOOK)(trace)
+_app.command(rich_help_panel=_LOOK)(profile)
+_app.command(rich_help_panel=_LOOK)(doctor)
+_app.command(rich_help_panel=_CHANGE)(deploy)
+_app.command(rich_help_panel=_CHANGE)(undeploy)
+_app.command(rich_help_panel=_CHANGE)(rollback)
+_app.command(rich_help_panel=_CHANGE)(scale)
+# Its options, --help too, are the load generator's own.
+_app.command(
+    add_help_option=False, rich_help_panel=_SIZE, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)(load)
+_app.add_typer(simulation, name="simulate", rich_help_panel=_SIZE)
+_app.add_typer(plan, name="plan", rich_help_panel=_PLAN)
+_app.add_typer(cluster, name="cluster", rich_help_panel=_PLAN)
 
 
 if __name__ == "__main__":

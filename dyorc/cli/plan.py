@@ -25,8 +25,8 @@ from dyorc.cli.plan_printing import (
 )
 from dyorc.cli.server_options import AsJson
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import PlanError, PlanRunError
-from dyorc.planner.planned_module import capture_target, captured_of_plan, module_of, program_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -99,6 +99,7 @@ def make(
     from dyorc.cli.plan_progress import SearchProgress
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.plan.plan_file import write_plan
+    from dyorc.planner.planned_module import capture_target
     from dyorc.planner.planners.auto import plans
     from dyorc.planner.whole_file import check_writable
 
@@ -124,7 +125,7 @@ def make(
     early = "" if origin.ended == "finished" else f", search ended by {origin.ended}"
     _console.print(
         f"{output}: by {origin.planner}{early}, {milliseconds(origin.cost_s or 0.0)} a step on {where.name} "
-        f"({where.num_ranks} ranks), {len(proved.steps)} steps"
+        f"({count(where.num_ranks, 'rank')}), {count(len(proved.steps), 'step')}"
     )
 
 
@@ -143,6 +144,7 @@ def show(
     Of merged plans: the phases of each job, and whose turn it is when.
     """
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.planners.crossover.merged_plans_file import is_merged
 
     if is_merged(plan):
@@ -184,6 +186,7 @@ def verify(
     program mean, and on numbers that are not rounded: `run` compares what ranks really compute.
     """
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import captured_of_plan
 
     plan_of_model = read_plan(plan)
     captured_model = captured_of_plan(plan_of_model, model)
@@ -205,6 +208,7 @@ def simulate(
     import json
 
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.simulate import check_memory, to_chrome_trace
 
     loaded = read_plan(plan)
@@ -266,6 +270,7 @@ def fuse(
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.passes.coconet import best_of, candidates_of, measure_candidates
     from dyorc.planner.plan.plan_file import read_plan, write_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.whole_file import check_writable
 
     check_writable(output := output.absolute())  # the module's code may go to another folder
@@ -288,11 +293,12 @@ def fuse(
     print_proof(program, best)
     write_plan(best, output)
     step = milliseconds(candidates[0].simulated_s)
-    _console.print(f"{output}: {candidates[0].name}, {step} a step on {where.name}, {len(best.kernels)} kernels")
+    _console.print(f"{output}: {candidates[0].name}, {step} a step on {where.name}, {count(len(best.kernels), 'kernel')}")
 
 
 def _measure(program: "TensorProgram", target: str) -> "Callable[[Plan], float]":
     from dyorc.planner.passes.coconet.on_ranks import seconds_on_ranks
+    from dyorc.planner.planned_module import module_of
     from dyorc.planner.program import sources_of
 
     module, example = module_of(target)
@@ -319,6 +325,7 @@ def run_plan(
 
     Merged plans train side by side, in turns. If one job fails, the others go on.
     """
+    from dyorc.planner.planned_module import captured_of_plan
     from dyorc.planner.planners.crossover.merged_plans_file import is_merged
 
     if is_merged(plan):
@@ -344,8 +351,8 @@ def run_plan(
     judgement = judge_run(program, ran.results, module, example, sources, captured_model.optimizer)
     loss = "" if program.outputs else f"loss {float(label_results(program, ran.results)[LOSS]):.9g}; "
     if not judgement.is_equal:
-        raise PlanRunError(f"{loaded.num_ranks} ranks computed something else than one device: {loss}{judgement}")
-    _console.print(f"{loaded.num_ranks} ranks computed what one device does: {loss}{judgement}")
+        raise PlanRunError(f"{count(loaded.num_ranks, 'rank')} computed something else than one device: {loss}{judgement}")
+    _console.print(f"{count(loaded.num_ranks, 'rank')} computed what one device does: {loss}{judgement}")
 
 
 @app.command()
@@ -356,6 +363,7 @@ def export(
 ) -> None:
     """Writes a pipeline's order as a table of actions for torch.distributed.pipelining, one line for each rank."""
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.planners.tessel.export import pipelining_table
     from dyorc.planner.whole_file import check_writable, write_whole
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import PlanError
-from dyorc.planner.planned_module import captured_of_plan, program_of_plan
 
 if TYPE_CHECKING:
     from dyorc.planner.planned_module import CapturedModule
@@ -30,6 +30,7 @@ def merge(
     """Merges jobs that train on the same devices, so that one computes while another communicates; `run` then runs them all."""
     from dyorc.planner.cluster import load_cluster
     from dyorc.planner.plan.plan_file import read_plan
+    from dyorc.planner.planned_module import program_of_plan
     from dyorc.planner.planners.crossover.merge import MergeCandidate, merge_jobs
     from dyorc.planner.planners.crossover.merged_plans_file import write_merged
     from dyorc.planner.whole_file import check_writable
@@ -52,7 +53,7 @@ def show_merged(path: Path) -> None:
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
 
     merged = read_merged(path)
-    _console.print(f"{len(merged.jobs)} jobs on {merged.num_ranks} ranks: {_gain(merged)}", "")
+    _console.print(f"{count(len(merged.jobs), 'job')} on {count(merged.num_ranks, 'rank')}: {_gain(merged)}", "")
     grid = StackedTable("", "job", "phase", "needs", Column("ms", justify="right"), Column("starts at ms", justify="right"))
     for number, job in enumerate(merged.jobs):
         for index, (phase, start) in enumerate(zip(job.phases, job.starts, strict=True)):
@@ -70,6 +71,7 @@ def run_merged(path: Path, steps: int, *, is_unverified: bool) -> None:
     """
     from contextlib import ExitStack
 
+    from dyorc.planner.planned_module import captured_of_plan
     from dyorc.planner.planners.crossover.merged_plans_file import read_merged
     from dyorc.planner.program import sources_of
     from dyorc.planner.runtime import RankOptions, Ranks, Training

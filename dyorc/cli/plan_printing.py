@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Column
 
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import PlanError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def print_plan(plan: "Plan", simulation: "Simulation | None") -> None:
         _console.print(f"  {name}: {value}")
     for kernel in plan.kernels:
         overlap = "" if kernel.overlap is None else ", what it reduces is made meanwhile"
-        _console.print(f"  kernel: steps {kernel.first} to {kernel.end - 1} in {kernel.num_chunks} chunks{overlap}")
+        _console.print(f"  kernel: steps {kernel.first} to {kernel.end - 1} in {count(kernel.num_chunks, 'chunk')}{overlap}")
     _console.print(f"  module: {_comparison(plan.module_check)}")
     if (answers := plan.inference) is not None:
         proof = "proved" if answers.is_proved else "not proved"

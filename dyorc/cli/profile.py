@@ -15,7 +15,9 @@ from rich.table import Column
 
 from dyorc.cli.server_options import DEFAULT_URL, Ca, Key, Url, connect
 from dyorc.cli.stacked_table import StackedTable
+from dyorc.core.counts import count
 from dyorc.errors import ConfigurationError
+from dyorc.system.extras import missing_library
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -49,7 +51,7 @@ def profile(
         processes = processes_of(client.status())
         output.mkdir(parents=True, exist_ok=True)
         began_s = time.time()
-        _console.print(f"Sampling {len(processes)} processes for {seconds:g} s ...")
+        _console.print(f"Sampling {count(len(processes), 'process', 'processes')} for {seconds:g} s ...")
         failures = _sample(tool, processes, seconds, output, form)
         stages = _stages_since(client, began_s)
     index = output / "index.html"
@@ -59,19 +61,19 @@ def profile(
         _console.print(f"no graph of {process.name} (process {process.pid}): {reason}", style="red")
     if len(failures) == len(processes):
         raise ConfigurationError(f"no process could be sampled: {next(iter(failures.values()))}")
-    _console.print(f"{len(processes) - len(failures)} graphs: {index}")
+    _console.print(f"{count(len(processes) - len(failures), 'graph')}: {index}")
 
 
 def _py_spy() -> str:
     """Returns the command.
 
     Raises:
-        ConfigurationError: If it is not installed.
+        MissingLibraryError: If it is not installed.
     """
     of_environment = Path(sys.executable).with_name("py-spy")
     command = str(of_environment) if of_environment.exists() else shutil.which("py-spy")
     if command is None:
-        raise ConfigurationError("py-spy is not installed; it comes with `pip install dyorc[profile]`")
+        raise missing_library("py-spy", "profile", "`dyorc profile`")
     return command
 
 

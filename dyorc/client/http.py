@@ -14,7 +14,7 @@ import numpy as np
 
 from dyorc.client.effects import BrokenExchange, Reply
 from dyorc.client.operations import json_bytes_of
-from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError
+from dyorc.errors import ConfigurationError, DeadlineError, InvalidInputError, TransportError, without_errno
 from dyorc.protocol.header_names import AUTHORIZATION
 from dyorc.protocol.inference_answer import padding
 from dyorc.protocol.inference_request import PreparedRequest
@@ -181,7 +181,7 @@ def broken_exchange(error: Exception, base_url: str) -> BrokenExchange:
         return BrokenExchange(
             _with_cause(DeadlineError(f"{base_url} did not answer in time"), error), was_sent=True, is_final=True
         )
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {without_errno(str(error))}"
     if isinstance(error, httpx.DecodingError):
         return BrokenExchange(
             _with_cause(malformed(f"the answer of {base_url} cannot be decoded: {text}"), error), was_sent=True, is_final=True
@@ -191,9 +191,18 @@ def broken_exchange(error: Exception, base_url: str) -> BrokenExchange:
             _with_cause(InvalidInputError(f"the request cannot be sent: {text}"), error), was_sent=False, is_final=True
         )
     if isinstance(error, _NOT_SENT):
-        cause = _with_cause(TransportError(f"cannot connect to {base_url}: {text}"), error)
+        cause = _with_cause(TransportError(f"cannot connect to {base_url}: {text}{_advice(error)}"), error)
         return BrokenExchange(cause, was_sent=False, is_final=_is_refused_certificate(error))
     return BrokenExchange(_with_cause(TransportError(f"the connection to {base_url} broke: {text}"), error), was_sent=True)
+
+
+def _advice(error: BaseException | None) -> str:
+    """Returns what may be wrong where nothing listens; empty if the error says enough."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return "; is the server started, and is this its port?"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _is_refused_certificate(error: BaseException | None) -> bool:

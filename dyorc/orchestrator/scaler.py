@@ -185,12 +185,18 @@ class Scaler:
 
         Raises:
             UnknownModelError: If there is no such program.
-            InvalidInputError: If the program's bounds do not allow it.
+            InvalidInputError: If the program's bounds do not allow it, or its place: a server's own process runs it once.
         """
         loads = {load.program: load for load in self._target.loads()}
         if program not in loads:
             raise UnknownModelError(f"there is no program {program!r}; there are {sorted(loads)}")
-        bounds = loads[program].bounds
+        bounds, most_possible = loads[program].bounds, loads[program].most_possible
+        if most_possible is not None and (num_warm or 0) + (num_parked or 0) > most_possible:
+            ordered = f"{num_warm or 0} warm and {num_parked or 0} parked replicas, expected at most {most_possible}"
+            raise InvalidInputError(
+                f"program {program!r}: {ordered}: it runs in the server's own process; `--cells N` starts N such processes, Ray "
+                "any number of replicas"
+            )
         if not bounds.is_fixed:
             _check(program, bounds, num_warm, num_parked)
         self._policy.override(program, num_warm, num_parked)
@@ -278,6 +284,7 @@ class ScalingTarget:
             num_running=load.num_running,
             warm_on=status.on_devices(are_warm=True),
             parked_on=status.on_devices(are_warm=False),
+            most_possible=status.max_replicas,
         )
 
 

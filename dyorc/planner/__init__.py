@@ -30,5 +30,9 @@ Its packages, from the model to the ranks:
     runtime/    runs a plan on ranks of torch.distributed
     network/    limits of a plan's messages as rules for Open vSwitch and tc
 
-Serving needs none of this. Install it with the extra `planners`.
+Serving needs none of this. `pip install 'dyorc-core[planner]'` installs what it needs: torch, and for `planners/` solvers, too.
 """
+
+from dyorc.system import extras
+
+extras.require("torch", "dyorc.planner")

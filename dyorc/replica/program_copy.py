@@ -11,6 +11,7 @@ from dyorc.replica.assignment import Identity
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.fork_client import GroupSite
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
+from dyorc.system import extras
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.messages import LoadFailure, Parked, ReplicaHello
 from dyorc.transport.tiers import TensorHolder
@@ -81,7 +82,8 @@ class ProgramCopy:
     def _load(self) -> ProgramExecutor:
         if self.program.options.plan is None or self.site is None:
             return load_and_warm_up(self.program)
-        from dyorc.replica.member_group import load_planned  # it needs torch
+        extras.require("torch", f"the plan of program {self.program.name!r}")
+        from dyorc.replica.member_group import load_planned
 
         executor, self.group = load_planned(self.program, self.site)
         return executor

@@ -118,6 +118,7 @@ class ProgramLoad:
         num_running: Calls in batches that have been sent.
         warm_on: How many of its replicas are warm or warming on each device. One that is not shared does not count.
         parked_on: How many are parked there.
+        most_possible: The most replicas that the server can run, even if a person orders more; None if unlimited.
     """
 
     program: str
@@ -130,6 +131,7 @@ class ProgramLoad:
     num_running: int = 0
     warm_on: Counter[str] = field(default_factory=Counter[str])
     parked_on: Counter[str] = field(default_factory=Counter[str])
+    most_possible: int | None = None
 
     @property
     def devices(self) -> set[str]:

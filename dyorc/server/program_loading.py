@@ -23,6 +23,7 @@ from dyorc.models.submission import BeginEpoch
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
+from dyorc.system import extras
 from dyorc.telemetry.tracing.tracer import TraceOutput
 from dyorc.transport.cluster_network import NodeNetwork
 
@@ -55,8 +56,15 @@ class LoadedTargets:
 def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart | None"]:
     """Prepares our own Ray, if the server needs one. Enter it before anything else: Ray reads its environment when a module
     imports it, so the environment must be set before that.
+
+    Raises:
+        MissingLibraryError: If the server needs a Ray, its own or an existing one, and Ray is not installed.
     """
-    if without_ray or settings.deployment.ray_address:
+    if without_ray:
+        yield None
+        return
+    extras.require("ray", "serving with replicas in processes of their own", "or serve with --in-process, which needs no Ray")
+    if settings.deployment.ray_address:
         yield None
         return
     from dyorc.ray_serve.ray_home import HeadStart

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dyorc.errors import DefinitionError
 from dyorc.simulation.scaling.policy_comparison import ORACLE, POLICIES, PolicyComparison
 from dyorc.simulation.scaling.replay import BIN_NS
 from dyorc.simulation.simulate import Row
+from dyorc.system import extras
 
 _NUM_COLUMNS = 4
 _MAX_FACTOR = 2.2
@@ -24,7 +24,7 @@ def draw_latencies(rows: Sequence[Row], path: Path) -> None:
     A policy far from the others, like one whose queues only grow, leaves the panel: otherwise it alone would be visible.
 
     Raises:
-        DefinitionError: If matplotlib is not installed.
+        MissingLibraryError: If matplotlib is not installed.
     """
     workloads = list(dict.fromkeys(row["workload"] for row in rows))
     num_columns = min(_NUM_COLUMNS, len(workloads))
@@ -59,7 +59,7 @@ def draw_scaling(comparisons: Mapping[str, PolicyComparison], path: Path) -> Non
     against replica-seconds, parked ones left out.
 
     Raises:
-        DefinitionError: If matplotlib is not installed.
+        MissingLibraryError: If matplotlib is not installed.
     """
     figure = _figure(14.0, 3.0 * len(comparisons))
     panels = figure.subplots(len(comparisons), 2, squeeze=False, width_ratios=(2.4, 1.0))
@@ -91,8 +91,7 @@ def _draw_misses(panel: Any, comparison: PolicyComparison) -> None:
 
 def _figure(width: float, height: float) -> Any:
     """Returns an empty figure, in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise DefinitionError("a picture needs matplotlib: pip install 'dyorc[simulation]'") from error
+    extras.require("simulation", "a picture")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")

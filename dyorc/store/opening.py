@@ -9,6 +9,7 @@ from dyorc.store.base import Store
 from dyorc.store.lease_store import LeaseStore
 from dyorc.store.sqlite import SqliteStore, default_path
 from dyorc.store.sqlite_leases import SqliteLeases
+from dyorc.system import extras
 
 
 def store_of(setting: str) -> Store:
@@ -20,6 +21,7 @@ def store_of(setting: str) -> Store:
 
     Raises:
         DefinitionError: If it is something else; shows only its scheme.
+        MissingLibraryError: If it is a Redis, and its client is not installed.
     """
     if not setting:
         return SqliteStore(default_path())
@@ -28,6 +30,7 @@ def store_of(setting: str) -> Store:
         case "sqlite" if not parts.netloc and parts.path:
             return SqliteStore(Path(parts.path))
         case "redis" | "rediss" | "unix":
+            extras.require("redis", f"the setting STORE with {parts.scheme}://", "sqlite:///path needs nothing")
             from dyorc.store.redis import RedisStore  # slow to import
 
             return RedisStore(setting)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from dyorc.core.counts import count
+
 
 def say(text: str) -> None:
     """Prints a line."""
@@ -63,5 +65,5 @@ class StartProgress:
 
     def ready(self, after_s: float, models: Sequence[str]) -> None:
         """Shows that all cells are ready."""
-        cells = "1 cell" if self._num_cells == 1 else f"{self._num_cells} cells"
+        cells = count(self._num_cells, "cell")
         say(f"Ready after {after_s:.1f} s, {cells}. Models: {', '.join(models)}. Ctrl-C stops.")

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 from dyorc.authoring.user_files import folders_of
+from dyorc.core.counts import count
 from dyorc.server.stop_signals import StopSignals
 from dyorc.supervisor.cell_process import CellProcess, RestartBackoff, abort_hanging_cells
 from dyorc.supervisor.console import StartProgress, report_error, say
@@ -192,7 +193,7 @@ class DevServer:
             say(f"Ready again after {after_s:.1f} s. Models: {models}.")
         else:
             self._has_started = True
-            files = "1 file" if self._watcher.num_files == 1 else f"{self._watcher.num_files} files"
+            files = count(self._watcher.num_files, "file")
             say(f"Ready after {after_s:.1f} s. Models: {models}. Watching {files}. Ctrl-C stops.")
 
 

@@ -42,11 +42,11 @@ class Tokenizer:
         pieces = (find_model() / "vocab.txt").read_text(encoding="utf-8").split("\n")
         self._codes = {piece: code for code, piece in enumerate(pieces)}
 
-    def __call__(self, text: str) -> list[int]:
-        """Returns the codes of the pieces, between those of start and end, filled up to `NUM_TOKENS`."""
-        codes = [code for word in _words(text) for code in self._pieces(word)][: NUM_TOKENS - 2]
+    def __call__(self, text: str, num_tokens: int = NUM_TOKENS) -> list[int]:
+        """Returns the codes of the pieces, between those of start and end, filled up to `num_tokens`."""
+        codes = [code for word in _words(text) for code in self._pieces(word)][: num_tokens - 2]
         codes = [self._codes["[CLS]"], *codes, self._codes["[SEP]"]]
-        return codes + [self._codes["[PAD]"]] * (NUM_TOKENS - len(codes))
+        return codes + [self._codes["[PAD]"]] * (num_tokens - len(codes))
 
     def _pieces(self, word: str) -> list[int]:
         """Splits a word into the longest known piece, the longest of what is left, and so on; an unknown piece makes it
@@ -81,27 +81,35 @@ def _words(text: str) -> list[str]:
 
 
 class MiniLM(nn.Module):
-    """Six layers of a BERT; returns embeddings of length 1."""
+    """Six layers of a BERT; returns embeddings of length 1. Texts may have up to `num_tokens` tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_tokens: int = NUM_TOKENS) -> None:
         super().__init__()
         self.words = nn.Embedding(NUM_CODES, WIDTH)
-        self.places = nn.Parameter(torch.empty(NUM_TOKENS, WIDTH))
+        self.places = nn.Parameter(torch.empty(num_tokens, WIDTH))
         self.norm = nn.LayerNorm(WIDTH, eps=1e-12)
         layer = nn.TransformerEncoderLayer(WIDTH, 12, 1536, activation="gelu", layer_norm_eps=1e-12, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, NUM_LAYERS, enable_nested_tensor=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        is_text = tokens != 0
-        hidden = self.encoder(self.norm(self.words(tokens) + self.places), src_key_padding_mask=~is_text)
-        weights = is_text[..., None].float()
-        return nn.functional.normalize((hidden * weights).sum(dim=1) / weights.sum(dim=1), dim=1)
+        return pool(self.read(tokens), tokens)
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Returns a vector for each token, which depends on the others."""
+        inner = self.norm(self.words(tokens) + self.places[: tokens.shape[1]])
+        return self.encoder(inner, src_key_padding_mask=tokens == 0)
 
 
-def load_minilm() -> MiniLM:
-    """Returns the model with its weights."""
+def pool(hidden: Tensor, tokens: Tensor) -> Tensor:
+    """Returns the mean vector of each text's tokens, with length 1."""
+    weights = (tokens != 0)[..., None].float()
+    return nn.functional.normalize((hidden * weights).sum(dim=1) / weights.sum(dim=1), dim=1)
+
+
+def load_minilm(num_tokens: int = NUM_TOKENS) -> MiniLM:
+    """Returns the model with its weights, for texts of up to `num_tokens` tokens, 512 at most."""
     weights = load_file(find_model() / "model.safetensors")
-    places = weights["embeddings.position_embeddings.weight"][:NUM_TOKENS]
+    places = weights["embeddings.position_embeddings.weight"][:num_tokens]
     state = {
         "words.weight": weights["embeddings.word_embeddings.weight"],
         # every token is of the first type, so that type's embedding may as well be part of the places'
@@ -122,7 +130,7 @@ def load_minilm() -> MiniLM:
                 ("norm2", "output.LayerNorm"),
             ):
                 state[f"{ours}.{name}.{kind}"] = weights[f"{theirs}.{other}.{kind}"]
-    model = MiniLM()
+    model = MiniLM(num_tokens)
     model.load_state_dict(state)
     return model.eval()
 

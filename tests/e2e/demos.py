@@ -15,8 +15,8 @@ def run(example: str, script: str, *options: str) -> str:
     return done.stdout
 
 
-def run_demo(example: str, weights: str, *options: str) -> str:
-    """Returns what an example's demonstration prints; trains the example before, if these weights are missing."""
+def run_demo(example: str, weights: str, *options: str, make: str = "train.py") -> str:
+    """Returns what an example's demonstration prints; makes its weights before by a script, if these are missing."""
     if not (_EXAMPLES / example / "weights" / weights).is_file():
-        run(example, "train.py")
+        run(example, make)
     return run(example, "demo.py", *options)

@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
             watched.page.mouse.move(0, 0)
             watched.page.screenshot(path=folder / "ui-request.png")
     for name in ("ui-overview.png", "ui-request.png"):
-        _shrink(folder / name)
+        shrink(folder / name)
 
 
 def _telling_request(url: str) -> str:
@@ -51,7 +51,7 @@ def _telling_request(url: str) -> str:
     raise SystemExit("no request waited in a queue: the load was too light")
 
 
-def _shrink(path: Path) -> None:
+def shrink(path: Path) -> None:
     """Writes a picture with few colours, which a page like this has anyway."""
     with Image.open(path) as image:
         image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(

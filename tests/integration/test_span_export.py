@@ -79,10 +79,9 @@ def test_a_dead_collector_neither_blocks_nor_fills_the_memory() -> None:
 
 
 def test_tracing_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "dyorc.telemetry.tracing.otlp")
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     config = TelemetryConfig(traces=TracesConfig(endpoint="http://127.0.0.1:4317"))
-    with pytest.raises(ConfigurationError, match=r"pip install 'dyorc\[traces\]'"), tracing(config, {}):
+    with pytest.raises(ConfigurationError, match=r"pip install 'dyorc-core\[traces\]'"), tracing(config, {}):
         pass
 
 

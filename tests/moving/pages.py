@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 COMPARE = Path(__file__).parents[2] / "docs" / "compare"
-_FILE = re.compile(r"^```\w+\n# (?P<path>[\w/]+\.\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r'^```\w+ title="(?P<path>[\w/.]+)"\n(?P<text>.*?)^```', re.MULTILINE | re.DOTALL)
 
 
 def files_of(page: str) -> dict[str, str]:
-    """Returns the files that a page shows, by path: blocks of code that begin with a comment that is a path.
+    """Returns the files that a page shows, by path: blocks of code with a title.
 
     Args:
         page: The page's name, without its suffix.

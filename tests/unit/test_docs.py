@@ -94,13 +94,13 @@ def _settings(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name.upper()}", field.default
 
 
-def test_extras_that_are_mentioned_exist_and_the_readme_explains_each() -> None:
+def test_extras_that_are_mentioned_exist_and_the_page_of_installation_explains_each() -> None:
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     sources = [*PAGES, *sorted((ROOT / "dyorc").rglob("*.py"))]
-    mentioned = re.findall(r"dyorc\\?\[([a-z,]+)\\?\]", "".join(path.read_text() for path in sources))
-    assert {"traces", "profile", "ocr"} <= {extra for each in mentioned for extra in each.split(",")} <= extras
-    install = (ROOT / "README.md").read_text().partition("## Install\n")[2].partition("\n## ")[0]
-    assert all(f"`{extra}`" in install for extra in extras)
+    mentioned = re.findall(r"dyorc(?:-core)?\\?\[([a-z,]+)\\?\]", "".join(path.read_text() for path in sources))
+    assert {"traces", "profile", "ocr", "ray"} <= {extra for each in mentioned for extra in each.split(",")} <= extras
+    rows = [line for line in (ROOT / "docs/how-to/install.md").read_text().splitlines() if line.startswith("| `")]
+    assert {extra for row in rows for extra in re.findall(r"`([a-z]+)`", row.split("|")[1])} == extras
 
 
 def test_decisions_page_lists_every_decision() -> None:

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from dyorc.planner.cluster import Cluster
 from dyorc.planner.plan import Plan
 from dyorc.planner.program import TensorProgram
+from dyorc.system import extras
+
+extras.require("planner", "dyorc.planner.planners")
 
 Progress = Callable[[float, float | None], None]
 """Planners that search call it with the part of the search that is done, and the seconds of the best plan so far, if any."""

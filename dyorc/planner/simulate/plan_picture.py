@@ -18,6 +18,7 @@ from dyorc.planner.plan.folded import Block, Folded, LayerEdge, Shown, Side, fol
 from dyorc.planner.plan.show import Holding, holdings_of
 from dyorc.planner.program import Partial, Shard, TensorProgram
 from dyorc.planner.simulate.simulation import Simulation
+from dyorc.system import extras
 
 _COMPUTING = "#4878a8"
 _COLORS = {
@@ -31,14 +32,14 @@ def draw_picture(simulation: Simulation, program: TensorProgram, path: Path) -> 
     """Draws into an SVG or PNG file.
 
     Raises:
-        PlanError: Pictures of this kind are not drawn, matplotlib is not installed, or the program is another one.
+        MissingLibraryError: matplotlib is not installed.
+        PlanError: Pictures of this kind are not drawn, or the program is another one.
     """
     if path.suffix not in (".svg", ".png"):
         raise PlanError(f"{path}: expected a name that ends in .svg or .png")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlanError("pictures need matplotlib: install dyorc[planners]") from error
+    extras.require("planner", "the picture of a plan")
+    from matplotlib.figure import Figure
+
     num_ranks, holdings = len(simulation.busy_s), holdings_of(simulation.plan)
     heights = [1 + 0.5 * num_ranks, 2.5, HEIGHT, 1 + 0.28 * len(holdings)]
     figure = Figure(figsize=(14, sum(heights)), layout="constrained")

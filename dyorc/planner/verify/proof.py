@@ -34,6 +34,7 @@ from dyorc.planner.verify.randomized import finding_of
 from dyorc.planner.verify.report import Finding, FindingKind
 from dyorc.planner.verify.running import Difference, differences, num_elements
 from dyorc.planner.verify.smaller import shrink
+from dyorc.system import extras
 
 _UNCUT = 2
 _MAX_ELEMENTS = 4_000
@@ -150,6 +151,7 @@ def decide(formulas: Formulas, first: Formula, second: Formula) -> tuple[SolverA
     Returns:
         The answer, and if they differ, values of unknowns at which they do.
     """
+    extras.require("planner", "the proof of this plan")
     import z3  # a tenth of a second to import, and rarely needed
 
     writer = _Writer(formulas, z3)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, Self
 
 from dyorc.config import TelemetryConfig, TracesConfig
 from dyorc.core.trace_context import TraceContext, new_trace
-from dyorc.errors import ConfigurationError
+from dyorc.system import extras
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 from dyorc.telemetry.record import Origin, RequestRecord
@@ -171,7 +171,8 @@ def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generato
         environment: Where OpenTelemetry's own settings are.
 
     Raises:
-        ConfigurationError: If the settings for traces are wrong, or packages are missing.
+        ConfigurationError: If the settings for traces are wrong.
+        MissingLibraryError: If OpenTelemetry is not installed.
     """
     destination = destination_of(config.traces, environment)
     if destination is None:
@@ -183,9 +184,5 @@ def tracing(config: TelemetryConfig, environment: Mapping[str, str]) -> Generato
 
 
 def _export_to(destination: Destination) -> Export:
-    try:
-        return importlib.import_module("dyorc.telemetry.tracing.otlp").SpanExport(destination)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"traces go to {destination.url}, but OpenTelemetry is not complete here ({error}): pip install 'dyorc[traces]'"
-        ) from error
+    extras.require("traces", f"sending traces to {destination.url}")
+    return importlib.import_module("dyorc.telemetry.tracing.otlp").SpanExport(destination)

@@ -115,6 +115,18 @@ async def test_a_fixed_number_is_left_alone_until_another_is_set_by_hand() -> No
         assert works.programs["large"].counts == ReplicaCounts(warm=2)
 
 
+async def test_more_than_a_servers_own_process_can_run_is_refused_and_says_what_runs_more() -> None:
+    alone = replace(COLD, bounds=Bounds(min_warm=1, max_replicas=1), counts=ReplicaCounts(warm=1), most_possible=1)
+    works = Works({"large": alone})
+    scaler = Scaler(RARELY)
+    async with scaler.running(works):
+        for num_warm, num_parked in ((3, None), (1, 1), (None, 2)):
+            with pytest.raises(InvalidInputError, match="expected at most 1: it runs in the server's own process; `--cells N`"):
+                scaler.scale("large", num_warm, num_parked)
+        scaler.scale("large", 0, None)
+        assert works.programs["large"].counts == ReplicaCounts()
+
+
 @pytest.mark.parametrize(
     ("num_warm", "num_parked", "said"),
     [(5, None, "5 warm replicas, expected 0 to 4"), (3, 2, "3 warm and 2 parked replicas are more than the 4")],

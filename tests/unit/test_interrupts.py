@@ -1,0 +1,37 @@
+"""Ctrl-C while a command still imports what it needs."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {imported!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["dyorc", {argument!r}]
+from {module} import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "argument"),
+    [
+        ("dyorc.cli.__main__", "dyorc.cli.main", "--version"),
+        ("dyorc.cli.__main__", "rich", "--help"),
+        ("dyorc.supervisor.__main__", "dyorc.supervisor.supervising", "0"),
+    ],
+)
+def test_a_command_that_is_interrupted_while_it_starts_ends_by_the_signal_and_prints_nothing(
+    module: str, imported: str, argument: str
+) -> None:
+    program = PROGRAM.format(module=module, imported=imported, argument=argument)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -32,7 +32,8 @@ def become_supervisor(
     """Replaces this process's program, so that the supervisor has only what it needs in memory. Does not return.
 
     Raises:
-        ConfigurationError: If the server may not listen on its address, or the system does not share connections out to processes on
+        ConfigurationError: If the server may not listen on its address, or the system does not share connections out to
+        processes on
             one port, as only Linux does.
     """
     if not is_dev:

@@ -1,4 +1,5 @@
-"""Hides the running event loop from users' code that is called on its thread: the code must not use our loop, and may run one of its
+"""Hides the running event loop from users' code that is called on its thread: the code must not use our loop, and may run one
+of its
 own. Only the standard library.
 """
 

@@ -1,6 +1,7 @@
 """`python -m tests.pythons [--write docs/testing/pythons.md] [--without-ray] PYTHON ...`
 
-Installs the core on each of these Pythons, in an environment of its own, and tries it there: imports all, runs the tests that need
+Installs the core on each of these Pythons, in an environment of its own, and tries it there: imports all, runs the tests that
+need
 neither torch nor Ray, and uses it as a user does (`tests/pythons/smoke.py`). Prints one JSON object as the last line of stdout.
 Exits with 1 if a step fails, or if there was no Python but 3.11, which `make test` has. Only the standard library.
 """
@@ -26,7 +27,8 @@ _FOLDERS = (
     "unit/authoring", "unit/cells", "unit/client", "unit/deployment", "unit/engine", "unit/gateway", "unit/orchestrator",
     "unit/replica", "unit/scaling", "unit/server", "unit/telemetry", "unit/transport", "unit/test_crash_attribution.py",
     "unit/test_run.py", "unit/test_supervision.py", "unit/test_tenant_table.py", "unit/test_user_code.py",
-    "property/test_arena.py", "property/test_stored_columns.py", "property/test_tensor_wire.py", "property/test_unix_framing.py", "property/test_views.py",
+    "property/test_arena.py", "property/test_stored_columns.py", "property/test_tensor_wire.py",
+    "property/test_unix_framing.py", "property/test_views.py",
     "property/test_wire.py",
 )  # fmt: skip
 _WITH_TORCH_OR_RAY = (
@@ -150,15 +152,17 @@ def _command(*command: str) -> Attempt:
 
 _PAGE = """# Pythons
 
-`make test-pythons` installs `dyorc-core` on each Python that it finds, in an environment of its own, from wheels only, and tries it
+`make test-pythons` installs `dyorc-core` on each Python that it finds, in an environment of its own, from wheels only, and
+tries it
 there. It wrote this page on {system}.
 
-| Python | install | import, warnings as errors | unit tests | `dyorc.run` | a cell: HTTP, gRPC, a job, version 2 | replicas on Ray |
+| Python | install | import, warnings as errors | unit tests | `dyorc.run` | a cell | replicas on Ray |
 |---|---|---|---|---|---|---|
 {rows}
 
-{missing}The unit tests are those that need neither torch nor Ray. Python 3.11 is what `make test` and `make test-real` run on, with torch,
-Ray and Redis. On the others, torch, the planner and the examples are not run: programs here use NumPy, on Ray too.
+{missing}The cell answers over HTTP and gRPC, stores a job, and loads a second version. The unit tests are those that need neither
+torch nor Ray. Python 3.11 is what `make test` and `make test-real` run on, with torch, Ray and Redis. On the others, torch, the
+planner and the examples are not run: programs here use NumPy, on Ray too.
 
 ## Pythons without the global lock
 
@@ -166,11 +170,15 @@ A cell does not run on 3.14t or 3.13t from wheels: see [the decision](../decisio
 
 ## Other systems
 
-Linux is what DyOrc is made for. **It has not been run on a Mac.** What is checked: the code's names, as macOS's Python has them (`make lint`); and
-that every module is imported, `dyorc.run` works, and `dyorc serve --in-process` and `dyorc dev` answer with tensors of 8 MB, where the
+Linux is what DyOrc is made for. **It has not been run on a Mac.** What is checked: the code's names, as macOS's Python has them
+(`make lint-macos`); and
+that every module is imported, `dyorc.run` works, and `dyorc serve --in-process` and `dyorc dev` answer with tensors of 8 MB,
+where the
 names that only Linux has are deleted, `/proc`, `/dev/shm` and `/sys` are empty, and `sys.platform` is `darwin`
-(`tests/integration/other_systems`). What needs Linux says so: replicas on Ray, several cells or gateways on one port, gateways apart from
-orchestrators, plans over several processes, shared memory of clients. On macOS, a cell's tensors lie in a file of the temporary folder, whose
+(`tests/integration/other_systems`). What needs Linux says so: replicas on Ray, several cells or gateways on one port, gateways
+apart from
+orchestrators, plans over several processes, shared memory of clients. On macOS, a cell's tensors lie in a file of the temporary
+folder, whose
 room is kept until the server ends. Under Windows, use WSL2: `import dyorc` says so.
 """
 

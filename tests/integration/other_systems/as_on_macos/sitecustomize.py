@@ -21,16 +21,19 @@ import types
 
 _MISSING = {
     os: "CLONE_ EFD_ MFD_ O_DIRECT O_NOATIME O_PATH O_TMPFILE O_LARGEFILE POSIX_FADV_ RWF_ SCHED_ SPLICE_ XATTR_ TFD_ PIDFD_ "
-    "copy_file_range eventfd fdatasync getrandom getresgid getresuid getxattr listxattr memfd_create pidfd_open pipe2 posix_fadvise posix_fallocate "
+    "copy_file_range eventfd fdatasync getrandom getresgid getresuid getxattr listxattr memfd_create pidfd_open pipe2 "
+    "posix_fadvise posix_fallocate "
     "removexattr sched_get sched_param sched_rr sched_set setns setresgid setresuid setxattr splice timerfd_ unshare",
     select: "EPOLL epoll POLLRDHUP",
     signal: "SIGCLD SIGPOLL SIGPWR SIGRT SIGSTKFLT pidfd_send_signal sigtimedwait sigwaitinfo",
     socket: "AF_ALG AF_CAN AF_NETLINK AF_PACKET AF_QIPCRTR AF_RDS AF_TIPC AF_VSOCK ALG_ BDADDR_ CAN_ "
-    "MSG_CMSG_CLOEXEC MSG_CONFIRM MSG_ERRQUEUE MSG_FASTOPEN MSG_MORE MSG_NOSIGNAL NETLINK_ PACKET_ SCM_CREDENTIALS SOCK_CLOEXEC SOCK_NONBLOCK SO_BINDTODEVICE SO_DOMAIN "
+    "MSG_CMSG_CLOEXEC MSG_CONFIRM MSG_ERRQUEUE MSG_FASTOPEN MSG_MORE MSG_NOSIGNAL NETLINK_ PACKET_ SCM_CREDENTIALS "
+    "SOCK_CLOEXEC SOCK_NONBLOCK SO_BINDTODEVICE SO_DOMAIN "
     "SO_INCOMING_CPU SO_MARK SO_PASSCRED SO_PASSSEC SO_PEERCRED SO_PEERSEC SO_PRIORITY SO_PROTOCOL TCP_CONGESTION TCP_CORK "
     "TCP_DEFER_ACCEPT TCP_INFO TCP_LINGER2 TCP_QUICKACK TCP_SYNCNT TCP_USER_TIMEOUT TCP_WINDOW_CLAMP TIPC_",
     mmap: "MADV_DODUMP MADV_DOFORK MADV_DONTDUMP MADV_DONTFORK MADV_HUGEPAGE MADV_HWPOISON MADV_MERGEABLE "
-    "MADV_NOHUGEPAGE MADV_REMOVE MADV_SOFT_OFFLINE MADV_UNMERGEABLE MAP_DENYWRITE MAP_EXECUTABLE MAP_GROWSDOWN MAP_HUGETLB MAP_LOCKED MAP_NONBLOCK MAP_POPULATE MAP_STACK",
+    "MADV_NOHUGEPAGE MADV_REMOVE MADV_SOFT_OFFLINE MADV_UNMERGEABLE MAP_DENYWRITE MAP_EXECUTABLE MAP_GROWSDOWN MAP_HUGETLB "
+    "MAP_LOCKED MAP_NONBLOCK MAP_POPULATE MAP_STACK",
     resource: "RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_OFILE RLIMIT_RTPRIO RLIMIT_RTTIME RLIMIT_SIGPENDING RUSAGE_THREAD prlimit",
     time: "CLOCK_BOOTTIME CLOCK_TAI pthread_getcpuclockid",
     fcntl: "DN_ F_ADD_SEALS F_GETLEASE F_GETPIPE_SZ F_GET_SEALS F_NOTIFY F_OFD_ F_SEAL_ F_SETLEASE F_SETPIPE_SZ",
@@ -67,8 +70,7 @@ def _name_the_system() -> None:
     sysconfig.get_config_vars()  # from a file whose name has the system's in it
     sys.platform = "darwin"
     proxies = types.ModuleType("_scproxy")  # urllib asks it for macOS's settings
-    proxies._get_proxy_settings = lambda: {"exclude_simple": True, "exceptions": []}  # pyright: ignore[reportAttributeAccessIssue]
-    proxies._get_proxies = dict  # pyright: ignore[reportAttributeAccessIssue]
+    proxies.__dict__.update(_get_proxy_settings=lambda: {"exclude_simple": True, "exceptions": []}, _get_proxies=dict)
     sys.modules["_scproxy"] = proxies
 
 

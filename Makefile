@@ -79,6 +79,7 @@ conformance: $(VENV)/.dev $(TRITONCLIENT)/.made $(DIGITS) ## Try every promise o
 
 screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live page, of a server under load (needs chromium)
 	$(BIN)/python -m tests.e2e.screenshots
+	$(BIN)/python -m tests.e2e.tutorial_screenshots
 
 test-pythons: ## Install the core on each Python that is here (PYTHONS names them), test it and use it there; writes docs/testing/pythons.md (20 minutes); the last line is JSON
 	$(PYTHON) -m tests.pythons --write docs/testing/pythons.md $(PYTHONS)
@@ -113,6 +114,9 @@ test-dist: dist $(VENV)/.dev ## Check what make dist builds, install it in fresh
 
 sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and on disk; the last line is JSON
 	$(BIN)/python -m benchmarks.package_sizes --constraint constraints.txt
+
+first-answer: dist $(VENV)/.demo ## From nothing to the first answer with the core's wheel, as a new user: install, twenty lines, curl; the last line is JSON
+	$(BIN)/python -m benchmarks.first_answer $(if $(ROOTFS),--root $(ROOTFS))
 
 images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
 	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \

@@ -36,15 +36,14 @@ def main() -> None:
     """Prints a table and the JSON object."""
     arguments = _parse()
     rows: dict[str, Any] = {}
+    print("| `dyorc-core` with | packages | download | installed | largest, MB installed |\n|---|---|---|---|---|", flush=True)
     for extra in arguments.extra:
         print(f"{extra or 'the core'} ...", file=sys.stderr)
-        wheels = closure(arguments.wheel, extra, arguments.options)
-        rows[extra or "core"] = _row(wheels)
-    print("| `dyorc-core` with | packages | download | installed | largest, installed |\n|---|---|---|---|---|")
-    for name, row in rows.items():
+        name = extra or "core"
+        row = rows[name] = _row(closure(arguments.wheel, extra, arguments.options))
         largest = ", ".join(f"{each['name']} {_megabytes(each['installed_bytes'])}" for each in row["largest"][:3])
         sizes = f"{_megabytes(row['download_bytes'])} MB | {_megabytes(row['installed_bytes'])} MB"
-        print(f"| {name} | {row['num_packages']} | {sizes} | {largest} |")
+        print(f"| {name} | {row['num_packages']} | {sizes} | {largest} |", flush=True)
     print(json.dumps({"benchmark": "package_sizes", "python": sys.version.split()[0], "extras": rows}))
 
 

@@ -34,6 +34,7 @@ _BEFORE_REQUESTS = frozenset(
         errors.DefinitionError,
         errors.LaunchError,
         errors.LeadLostError,
+        errors.MissingLibraryError,
         errors.ModuleImportError,
         errors.PlanError,
         errors.PlanRunError,
@@ -97,7 +98,10 @@ route, or not with this method.
 def _error_section(kind: type[DyOrcError]) -> str:
     docstring = inspect.cleandoc(kind.__doc__ or "")
     cause = _one_line(docstring.partition("\n\n")[0])
-    cure = _one_line(re.search(r"^Cure:\n((?: {4}.*\n?)+)", docstring, re.MULTILINE)[1])  # type: ignore[index]
+    section = re.search(r"^Cure:\n((?: {4}.*\n?)+)", docstring, re.MULTILINE)
+    if section is None:
+        raise ValueError(f"the docstring of {kind.__name__} has no section 'Cure:', which says what its reader can do")
+    cure = _one_line(section[1])
     parent = kind.__bases__[0]
     kin = f", a `{parent.__name__}`" if parent is not DyOrcError and issubclass(parent, DyOrcError) else ""
     return f"### `{kind.code}`\n\n`{kind.__name__}`{kin}. {cause}\n\n**Cure.** {cure}\n"

@@ -186,6 +186,9 @@ class ConfigurationError(DyOrcError, ValueError):
 class MissingLibraryError(ConfigurationError, ImportError):
     """A library is needed that `dyorc-core` does not bring along. The text has the command that installs it.
 
+    Cure:
+        Run the command that the text names, in the same environment.
+
     Attributes:
         name: The library's module.
     """

@@ -60,6 +60,35 @@ def read_pool(path: Path) -> Pool:
     return Pool(inputs=[inputs])
 
 
+def split_rows(pool: Pool, declared: Mapping[str, int]) -> Pool:
+    """Returns a pool with a request for each row, if all arrays of its only request have one dimension more than declared.
+
+    Args:
+        declared: The rank of each input of the model.
+
+    Raises:
+        ValueError: If the arrays do not have equally many rows.
+    """
+    arrays = pool.inputs[0]
+    if len(pool.inputs) != 1 or pool.answers or any(array.ndim != declared.get(name, -1) + 1 for name, array in arrays.items()):
+        return pool
+    lengths = {name: len(array) for name, array in arrays.items()}
+    num_rows = next(iter(lengths.values()))
+    if not num_rows or set(lengths.values()) != {num_rows}:
+        raise ValueError(
+            f"--pool holds requests in rows, {lengths}, expected the same number of them in each array, at least one"
+        )
+    return Pool(inputs=[{name: array[row] for name, array in arrays.items()} for row in range(num_rows)])
+
+
+def ranks_of(spec: TargetSpec) -> dict[str, int]:
+    """Returns the rank of each input without its batch dimension, by name; empty if the server does not describe the model."""
+    try:
+        return {tensor.name: len(tensor.shape) - spec.has_batch_dim for tensor in metadata_of(spec).inputs}
+    except ValueError:
+        return {}
+
+
 def _as_texts(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.kind not in "SU":
         return array

@@ -104,7 +104,11 @@ class SentOptions:
 
     pool: Annotated[
         Path | None,
-        _option(_SENT, "--pool", text="The requests: a pool file, or an .npz with one array for each input; by default random."),
+        _option(
+            _SENT,
+            "--pool",
+            text="The requests: a pool file, or an .npz with an array for each input, or rows of them; by default random.",
+        ),
     ] = None
     shape: Annotated[
         list[str] | None,
@@ -120,10 +124,10 @@ class SentOptions:
         Raises:
             ValueError: If the file holds something else, or if the metadata does not say what to draw.
         """
-        from loadgen.drawing import draw_pool, read_pool, shapes_of
+        from loadgen.drawing import draw_pool, ranks_of, read_pool, shapes_of, split_rows
 
         if self.pool is not None:
-            return read_pool(self.pool)
+            return split_rows(read_pool(self.pool), ranks_of(spec))
         return draw_pool(spec, shapes_of(self.shape or ()), seed=self.seed, num_requests=_NUM_DRAWN)
 
 

@@ -25,6 +25,8 @@ _ABOUT = """# Planners
 
 <!-- Written by `python -m benchmarks.papers.page`; change that file, not this one. -->
 
+[Plans](concepts/plans.md) explains in two minutes what this is; here is every planner, and what its paper published, row by row.
+
 A model that trains on one device and a cluster go in; a plan comes out that says which rank computes which piece of each
 operation, and what is communicated when. The model is compared with the graph that was captured from it, the plan is proved to
 compute what that graph computes, and what real ranks compute is compared with the model.

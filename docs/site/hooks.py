@@ -1,5 +1,6 @@
 """Makes the site of pages that are also read in the repository. MkDocs calls these functions while it builds (mkdocs.yml).
 
+* Notebooks become pages, with the outputs that are stored in them.
 * Files of the repository that belong to the site, such as ARCHITECTURE.md, become pages.
 * Links lead to the page where there is one; a link to source code becomes plain text, or leads to the repository's address where
   `repo_url` names it.
@@ -8,6 +9,8 @@
 * `llms.txt` lists the pages for programs that read, `llms-full.txt` has their text.
 """
 
+import base64
+import json
 import os
 import posixpath
 import re
@@ -54,6 +57,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted(path for folder in _FOLDERS for path in (_ROOT / folder).rglob("*")):
         if path.suffix in (".md", *_PICTURES) and not _is_hidden(path):
             files.append(File.generated(config, path.relative_to(_ROOT).as_posix(), abs_src_path=str(path)))
+    for path in sorted(path for folder in _FOLDERS for path in (_ROOT / folder).rglob("*.ipynb") if not _is_hidden(path)):
+        for uri, content in _notebook_files(path):
+            files.append(File.generated(config, uri, content=content))
     pages = [file.src_uri for file in files.documentation_pages()]
     named = set(_uris(config.nav))
     config.nav = _with_pages(config.nav or [], [uri for uri in pages if uri not in named])
@@ -115,8 +121,28 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "weights" for part in path.relative_to(_ROOT).parts)
 
 
+def _notebook_files(path: Path) -> Iterator[tuple[str, str | bytes]]:
+    """Yields the pictures in a notebook's outputs, and last the page: text as it is, code and what it prints as blocks."""
+    page = path.relative_to(_ROOT).with_suffix("")
+    blocks: list[str] = []
+    for at, cell in enumerate(json.loads(path.read_text())["cells"]):
+        source = "".join(cell["source"])
+        blocks.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", []):
+            picture = output.get("data", {}).get("image/png")
+            if picture is not None:
+                yield f"{page.as_posix()}-{at}.png", base64.b64decode(picture)
+                blocks.append(f"![What the code above draws]({page.name}-{at}.png)")
+            elif output.get("name") == "stdout":
+                blocks.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+    yield f"{page.as_posix()}.md", "\n\n".join(blocks) + "\n"
+
+
 def _source_of(file: File) -> str:
     """The page's path in the repository."""
+    if file.abs_src_path is None:  # made of a notebook
+        path = Path(file.src_uri)
+        return path.with_suffix(".ipynb").as_posix() if path.suffix == ".md" else path.as_posix()
     return Path(os.path.relpath(str(file.abs_src_path), _ROOT)).as_posix()
 
 
@@ -124,6 +150,9 @@ def _uri_of(place: str, files: Files) -> str | None:
     """The page or file of the site that is made of a path of the repository, or None."""
     if place in _FILES:
         return _FILES[place]
+    if place.endswith(".ipynb") or (place.endswith(".png") and files.get_file_from_path(place) is not None):
+        uri = place.removesuffix(".ipynb") + ".md" if place.endswith(".ipynb") else place
+        return uri if files.get_file_from_path(uri) is not None else None
     for uri in (
         place.removeprefix("docs/"),
         f"{place.removeprefix('docs/')}/README.md",

@@ -1,7 +1,8 @@
 """``dyorc explain``: why a request took as long as it did, as the server that answered it remembers."""
 
 import json
-from typing import Annotated, Any, cast
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect, time_of_day
 from dyorc.cli.stacked_table import StackedTable
+
+if TYPE_CHECKING:
+    from dyorc.client import Client
 
 _NUM_LISTED = 20
 _BAR_WIDTH = 60
@@ -24,13 +28,18 @@ _LEGEND = (
 
 def explain(
     request_id: Annotated[str | None, typer.Argument(help="The request; without it, the slowest ones are listed.")] = None,
+    slowest: Annotated[bool, typer.Option("--slowest", help="Explain the slowest request that the server remembers.")] = False,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
+    if slowest and request_id is not None:
+        raise typer.BadParameter(f"got request {request_id!r} and --slowest, expected one of them")
     with connect(url, key, ca) as client:
+        if slowest:
+            request_id = _slowest(client)
         if request_id is None:
             record: Any = client.requests(order="slowest", limit=_NUM_LISTED)
             shown = [_listed(_printable(record))]
@@ -43,6 +52,14 @@ def explain(
         console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
         for part in shown:
             console.print(part)
+
+
+def _slowest(client: "Client") -> str:
+    requests = client.requests(order="slowest", limit=1)
+    if not requests:
+        print("The server remembers no request that has ended.", file=sys.stderr)
+        raise typer.Exit(1)
+    return requests[0]["request_id"]
 
 
 def _printable(value: Any) -> Any:

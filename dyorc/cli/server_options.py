@@ -24,7 +24,7 @@ def with_scheme(url: str) -> str:
     return whole
 
 
-Url = Annotated[str, typer.Option(help="The server.", callback=with_scheme)]
+Url = Annotated[str, typer.Option(envvar="DYORC_URL", help="The server.", callback=with_scheme)]
 Key = Annotated[str | None, typer.Option(help=f"An API key; by default ${KEY_VARIABLE}.")]
 Ca = Annotated[
     Path | None,

@@ -1,6 +1,6 @@
 """The two nets: silero-vad, which hears whether somebody speaks, and Resemblyzer's encoder, which tells voices apart.
 
-Both travel in PyPI packages (`silero-vad`, MIT, ONNX; `resemblyzer`, Apache-2.0, torch), of which only the files are used: their
+Both travel in PyPI packages (`silero-vad`, MIT, ONNX; `resemblyzer`, Apache-2.0, torch). Only their files are used: their
 code would need torchaudio and librosa.
 """
 

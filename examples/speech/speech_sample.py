@@ -1,6 +1,6 @@
 """A conversation to try the example on: 30 s of two people on the telephone, and who speaks when, as people wrote it down.
 
-Both travel in the PyPI package `pyannote.audio` (MIT), of which only these files are used.
+Both travel in the PyPI package `pyannote.audio` (MIT); only these files are used.
 """
 
 import importlib.util

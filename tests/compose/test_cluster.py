@@ -56,7 +56,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_readmes_client_line_is_answered(running: Cluster) -> None:
-    (line,) = re.findall(r"^    (curl localhost:8000/v2/models/classify/infer .*\n.*)$", _README, re.MULTILINE)
+    (line,) = re.findall(r"^\$ (curl localhost:8000/v2/models/classify/infer .*\n.*)$", _README, re.MULTILINE)
     (output,) = json.loads(_run(running, f"{line} --silent --show-error --fail"))["outputs"]
     assert output["shape"] == [10]
     assert sum(output["data"]) == pytest.approx(1.0, abs=1e-4)

@@ -6,6 +6,7 @@ python -m tests.e2e.screenshots [FOLDER]
 import sys
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 import dyorc
@@ -15,6 +16,9 @@ from tests.example_load import Load, examples
 _FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _NUM_THREADS, _NUM_EACH = 6, 3000
 _LOAD_S = 60
+_VIEWS = ("programs", "requests", "try", "jobs", "tenants", "scaling")
+_VIEW_S = 3
+_NUM_JOBS = 12
 _MAX_BYTES = 250_000
 _COLOURS = 256
 
@@ -27,6 +31,11 @@ def main(folder: Path) -> None:
             watched.open(f"{server.url}/ui/")
             watched.page.wait_for_timeout(_LOAD_S * 1000)  # so that the charts have a past
             watched.page.screenshot(path=folder / "ui-overview.png")
+            _submit_jobs(server.url)
+            for view in _VIEWS:
+                watched.open(f"{server.url}/ui/#/{view}")
+                watched.page.wait_for_timeout(_VIEW_S * 1000)
+                watched.page.screenshot(path=folder / f"ui-{view}.png")
         with tab(browser, 1280, 860) as watched:
             watched.open(f"{server.url}/ui/#/requests/{_telling_request(server.url)}")
             watched.page.wait_for_selector(".tl-label[data-key]")
@@ -35,8 +44,16 @@ def main(folder: Path) -> None:
             watched.page.evaluate("scrollTo(0, 0)")
             watched.page.mouse.move(0, 0)
             watched.page.screenshot(path=folder / "ui-request.png")
-    for name in ("ui-overview.png", "ui-request.png"):
-        shrink(folder / name)
+    for name in ("overview", "request", *_VIEWS):
+        shrink(folder / f"ui-{name}.png")
+
+
+def _submit_jobs(url: str) -> None:
+    """Submits some jobs, of which the last ones still wait or run when the picture is made."""
+    image = np.zeros((1, 8, 8), np.float32)
+    with dyorc.Client(url) as client:
+        for number in range(_NUM_JOBS):
+            client.submit("classify", image=image, idempotency_key=f"order-{number}")
 
 
 def _telling_request(url: str) -> str:

@@ -51,6 +51,19 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     assert first.count("█") == 6
 
 
+async def test_the_slowest_request_is_explained_without_its_id(served: Served) -> None:
+    here, _ = served.stores
+    nothing = await run(served, "explain", "--slowest")
+    assert (nothing.exit_code, nothing.stderr) == (1, "The server remembers no request that has ended.\n")
+    for number, duration_ms in ((1, 20), (2, 170), (3, 90)):
+        calls = [call(1, "small", 2, 2, duration_ms)]
+        here.take(record(duration_ms, calls, tenant="team", request_id=f"r{number}", number=number))
+    assert (await run(served, "explain", "--slowest")).stdout.startswith("r2: classify, 170.0 ms")
+    both = await run(served, "explain", "r1", "--slowest")
+    assert both.exit_code == 2
+    assert "expected one of them" in both.stderr
+
+
 async def test_a_request_that_was_refused_says_why(served: Served) -> None:
     here, _ = served.stores
     refused = record(2, tenant="team", outcome="capacity", error="256 requests are in flight, the server takes 256", number=-1)

@@ -50,9 +50,19 @@ def is_there() -> bool:
 
 def ask(values: Iterable[Mapping[str, Any]], **options: Any) -> list[Answer]:
     """Renders the chart with each of several values. `engine.py` says which options there are."""
+    return _answers([{"values": given, **options} for given in values])
+
+
+def check(manifests: str, version: str) -> Answer:
+    """Reads manifests that the chart does not make, and checks them for a version of Kubernetes."""
+    (answer,) = _answers([{"manifests": manifests, "versions": [version]}])
+    return answer
+
+
+def _answers(questions: Sequence[Mapping[str, Any]]) -> list[Answer]:
     command = [str(_PYTHON), str(_HERE / "engine.py"), str(CHART), str(_HERE / "custom_resources.yaml")]
-    text = json.dumps([{"values": one, **options} for one in values])
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    text = json.dumps(questions)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=270, check=False)
     assert done.returncode == 0, done.stderr
     return [
         Answer(one.get("documents", ()), one.get("notes", ""), one.get("problems", ()), one.get("refused", ""))

@@ -2,14 +2,17 @@
 
     .venv-helm/bin/python engine.py CHART CUSTOM_RESOURCES < questions > answers
 
-A question is a JSON object: "values" to render the chart with, and "versions" of Kubernetes to check the result for. With
-"secrets", the chart is installed, as a dry run, where these exist. The answer to each has "documents" (what was rendered),
-"notes", and "problems" (what lint and schemas say against it); or "refused", the error.
+A question is a JSON object: "values" to render the chart with, or "manifests", a text that is taken as it is; and "versions" of
+Kubernetes to check the result for. With "secrets", the chart is installed, as a dry run, where these exist; with "lint": false,
+Helm's lint is left out. The answer to each has "documents" (what was rendered), "notes", and "problems" (what lint and schemas
+say against it); or "refused", the error.
 """
 
+import functools
 import json
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import helm_python as helm
@@ -38,13 +41,20 @@ class _Schemas:
         self._version = version
         definitions = schema_contents(_DEFINITIONS.format(version), version)
         own = {"$id": "custom", "$defs": custom["$defs"]}
+        self._checked: dict[str, str | None] = {}
         self._registry: Registry = Registry().with_resources(
             (uri, Resource.from_contents(text | {"$schema": "https://json-schema.org/draft/2020-12/schema"}))
             for uri, text in (("kubernetes", definitions), ("custom", own))
         )
 
     def problem(self, document: dict[str, Any]) -> str | None:
-        """Returns what is wrong with an object, if something is."""
+        """Returns what is wrong with an object, if something is. Equal objects are checked once."""
+        text = json.dumps(document, sort_keys=True)
+        if text not in self._checked:
+            self._checked[text] = self._problem(document)
+        return self._checked[text]
+
+    def _problem(self, document: dict[str, Any]) -> str | None:
         kind = document["kind"]
         try:
             if kind in self._custom:
@@ -64,6 +74,8 @@ def _lint(path: str, values: dict[str, Any]) -> list[str]:
 
 def _rendered(path: str, question: dict[str, Any]) -> tuple[str, str]:
     """Returns all that the chart makes of values, and its notes."""
+    if "manifests" in question:
+        return question["manifests"], ""
     values = question["values"]
     if "secrets" in question:
         with (
@@ -80,23 +92,23 @@ def _rendered(path: str, question: dict[str, Any]) -> tuple[str, str]:
     return "\n---\n".join(texts), "".join(text for name, text in rendered.items() if name.endswith("NOTES.txt"))
 
 
-def _answer(path: str, custom: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
+def _answer(path: str, schemas: Callable[[str], _Schemas], question: dict[str, Any]) -> dict[str, Any]:
     try:
         text, notes = _rendered(path, question)
     except helm.HelmError as error:
         return {"refused": re.sub(r"\s+", " ", str(error))}
-    documents = [one for one in yaml.safe_load_all(text) if one]
-    problems = _lint(path, question["values"])
+    documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
+    problems = _lint(path, question["values"]) if "values" in question and question.get("lint", True) else []
     for version in question.get("versions", ()):
-        schemas = _Schemas(custom, version)
-        problems += filter(None, map(schemas.problem, documents))
+        problems += filter(None, map(schemas(version).problem, documents))
     return {"documents": documents, "notes": notes, "problems": problems}
 
 
 def main() -> None:
     """Answers all questions on standard input."""
     custom = _own_schemas(sys.argv[2])
-    json.dump([_answer(sys.argv[1], custom, question) for question in json.load(sys.stdin)], sys.stdout)
+    schemas = functools.cache(lambda version: _Schemas(custom, version))
+    json.dump([_answer(sys.argv[1], schemas, question) for question in json.load(sys.stdin)], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`examples/speech`: the segments are those of silero-vad's own code, the turns those that people wrote down."""
+"""`examples/speech`: the segments are those of silero-vad's own code, the turns are what people wrote down."""
 
 import importlib.util
 import wave

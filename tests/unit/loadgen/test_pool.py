@@ -8,7 +8,7 @@ import pytest
 
 from dyorc.core.tensor import DType
 from dyorc.protocol.metadata import TensorMetadata
-from loadgen.drawing import draw, read_pool, shapes_of
+from loadgen.drawing import draw, read_pool, shapes_of, split_rows
 from loadgen.pool import Pool
 
 
@@ -32,6 +32,16 @@ def test_a_plain_file_is_one_request(tmp_path: Path) -> None:
 
     assert len(found.inputs) == 1
     assert found.inputs[0]["words"].tolist() == [b"one", b"two"]
+
+
+def test_arrays_with_a_dimension_more_hold_a_request_in_each_row() -> None:
+    rows = Pool(inputs=[{"x": np.arange(6.0).reshape(3, 2), "n": np.arange(3)}])
+    assert [tensors["x"].tolist() for tensors in split_rows(rows, {"x": 1, "n": 0}).inputs] == [[0, 1], [2, 3], [4, 5]]
+    assert split_rows(rows, {"x": 2, "n": 1}) is rows
+    assert split_rows(rows, {"x": 1}) is rows
+    assert split_rows(rows, {}) is rows
+    with pytest.raises(ValueError, match="expected the same number of them in each array"):
+        split_rows(Pool(inputs=[{"x": np.zeros((3, 2)), "n": np.arange(2)}]), {"x": 1, "n": 0})
 
 
 def test_requests_have_the_types_that_were_asked_for() -> None:

@@ -25,6 +25,7 @@ CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inp
 VARIANT ?= cpu
 # What make test-pythons looks for: on the PATH, and where pyenv keeps them.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python)
+IMAGES ?= core cpu
 
 # Each of hundreds of processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -118,12 +119,11 @@ sizes: dist $(VENV)/.dev ## What dyorc-core and each extra take to download and 
 first-answer: dist $(VENV)/.demo ## From nothing to the first answer with the core's wheel, as a new user: install, twenty lines, curl; the last line is JSON
 	$(BIN)/python -m benchmarks.first_answer $(if $(ROOTFS),--root $(ROOTFS))
 
-images: dist ## Build the image dyorc:cpu, or dyorc:cuda with VARIANT=cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
-	DOCKER_BUILDKIT=1 docker build --file deploy/docker/Dockerfile --tag dyorc:$(VARIANT) --build-arg VARIANT=$(VARIANT) \
-		--build-arg EXTRAS=ray,torch,redis,traces,demo,ocr $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS) .
+images: dist ## Build the images that IMAGES names, of core, cpu, examples, cuda; TORCH_INDEX says where torch's CPU build is, IMAGE_OPTIONS goes to docker build
+	$(PYTHON) deploy/docker/build_images.py $(IMAGES) -- $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) $(IMAGE_OPTIONS)
 
 compose-test: $(VENV)/.dev ## Run the cluster of docker-compose.yml on its own Docker engine, and kill its containers under load
-	$(BIN)/python -m pytest -s -m compose tests/compose
+	$(BIN)/python -m pytest -s -m compose -o faulthandler_timeout=1200 tests/compose
 
 format: $(VENV)/.dev ## Put the code into the one format
 	$(BIN)/ruff check --fix

@@ -39,7 +39,7 @@ class Cluster:
         return self.engine.run(command, ROOT, **self.variables)
 
     def container(self, service: str) -> str:
-        """Returns a service's container; empty if it has none."""
+        """Returns a service's container; empty if it has none, and a line for each if it has several."""
         label = f"label=com.docker.compose.service={service}"
         return self.engine.docker("ps", "--all", "--quiet", "--no-trunc", "--filter", label).strip()
 
@@ -54,8 +54,12 @@ class Cluster:
         self.wait_until(lambda: self.pid(service) != pid, f"the container of {service} has ended")
 
     def is_healthy(self, service: str) -> bool:
-        """Returns whether its health check says so."""
-        return "healthy" in self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", self.container(service)).split()
+        """Returns whether the health checks of all its containers say so."""
+        containers = self.container(service).split()
+        statuses = (
+            self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", *containers).split() if containers else []
+        )
+        return set(statuses) == {"healthy"}
 
     def leader(self) -> str:
         """Returns the orchestrator that leads, once one does and is ready."""

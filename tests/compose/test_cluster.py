@@ -15,17 +15,22 @@ from typing import Any
 import pytest
 
 from tests.compose import base_image, engine, images
-from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, Cluster, cluster
+from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, ROOT, Cluster, cluster
 from tests.compose.kills import HEAD, Kill, kill
 from tests.compose.load import load
+from tests.compose.upgrade import HEAD as UPGRADE_HEAD
+from tests.compose.upgrade import upgrade
 
-pytestmark = pytest.mark.compose
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]  # more than the limits in here, which say what hangs
 
 _README = (Path(__file__).parents[2] / "README.md").read_text()
 _URLS = ("http://127.0.0.1:8000", "http://127.0.0.1:8010")
 _NUM_CLIENTS = 4
-_LIMIT_S = 330.0
+_LIMIT_S = 540.0
 """For all that is done with the cluster."""
+_PACKAGES = "import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'] + '==' + d.version)"
+"""Prints all packages that Python finds."""
+_NEXT = "dyorc:next"
 _CUT = re.compile("ConnectError|ReadError|RemoteProtocolError")
 _SETTINGS = """
 workflows = ["/workflows/first/app.py:classify"]
@@ -74,6 +79,32 @@ def _run(running: Cluster, command: str) -> str:
     return running.engine.run([*running.engine.inside, "bash", "-c", command])
 
 
+def test_one_container_of_the_core_serves_without_ray_and_torch(running: Cluster) -> None:
+    mounts = [f"--volume={ROOT / 'examples/core'}:/workflows:ro", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL"]
+    command = ["dyorc", "serve", "app.py:classify", "--in-process", "--cells", "2", "--allow-open"]
+    name = running.engine.docker("run", "--detach", *mounts, images.CORE, *command).strip()
+    try:
+        running.wait_until(lambda: _health(running, name) == "healthy", "the container of the core is healthy")
+        for library in ("ray", "torch", "redis"):
+            found = running.engine.docker(
+                "exec", name, "python", "-c", f"import importlib.util as u; print(u.find_spec('{library}'))"
+            )
+            assert found.strip() == "None"
+        packages = running.engine.docker("exec", name, "python", "-c", _PACKAGES)
+        listed = json.loads(running.engine.docker("exec", name, "cat", "/usr/share/doc/dyorc/sbom.cdx.json"))["components"]
+        assert sorted(packages.split()) == sorted(f"{each['name']}=={each['version']}" for each in listed)
+        running.engine.docker("stop", name)
+        assert running.engine.docker("inspect", "--format", "{{.State.ExitCode}}", name).strip() in ("0", "143")
+    finally:
+        running.engine.docker("rm", "--force", name)
+
+
+def _health(running: Cluster, name: str) -> str:
+    state = running.engine.docker("inspect", "--format", "{{.State.Status}} {{.State.Health.Status}}", name).split()
+    assert state[0] == "running", running.engine.docker("logs", name)
+    return state[1]
+
+
 def test_containers_have_no_rights_that_they_do_not_need(running: Cluster) -> None:
     for service in ("orchestrator", "gateway", "ray-worker", "ray-head"):
         command = "id -u; touch /opt/x || grep CapEff /proc/1/status"
@@ -86,11 +117,22 @@ def _is_right(answer: Any) -> bool:
     return output["shape"] == [10] and abs(sum(output["data"]) - 1) < 1e-3
 
 
+_BODY = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": [float(number) for number in range(1, 65)]}]}
+
+
+def test_a_cluster_is_upgraded_under_load_without_a_lost_request(running: Cluster) -> None:
+    running.engine.docker("commit", "--change=LABEL upgraded=yes", running.container("gateway"), _NEXT)
+    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, running.engine) as sent:
+        steps = list(upgrade(running, sent, _NEXT))
+    print("\n".join(["", UPGRADE_HEAD, *(step.row for step in steps)]))
+    assert {step.service: step.lost for step in steps if step.lost} == {}
+    upgraded = running.engine.docker("ps", "--quiet", "--filter", "label=upgraded=yes").split()
+    assert len(upgraded) == len(steps) == 6
+
+
 def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway_notice(running: Cluster) -> None:
-    data = [float(number) for number in range(1, 65)]
-    body = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data": data}]}
     done: list[Kill] = []
-    with load(_URLS, "classify", body, _is_right, _NUM_CLIENTS, running.engine) as sent:
+    with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, running.engine) as sent:
         leader = running.leader()
         done.append(kill(running, sent, leader, "leader"))
         assert running.leader() != leader
@@ -101,3 +143,13 @@ def test_containers_are_killed_under_load_and_only_connections_to_a_dead_gateway
     assert {one.role: one.errors for one in done if one.errors} == {}
     assert len(cut.errors) <= _NUM_CLIENTS
     assert all(map(_CUT.match, cut.errors)), cut.errors
+
+
+def test_the_cluster_stops_by_itself_within_the_time_that_it_is_given(running: Cluster) -> None:
+    started_s = time.monotonic()
+    running.compose("stop")
+    print(f"\nstopped in {time.monotonic() - started_s:.1f} s")
+    names = ("--format", "{{.Name}} {{.State.ExitCode}}")
+    ended = running.engine.docker("inspect", *names, *running.engine.docker("ps", "--all", "--quiet").split())
+    by_force = [line for line in ended.splitlines() if line.endswith(" 137")]
+    assert by_force == [], "Docker killed them after stop_grace_period"

@@ -9,6 +9,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "docker-compose.yml"
+CORE_FILE = ROOT / "docker-compose.core.yml"
 GPU_FILE = ROOT / "docker-compose.gpu.yml"
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
 

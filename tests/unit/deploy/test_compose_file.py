@@ -1,6 +1,7 @@
 """docker-compose.yml: what it names exists, what it promises holds for every service, and the tools understand it."""
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -12,11 +13,17 @@ import yaml
 
 from dyorc.settings.settings_reader import read
 from tests.markdown import python_examples
-from tests.unit.deploy.composed import FILE, GPU_FILE, ROOT, composed, mounts, services
+from tests.unit.deploy.composed import CORE_FILE, FILE, GPU_FILE, ROOT, composed, mounts, services
 
 _SERVICES = composed()["services"]
-_CONFIGURATIONS = [ROOT / "services/dyorc.toml", *sorted((ROOT / "examples").glob("*/compose.toml"))]
-_LASTING = {name: service for name, service in _SERVICES.items() if name != "keys"}
+_CONFIGURATIONS = [
+    ROOT / "services/dyorc.toml",
+    ROOT / "services/cells/dyorc.toml",
+    *sorted((ROOT / "examples").glob("*/compose.toml")),
+]
+_CELLS = composed(CORE_FILE)["services"]
+_ALL = _SERVICES | _CELLS
+_LASTING = {name: service for name, service in _ALL.items() if name != "keys"}
 
 
 @pytest.fixture
@@ -37,9 +44,9 @@ def test_gateways_and_orchestrators_are_there_twice() -> None:
     assert ports == ["127.0.0.1:8000:8000", "127.0.0.1:8001:8001", "127.0.0.1:8010:8000", "127.0.0.1:8011:8001"]
 
 
-@pytest.mark.parametrize("name", _SERVICES)
+@pytest.mark.parametrize("name", _ALL)
 def test_every_container_has_no_more_rights_than_it_needs(name: str) -> None:
-    service = _SERVICES[name]
+    service = _ALL[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
@@ -56,9 +63,9 @@ def test_every_container_is_limited_and_started_again(name: str) -> None:
     assert service["logging"]["options"]["max-size"]
 
 
-@pytest.mark.parametrize("name", [*services(ours=True), "redis"])
+@pytest.mark.parametrize("name", [*services(ours=True), "redis", "cells"])
 def test_health_is_checked_and_waited_for(name: str) -> None:
-    service = _SERVICES[name]
+    service = _ALL[name]
     assert service["healthcheck"] == {"disable": True} if name == "keys" else service["healthcheck"]["test"][0] == "CMD"
     for needed, how in service.get("depends_on", {}).items():
         assert how["condition"] == ("service_completed_successfully" if needed == "keys" else "service_healthy")
@@ -72,25 +79,23 @@ def test_images_of_others_are_pinned(name: str) -> None:
 
 
 def test_all_that_is_mounted_is_in_the_repository() -> None:
-    found = [path for service in _SERVICES.values() for path in mounts(service).values()]
+    found = [path for service in _ALL.values() for path in mounts(service).values()]
     assert len(found) > 5
     assert all(path.exists() for path in found)
 
 
 @pytest.mark.usefixtures("clean_environment")
-@pytest.mark.parametrize("name", services(ours=True))
+@pytest.mark.parametrize("name", [*services(ours=True), "cells"])
 def test_settings_of_the_environment_exist(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for variable, value in _SERVICES[name].get("environment", {}).items():
+    for variable, value in _ALL[name].get("environment", {}).items():
         if variable.startswith("DYORC_") and variable != "DYORC_CONFIG":
             monkeypatch.setenv(variable, value)
     read()
 
 
 @pytest.mark.usefixtures("clean_environment")
-@pytest.mark.parametrize(
-    "path", [ROOT / "services/dyorc.toml", *sorted((ROOT / "examples").glob("*/compose.toml"))], ids=lambda path: path.parent.name
-)
+@pytest.mark.parametrize("path", _CONFIGURATIONS, ids=lambda path: path.parent.name)
 def test_configuration_files_name_workflows_that_are_mounted(path: Path) -> None:
     for target in read(path).settings.workflows:
         file = target.partition(":")[0]
@@ -114,7 +119,8 @@ def test_gpus_are_only_asked_for_in_the_file_for_gpus() -> None:
     worker = composed(GPU_FILE)["services"]["ray-worker"]
     (device,) = worker["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
-    assert worker["build"]["args"] == {"VARIANT": "cuda"}
+    assert worker["build"] == {"target": "cuda"}
+    assert {service["build"]["target"] for service in services(ours=True).values()} == {"cpu"}
     plain, with_gpus = _SERVICES["ray-worker"]["command"].split(), worker["command"].split()
     assert set(with_gpus) - set(plain) == {"--num-gpus=1"}
     assert set(plain) <= set(with_gpus)
@@ -129,23 +135,25 @@ def compose() -> list[str]:
     pytest.skip("neither `docker compose` nor docker-compose is installed (Debian: apt install docker-compose)")
 
 
-@pytest.mark.parametrize("files", [[FILE], [FILE, GPU_FILE]], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("files", [[FILE], [FILE, GPU_FILE], [CORE_FILE]], ids=["cpu", "gpu", "core"])
 def test_compose_understands_the_files(files: list[Path], compose: list[str]) -> None:
+    expected = composed(files[0])["services"]
     named = [part for file in files for part in ("-f", str(file))]
     command = [*compose, *named, "--profile", "observability", "config"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     resolved = yaml.safe_load(done.stdout)["services"]
-    assert resolved.keys() == _SERVICES.keys()
+    assert resolved.keys() == expected.keys()
     for name, service in resolved.items():
-        assert service.get("environment", {}) == _SERVICES[name]["environment"]
+        assert service.get("environment", {}) == expected[name]["environment"]
         assert {str(volume) for volume in service["volumes"]} >= {
-            f"{path}:{inside}:ro" for inside, path in mounts(_SERVICES[name]).items()
+            f"{path}:{inside}:ro" for inside, path in mounts(expected[name]).items()
         }
 
 
 def test_every_service_has_a_folder_that_says_what_it_is() -> None:
-    used = {service["extends"]["file"] for service in yaml.safe_load(FILE.read_text())["services"].values()}
+    files = [yaml.safe_load(file.read_text()) for file in (FILE, CORE_FILE)]
+    used = {service["extends"]["file"] for file in files for service in file["services"].values()}
     folders = {path for path in (ROOT / "services").iterdir() if path.is_dir()}
     assert used == {f"services/{folder.name}/compose.yml" for folder in folders}
     for folder in folders:
@@ -203,3 +211,30 @@ def test_the_collectors_pipelines_name_what_it_has() -> None:
             assert set(names) <= set(config[kind])
     assert set(config["service"]["extensions"]) <= set(config["extensions"])
     assert config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"].endswith(":4317")
+
+
+def test_what_the_core_serves_needs_nothing_but_the_core() -> None:
+    imported = {
+        name.name
+        for node in ast.walk(ast.parse((ROOT / "examples/core/app.py").read_text()))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    assert imported == {"dyorc", "numpy"}
+
+
+@pytest.mark.parametrize(("given", "is_warned"), [("", True), ("./mine.toml", False)])
+def test_who_gives_no_configuration_is_warned_in_the_log(given: str, is_warned: bool) -> None:
+    script = ROOT / "services/gateway/at-address"
+    done = subprocess.run(
+        [script, "true"], env={**os.environ, "CONFIGURATION": given}, capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["example_configuration"] * is_warned
+    assert ("set DYORC_TOML" in done.stderr) == is_warned
+
+
+def test_ray_gives_up_a_node_that_is_stopped_before_docker_kills_it() -> None:
+    for name in ("ray-head", "ray-worker"):
+        service = _SERVICES[name]
+        drain_s = float(service["environment"]["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
+        assert drain_s + 10 <= float(service["stop_grace_period"].removesuffix("s"))

@@ -27,13 +27,16 @@ def _defaults() -> dict[str, str]:
 
 
 def test_every_stage_is_built_on_another_or_on_what_is_asked_for() -> None:
-    known = {"scratch"} | {f"${{{name}}}" for name in _defaults()} | {"index-${VARIANT}"}
+    known = {"scratch"} | {f"${{{name}}}" for name in _defaults()}
     for each in _instructions("FROM"):
         base, _, stage = each.partition(" AS ")
         assert base in known
         assert stage, "stages have names"
         known.add(stage)
-    assert {"index-cpu", "index-cuda"} <= known
+    assert {"core", "cpu", "examples", "cuda"} <= known
+    assert {name for name in _defaults().values() if name.startswith(("new-", "no-"))} <= known
+    for each in re.findall(r"--from=(\S+)", "".join(_instructions("COPY"))):
+        assert each in known
 
 
 def test_the_base_is_pinned() -> None:
@@ -56,8 +59,17 @@ def test_packages_leave_nothing_behind_but_themselves() -> None:
             assert "apt-get update &&" in each
             assert "--no-install-recommends" in each
             assert "rm -rf /var/lib/apt/lists/*" in each
-        if "pip --python" in each:
-            assert "--mount=type=cache,target=/root/.cache/pip" in each or "--no-cache-dir" in each
+        if "/pip --python" in each and " install " in each:
+            assert "--mount=type=cache,target=/root/.cache/pip" in each
+            assert re.search(r"--root /(\w+) .*trim.py /\1$", each), "what a stage adds lies apart, without what nobody needs"
+
+
+def test_every_image_says_what_it_is() -> None:
+    for target in ("core", "cpu", "examples", "cuda"):
+        _, _, stage = _TEXT.partition(f" AS {target}\n")
+        labels = stage.partition("\nFROM ")[0]
+        for name in ("title", "description", "licenses", "base.name"):
+            assert f"org.opencontainers.image.{name}=" in labels, f"{target}: {name}"
 
 
 def test_settings_of_an_index_come_from_outside() -> None:

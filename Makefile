@@ -22,7 +22,6 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
-VARIANT ?= cpu
 # What make test-pythons looks for: on the PATH, and where pyenv keeps them.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python)
 IMAGES ?= core cpu

@@ -11,7 +11,8 @@ from tests.markdown import blocks
 from tests.pages.page_run import needs_server
 
 ROOT = Path(__file__).parents[2]
-_PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if blocks(page) and needs_server(page)]
+_ALL = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_PAGES = [page for page in _ALL if blocks(page) and needs_server(page)]
 _NAMESPACE = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 

@@ -13,7 +13,7 @@ from tests.pages.commands import PageError, commands, missing_lines
 from tests.pages.page_run import needs_server
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _WITH_CODE = [page for page in PAGES if any(block.runs and "not run" not in block.markers for block in blocks(page))]
 _GUIDES = [page for page in PAGES if page.parent.name in ("tutorial", "how-to")]
 _INDENTED = re.compile(r"(?<=\n)\n {4}(?:curl|docker|dyorc|helm|kubectl|make|python|pip|uv) ")

@@ -121,7 +121,7 @@ _BODY = {"inputs": [{"name": "image", "shape": [64], "datatype": "FP32", "data":
 
 
 def test_a_cluster_is_upgraded_under_load_without_a_lost_request(running: Cluster) -> None:
-    running.engine.docker("commit", "--change=LABEL upgraded=yes", running.container("gateway"), _NEXT)
+    images.build_next(running.engine, _NEXT)
     with load(_URLS, "classify", _BODY, _is_right, _NUM_CLIENTS, running.engine) as sent:
         steps = list(upgrade(running, sent, _NEXT))
     print("\n".join(["", UPGRADE_HEAD, *(step.row for step in steps)]))

@@ -22,13 +22,15 @@ LOOP := benchmarks/workloads/loop/weights/refiner.safetensors
 PREPARED := $(VENV)/.dev $(DIGITS) $(GUARDED) $(ROUTER) $(RETRIEVAL) $(VENV)/.speech $(LOOP) $(TRITONCLIENT)/.made $(HELM)/.made $(DOCS)/.made
 USUAL := not slow and not dist and not compose
 CORE := $(addprefix tests/,unit/engine unit/authoring unit/gateway/test_json_inputs.py unit/gateway/test_json_pieces.py unit/gateway/test_request_parser.py unit/gateway/test_answer_writer.py unit/scaling property/test_unix_framing.py)
+# What make test-pythons looks for: on the PATH, and where pyenv keeps them.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14 $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python)
 IMAGES ?= core cpu
 
 # Each of hundreds of processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-real test-again test-slow test-quick test-compiled compile pure lint format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
+.PHONY: help chart chart-golden dist test-dist images compose-test demo demo-guarded demo-ocr demo-retrieval demo-router demo-speech screenshots prepare test test-pythons test-real test-again test-slow test-quick test-compiled compile pure lint lint-macos format protos docs docs-serve docs-picture docs-metrics docs-packages docs-reference schema
 .PHONY: test-moving equality operators zoo zoo-quick random-workflows train-tag bench-planners bench-planning-time bench-serving-by-plan bench-planner-peers bench-update bench-overhead bench-telemetry bench-calls bench-engine bench-guarded bench-transport bench-chain bench-soak bench-gateway bench-hostile
 .PHONY: sizes first-answer
 .PHONY: bench-devices bench-devices-quick bench-answers bench-scaleout bench-scaling bench-scaling-live bench-overload bench-tenants bench-coldstart chaos chaos-cells chaos-compose chaos-hosts chaos-jobs chaos-services chaos-stops clean conformance bench bench-full bench-loadgen peers
@@ -79,11 +81,17 @@ screenshots: $(VENV)/.dev $(DIGITS) $(GUARDED) ## Make the pictures of the live 
 	$(BIN)/python -m tests.e2e.screenshots
 	$(BIN)/python -m tests.e2e.tutorial_screenshots
 
+test-pythons: ## Install the core on each Python that is here (PYTHONS names them), test it and use it there; writes docs/testing/pythons.md (20 minutes); the last line is JSON
+	$(PYTHON) -m tests.pythons --write docs/testing/pythons.md $(PYTHONS)
+
 lint: $(VENV)/.dev ## Check style, types and the doors between folders
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/basedpyright --level error
+
+lint-macos: $(VENV)/.dev ## Check that the code uses no name that macOS's Python lacks (a minute)
+	$(BIN)/basedpyright --level error --project tests/integration/other_systems/darwin.json
 
 compile: $(VENV)/.demo ## Compile the engine: a third of the time for each decision (takes a minute; again after each change)
 	DYORC_COMPILE=1 $(PIP_INSTALL) --editable .

@@ -1,7 +1,11 @@
 """DyOrc serves dynamic workflows: requests that pass through tensor programs, where the data decides what runs next."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("DyOrc needs Linux, or macOS for servers in one process. Under Windows, install it in WSL2.")
 
 if TYPE_CHECKING:
     from dyorc.authoring.array_memory import empty

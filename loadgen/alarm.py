@@ -41,7 +41,7 @@ class Alarm:
 
     def set(self, when_ns: int) -> None:
         """Rings at `when_ns`, or soon if that has passed. Replaces an earlier setting."""
-        if self._fd < 0:
+        if sys.platform != "linux" or self._fd < 0:
             if self._handle is not None:
                 self._handle.cancel()
             self._handle = self._loop.call_later(max(0, when_ns - time.monotonic_ns()) / _NS_PER_S, self._ring)

@@ -121,8 +121,8 @@ def run_batch(batch: LocalBatch, executor: ProgramExecutor, results: ProgramResu
         batch.done()
     wall_s, cpu_s, process_s = time.perf_counter() - wall_s, time.thread_time() - cpu_s, time.process_time() - process_s
     overlap_s = max(0.0, process_s - wall_s)
-    if wall_s > _MAX_UNEXPLAINED * cpu_s:
-        wall_s -= min(wall_s - cpu_s, _others_s(_num_waits() - num_waits, wall_s, process_s - cpu_s))
+    if num_waits is not None and wall_s > _MAX_UNEXPLAINED * cpu_s:
+        wall_s -= min(wall_s - cpu_s, _others_s((_num_waits() or 0) - num_waits, wall_s, process_s - cpu_s))
     return BatchOutcome(event, result, wall_s, cpu_s, overlap_s)
 
 
@@ -141,8 +141,11 @@ def _others_s(num_waits: int, wall_s: float, others_cpu_s: float) -> float:
     return min(others_cpu_s, num_waits * _INTERVALS_OF_WAIT * sys.getswitchinterval())
 
 
-def _num_waits() -> int:
-    """Returns how many times this thread has given up its core to wait, for a time, a lock or a device."""
+def _num_waits() -> int | None:
+    """Returns how many times this thread has given up its core to wait, for a time, a lock or a device; None where the system
+    does not count them for a thread."""
+    if sys.platform != "linux":
+        return None
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from dyorc.replica.user_code import own_context
+from dyorc.system.hidden_loop import hide_loop, show_loop
 from dyorc.system.switch_interval import switch_interval_at_most
 
 T = TypeVar("T")
@@ -59,11 +60,11 @@ class ProgramThread:
         The job sees the values of context variables that earlier jobs have set, such as `decimal`'s precision and NumPy's
         handling of errors. It sees no running loop, since it must not use ours.
         """
-        asyncio._set_running_loop(None)
+        task = hide_loop(self._loop)
         try:
             return self._context.run(job)
         finally:
-            asyncio._set_running_loop(self._loop)
+            show_loop(self._loop, task)
 
     def stop(self) -> None:
         """Ends it after its running job. Other jobs are dropped, and no results are reported."""

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from dyorc.doctor.finding import Finding, Subject, error, mebibytes, ok, warning
+from dyorc.system.memory_file import allocate
 from dyorc.transport.arena_file import orphans
 
 _DOCKERS_DEFAULT = 64 * 2**20
@@ -58,7 +59,7 @@ def check_leftovers(subject: Subject) -> Iterator[Finding]:
 
 def check_anonymous_memory(_: Subject) -> Iterator[Finding]:
     """Looks whether a cell can have an arena that lies in no folder."""
-    if not hasattr(os, "memfd_create"):
+    if sys.platform != "linux":
         yield ok(f"{sys.platform} has no memfd_create: cells use a temporary file instead")
         return
     descriptor = os.memfd_create("dyorc-doctor", os.MFD_CLOEXEC)
@@ -79,6 +80,6 @@ def check_anonymous_memory(_: Subject) -> Iterator[Finding]:
 
 def _map_file(folder: str) -> None:
     with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, mmap.PAGESIZE) if hasattr(os, "posix_fallocate") else file.truncate(mmap.PAGESIZE)
+        allocate(file.fileno(), 0, mmap.PAGESIZE)
         with mmap.mmap(file.fileno(), mmap.PAGESIZE) as memory:
             memory[0] = 1

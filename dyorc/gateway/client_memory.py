@@ -16,6 +16,7 @@ Used on the event loop.
 """
 
 import os
+import sys
 from typing import Any, NamedTuple
 
 from dyorc.errors import CapacityError, ClientMemoryDisabledError, ClientMemoryError, InvalidInputError, UnknownRegionError
@@ -125,13 +126,15 @@ class ClientMemory:
         """Checks that clients may share memory.
 
         Raises:
-            ClientMemoryDisabledError: If they may not.
+            ClientMemoryDisabledError: If they may not, or the system has no folder of shared memory.
         """
         if not self.is_allowed:
             raise ClientMemoryDisabledError(
                 "Client shared memory is disabled. Start the server with '--allow-client-shm' or "
                 "DYORC_GATEWAY__ALLOW_CLIENT_SHM=true to enable."
             )
+        if sys.platform != "linux":
+            raise ClientMemoryDisabledError(f"Client shared memory needs Linux, and the server's system is {sys.platform}.")
 
     def register(self, name: str, key: str, offset: int, num_bytes: int) -> None:
         """Registers a part of an object under a name.

@@ -68,6 +68,8 @@ def free_memory() -> None:
 
 def process_age_s() -> float:
     """Returns how long ago this process was started or forked, in seconds; 0 if unknown."""
+    if sys.platform != "linux":
+        return 0.0
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open("/proc/self/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from dyorc.system.hidden_loop import hide_loop, show_loop
 from dyorc.telemetry import logs
 
 _log = structlog.get_logger("dyorc.user_code")
@@ -92,11 +93,14 @@ def keep_ours() -> None:
 @contextlib.contextmanager
 def _outside_of_loop() -> Generator[None]:
     loop = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
+    if loop is None:
+        yield
+        return
+    task = hide_loop(loop)
     try:
         yield
     finally:
-        asyncio._set_running_loop(loop)
+        show_loop(loop, task)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain
 from dyorc.store.lease_store import LeaseStore
+from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork, node_name
 from dyorc.transport.tensor_path import TensorExchange
@@ -43,6 +44,7 @@ async def serve_gateway(
         DefinitionError: If the setting names no store.
         OSError: If the address is not available.
     """
+    require_linux("a gateway apart from its orchestrator needs", "`dyorc serve --in-process` does both in one process")
     refuse_open_address(settings.gateway)  # before anything starts
     network = network_of(settings.cluster)
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())

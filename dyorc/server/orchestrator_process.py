@@ -19,6 +19,7 @@ from dyorc.server.operations_port import LeaderRole, serve_operations
 from dyorc.server.program_loading import connect_ahead, deploy_in_background, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
 from dyorc.server.stop_signals import Drain, StopSignals, before
+from dyorc.system.linux_only import require_linux
 from dyorc.system.owned_folder import owned_folder
 from dyorc.telemetry.tracing.tracer import tracing
 from dyorc.transport.cluster_network import NodeNetwork
@@ -37,6 +38,7 @@ async def serve_group(
         LaunchError, TransportError, OSError: If Ray cannot be used, or an address cannot be listened on.
         LeadLostError: If another orchestrator leads the group now.
     """
+    require_linux("an orchestrator apart from its gateways needs", "`dyorc serve --in-process` does both in one process")
     cluster, without_ray = settings.cluster, settings.in_process
     network = network_of(cluster)
     async with contextlib.AsyncExitStack() as stack:

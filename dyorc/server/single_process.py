@@ -15,6 +15,7 @@ from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
 from dyorc.server.stop_signals import Drain
 from dyorc.store.opening import store_of
+from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import tracing
 
 
@@ -38,10 +39,13 @@ async def serve_embedded(
     Raises:
         DefinitionError: If a target cannot be served, the settings have options of an unknown program, or the store's setting is
             invalid.
-        ConfigurationError: If a file named by the settings cannot be used, or the server may not listen on its address.
+        ConfigurationError: If a file named by the settings cannot be used, the server may not listen on its address, or Ray is to
+            run the programs on another system than Linux.
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
     """
+    if not without_ray:
+        require_linux("replicas on Ray need", "serve with --in-process")
     refuse_open_address(settings.gateway)  # before anything starts
     siblings = None if place is None else place.siblings
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())

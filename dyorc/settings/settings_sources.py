@@ -96,7 +96,7 @@ def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLa
     for name in sorted(environment):
         if name.upper().startswith(_PREFIX) and not _is_known(name.upper(), environment[name], known):
             suggested = _nearest(name.upper(), known)
-            raise ConfigurationError(f"there is no setting {name}{suggested}; docs/reference/operations.md lists all")
+            raise ConfigurationError(f"there is no setting {name}{suggested}; docs/reference/settings.md lists all")
     try:
         values = EnvSettingsSource(_Variables)()
     except SettingsError as error:

@@ -20,7 +20,7 @@ from dyorc.server.peer_context import PeerContext
 from dyorc.server.running_server import RunningServer, pause_garbage_collector
 from dyorc.server.stop_signals import StopSignals
 from dyorc.supervisor.cell_peers import CellPeers
-from dyorc.supervisor.crash_attribution import MemfdCrashNotes
+from dyorc.supervisor.crash_attribution import FileCrashNotes
 from dyorc.supervisor.tenant_table import TenantTable
 from dyorc.system import malloc, standard_streams
 from dyorc.system.json_lines import JsonLineStream, Message
@@ -48,8 +48,10 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its supervisor ends, even if this process hangs."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """Makes the kernel kill this process when its supervisor ends, even if this process hangs. Only Linux's
+    kernel can; elsewhere the end of the connection ends it, unless it hangs."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it has ended already
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -184,11 +186,11 @@ def _tenants(order: Message) -> TenantTable | None:
     return TenantTable(descriptor, order["number"], num_cells)
 
 
-def _crash_notes(descriptor: int | None) -> MemfdCrashNotes | None:
+def _crash_notes(descriptor: int | None) -> FileCrashNotes | None:
     if descriptor is None:
         return None
     os.set_inheritable(descriptor, False)
-    return MemfdCrashNotes(descriptor)
+    return FileCrashNotes(descriptor)
 
 
 def _inherited_socket(descriptor: int | None) -> socket.socket | None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -70,6 +71,9 @@ class CellProcess:
 
     def _watch_end(self) -> None:
         loop = asyncio.get_running_loop()
+        if sys.platform != "linux":
+            threading.Thread(target=self._wait_for_end, args=(loop,), name="dyorc-cell-end", daemon=True).start()
+            return
         descriptor = os.pidfd_open(self.process.pid)
 
         def end() -> None:
@@ -78,6 +82,12 @@ class CellProcess:
             self._end.set()
 
         loop.add_reader(descriptor, end)
+
+    def _wait_for_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Waits on a thread, where no descriptor shows that a process has ended."""
+        self.process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._end.set)
 
     def send(self, kind: str, **content: Any) -> None:
         """Sends a message, if the process has been started."""

@@ -26,6 +26,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from dyorc.system.memory_file import make_memory_file
+
 _SLOT = 65_536
 _LENGTH = struct.Struct("=I")
 _NOTHING = _LENGTH.pack(0)
@@ -52,7 +54,7 @@ class RunningBatch(NamedTuple):
     is_suspect: bool
 
 
-class MemfdCrashNotes:
+class FileCrashNotes:
     """Writes a cell's notes to the file with this descriptor. Any thread, one batch of a program at a time."""
 
     def __init__(self, descriptor: int) -> None:
@@ -104,7 +106,7 @@ class CrashAttribution:
     def notes_of(self, number: int) -> int:
         """Returns the descriptor of a cell's notes."""
         if number not in self._notes:
-            self._notes[number] = os.memfd_create("notes", os.MFD_CLOEXEC)
+            self._notes[number] = make_memory_file("dyorc-notes")
         return self._notes[number]
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from dyorc.config import Settings
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.supervisor.supervisor_config import SupervisorConfig
+from dyorc.system.linux_only import require_linux
 from dyorc.system.processors import num_processors
 
 
@@ -31,8 +32,12 @@ def become_supervisor(
     """Replaces this process's program, so that the supervisor has only what it needs in memory. Does not return.
 
     Raises:
-        ConfigurationError: If the server may not listen on its address.
+        ConfigurationError: If the server may not listen on its address, or the system does not share connections out to
+        processes on
+            one port, as only Linux does.
     """
+    if not is_dev:
+        require_linux("several processes that share a port need", "leave --cells out")
     gateway, cells = settings.gateway, settings.cells
     refuse_open_address(gateway)
     grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1

@@ -5,6 +5,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dyorc.system.memory_file import make_memory_file
+
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorConfig:
@@ -46,7 +48,7 @@ class SupervisorConfig:
     def to_file(self) -> int:
         """Writes it to a memory file, and returns a descriptor for `from_file` that survives exec. Settings may be secret,
         and others can see a process's arguments and environment."""
-        descriptor = os.memfd_create("supervisor", 0)
+        descriptor = make_memory_file("dyorc-supervisor")
         os.set_inheritable(descriptor, True)
         os.write(descriptor, json.dumps(asdict(self)).encode())
         return descriptor

@@ -21,6 +21,8 @@ import hashlib
 import mmap
 import os
 
+from dyorc.system.memory_file import make_memory_file
+
 _ROWS = 8192
 _COLUMNS = 4
 _MAX_STEPS = 64
@@ -114,7 +116,7 @@ class TenantRows:
 
 def make_table(num_cells: int) -> int:
     """Returns the descriptor of an empty table."""
-    descriptor = os.memfd_create("tenants", os.MFD_CLOEXEC)
+    descriptor = make_memory_file("dyorc-tenants")
     os.ftruncate(descriptor, num_cells * _PART * _WORD)
     return descriptor
 

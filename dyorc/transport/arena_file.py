@@ -12,6 +12,8 @@ import re
 import secrets
 import stat
 import struct
+import sys
+import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ import msgspec
 import numpy as np
 
 from dyorc.errors import TensorLostError, TransportError
+from dyorc.system.memory_file import allocate, make_memory_file
 
 PAGE_BYTES = mmap.PAGESIZE
 ENTRY_WORDS = 4
@@ -139,8 +142,11 @@ def round_up(number: int, step: int) -> int:
 
 def default_size(folder: str) -> int:
     """Returns half of what the folder's file system can hold, in whole pages; at least 1 MiB. Without a folder, half of the
-    machine's memory."""
-    half = (capacity_of(folder) if folder else os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES) // 2
+    machine's memory, and no more than half of the temporary folder's file system where there are no files in memory."""
+    whole = capacity_of(folder) if folder else os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+    if not folder and sys.platform != "linux":
+        whole = min(whole, capacity_of(tempfile.gettempdir()) or whole)
+    half = whole // 2
     return max(half - half % PAGE_BYTES, _MIN_BYTES)
 
 
@@ -151,8 +157,16 @@ def capacity_of(folder: str) -> int:
 
 
 def identity_of(folder: str) -> str:
-    """Returns a name for a folder that is the same wherever it is mounted, and unique over all machines."""
+    """Returns a name for a folder that is the same wherever it is mounted, and unique over all machines.
+
+    Raises:
+        TransportError: If the system does not say when it was booted; only Linux does.
+    """
     status = os.stat(folder)
+    if sys.platform != "linux":
+        raise TransportError(
+            f"sharing memory by folder needs Linux, and this system is {sys.platform}: set share_by_folder to false"
+        )
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()}-{status.st_dev:x}-{status.st_ino:x}"
 
@@ -201,7 +215,7 @@ def create_anonymous(layout: ArenaLayout) -> int:
 
     No other process can open it, and a small ``/dev/shm``, as containers have, does not limit it.
     """
-    descriptor = os.memfd_create(layout.name, os.MFD_CLOEXEC)
+    descriptor = make_memory_file(layout.name)
     try:
         _lock_and_fill(descriptor, layout)
     except BaseException:
@@ -216,11 +230,12 @@ def create_file(folder: str, layout: ArenaLayout) -> tuple[int, ArenaLayout]:
     Returns:
         Its descriptor, which holds the lock, and its layout; the token may be another one.
     """
-    try:
-        return _create_nameless(folder, layout), layout
-    except OSError as error:
-        if error.errno not in _NO_NAMELESS_FILES:
-            raise
+    if sys.platform == "linux":
+        try:
+            return _create_nameless(folder, layout), layout
+        except OSError as error:
+            if error.errno not in _NO_NAMELESS_FILES:
+                raise
     for _ in range(_MAX_TRIES):
         descriptor = _create_new(folder, layout)
         if descriptor is not None:
@@ -231,7 +246,7 @@ def create_file(folder: str, layout: ArenaLayout) -> tuple[int, ArenaLayout]:
 
 def _create_nameless(folder: str, layout: ArenaLayout) -> int:
     """Creates a file without a name, which the kernel removes if we are killed; when it gets one, it is complete and locked."""
-    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)  # pyright: ignore[reportAttributeAccessIssue] -- Linux
     try:
         _lock_and_fill(descriptor, layout)
         # Without a folder's descriptor, os.link() does not follow the link in /proc, even with follow_symlinks.
@@ -266,7 +281,7 @@ def _create_new(folder: str, layout: ArenaLayout) -> int | None:
 def _lock_and_fill(descriptor: int, layout: ArenaLayout) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.ftruncate(descriptor, layout.size_bytes)
-    os.posix_fallocate(descriptor, 0, layout.data_start)
+    allocate(descriptor, 0, layout.data_start)
     os.pwrite(descriptor, layout.encode(), 0)
 
 

@@ -7,10 +7,11 @@ and returned when the range was unused for long.
 import bisect
 import errno
 import mmap
-import os
+import sys
 from collections.abc import Iterator
 
 from dyorc.errors import TransportError
+from dyorc.system.memory_file import allocate
 from dyorc.transport.arena_file import PAGE_BYTES, round_up
 
 
@@ -126,7 +127,7 @@ class Backing:
         hole_start, hole_end = self._holes[at]
         for wanted in (min(round_up(end, _GROW_BYTES), hole_end), end):
             try:
-                os.posix_fallocate(self._descriptor, start, wanted - start)
+                allocate(self._descriptor, start, wanted - start)
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise TransportError(f"no memory for arena {self._name}: {error}") from error
@@ -139,8 +140,10 @@ class Backing:
     def give_back(self, start: int, end: int, max_bytes: int) -> int:
         """Returns memory of a range to the system, at most `max_bytes`, the highest addresses first. Returns how much.
 
-        Readers there see zeros from now on.
+        Readers there see zeros from now on. Systems other than Linux keep the memory.
         """
+        if sys.platform != "linux":
+            return 0
         for found_start, found_end in self._with_memory(start, end):
             first = max(found_start, found_end - max_bytes // PAGE_BYTES * PAGE_BYTES)
             try:

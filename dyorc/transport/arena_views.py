@@ -10,6 +10,7 @@ process sees. Such a page hides what the owner puts there later; so after each u
 import contextlib
 import mmap
 import os
+import sys
 from typing import Self
 
 import numpy as np
@@ -21,8 +22,11 @@ from dyorc.transport.arena_file import ENTRY_WORDS, PAGE_BYTES, open_arena, read
 _PAGEMAP = "/proc/self/pagemap"
 _PAGEMAP_BYTES = 8
 _CHUNK_PAGES = 2**15
-_MAP_NORESERVE = 0x4000
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 """Few pages are ever written, so the kernel need not reserve memory for all of them. Python names the flag from 3.13 on."""
+_IS_DROPPING = sys.platform == "linux"
+"""Whether the kernel drops a private page that a program has written, when it is told that the page is not needed. Elsewhere that
+is only advice, so `ArenaView.writable` copies the bytes over whatever was written."""
 
 
 class ArenaView:
@@ -82,12 +86,17 @@ class ArenaView:
     def writable(self, block_id: int, offset: int, num_bytes: int) -> memoryview:
         """Returns the same bytes; writes to them stay in this view. Call `restore` once they are no longer used.
 
+        Cost: nothing on Linux, a copy elsewhere.
+
         Raises:
             TensorLostError: If the arena does not have the block, or no longer.
             TransportError: If the bytes are not all within the block.
         """
         self._check(block_id, offset, num_bytes)
-        return self._private[offset : offset + num_bytes]
+        private = self._private[offset : offset + num_bytes]
+        if not _IS_DROPPING:
+            private[:] = self._shared[offset : offset + num_bytes]
+        return private
 
     def restore(self, offset: int, num_bytes: int) -> None:
         """Drops what was written to bytes that `writable` returned, and to the rest of their pages.
@@ -99,7 +108,7 @@ class ArenaView:
         """
         if offset < 0 or num_bytes < 0 or offset + num_bytes > self._layout.size_bytes:
             raise TransportError(f"{num_bytes} bytes from {offset} are not within arena {self._name}")
-        if not self._is_open:
+        if not self._is_open or not _IS_DROPPING:
             return
         page = offset // PAGE_BYTES
         end = round_up(offset + num_bytes, PAGE_BYTES) // PAGE_BYTES

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -94,7 +95,7 @@ class PeerProcess:
         self._file: int | None = None
         self.end_descriptor: int | None = None
         pid = self.pid = _pid_of(connection)
-        if pid not in (0, os.getpid()):  # 0: it is not visible here, for example in another container
+        if sys.platform == "linux" and pid not in (0, os.getpid()):  # 0: it is not visible here, for example in another container
             with contextlib.suppress(OSError):
                 # Kept open: the file stays that of this process, even if another one gets its number.
                 self._file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
@@ -153,7 +154,7 @@ class PeerProcess:
 
 
 def _pid_of(connection: socket.socket) -> int:
-    if not hasattr(socket, "SO_PEERCRED"):
+    if sys.platform != "linux":
         return 0
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return _CREDENTIALS.unpack(credentials)[0]

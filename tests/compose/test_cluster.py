@@ -79,7 +79,7 @@ def _run(running: Cluster, command: str) -> str:
 
 
 def test_one_container_of_the_core_serves_without_ray_and_torch(running: Cluster) -> None:
-    mounts = [f"--volume={ROOT / 'examples/core'}:/workflows:ro", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL"]
+    mounts = [f"--volume={ROOT / 'examples/first'}:/workflows:ro", "--read-only", "--tmpfs=/tmp", "--cap-drop=ALL"]
     command = ["dyorc", "serve", "app.py:classify", "--in-process", "--cells", "2", "--allow-open"]
     name = running.engine.docker("run", "--detach", *mounts, images.CORE, *command).strip()
     try:

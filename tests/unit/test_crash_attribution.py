@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dyorc.supervisor.crash_attribution import CrashAttribution, MemfdCrashNotes
+from dyorc.supervisor.crash_attribution import CrashAttribution, FileCrashNotes
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 CRASH, KILLED = -signal.SIGSEGV, -signal.SIGKILL
@@ -27,7 +27,7 @@ def ended(culprits: CrashAttribution, number: int, exit_code: int = CRASH) -> tu
 
 
 def test_what_was_running_is_suspect_and_what_ends_a_cell_again_is_refused(culprits: CrashAttribution) -> None:
-    first, second = MemfdCrashNotes(culprits.notes_of(0)), MemfdCrashNotes(culprits.notes_of(1))
+    first, second = FileCrashNotes(culprits.notes_of(0)), FileCrashNotes(culprits.notes_of(1))
     first.begin("p", [A, B], is_suspect=False)
     first.begin("q", [C], is_suspect=False)
     first.end("q")
@@ -41,16 +41,16 @@ def test_what_was_running_is_suspect_and_what_ends_a_cell_again_is_refused(culpr
 
 
 def test_notes_are_empty_for_the_next_cell(culprits: CrashAttribution) -> None:
-    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=True)
+    FileCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=True)
     assert ended(culprits, 0) == ([], ["a"])
     assert ended(culprits, 0) == ([], [])
 
 
 def test_who_is_killed_from_outside_was_hardly_killed_by_one_of_several_inputs(culprits: CrashAttribution) -> None:
-    notes = MemfdCrashNotes(culprits.notes_of(0))
+    notes = FileCrashNotes(culprits.notes_of(0))
     notes.begin("p", [A, B], is_suspect=False)
     assert ended(culprits, 0, KILLED) == ([], [])
-    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
+    FileCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
     assert ended(culprits, 0, KILLED) == (["a"], [])
 
 
@@ -61,7 +61,7 @@ def test_a_note_that_is_not_complete_says_nothing(culprits: CrashAttribution) ->
 
 def test_inputs_are_forgotten() -> None:
     culprits = CrashAttribution(keep_s=0, max_kept=10)
-    MemfdCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
+    FileCrashNotes(culprits.notes_of(0)).begin("p", [A], is_suspect=False)
     assert ended(culprits, 0) == (["a"], [])
     assert culprits.current_warning()["suspects"] == []
     culprits.close()

@@ -20,10 +20,11 @@ _INDENTED = re.compile(r"(?<=\n)\n {4}(?:curl|docker|dyorc|helm|kubectl|make|pyt
 """The beginning of an indented block of commands, which is not run: in these pages they should be in fences."""
 _NOT_RUN: dict[str, int] = {
     "docs/concepts/tensor-path.md": 2,
-    "docs/how-to/deploy.md": 3,
+    "docs/how-to/deploy.md": 4,
     "docs/how-to/doctor.md": 1,
     "docs/how-to/gpu.md": 2,
     "docs/how-to/hugging-face.md": 2,
+    "docs/how-to/images.md": 3,
     "docs/how-to/install.md": 4,
     "docs/how-to/jobs.md": 1,
     "docs/how-to/kubernetes.md": 3,

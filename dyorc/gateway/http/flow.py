@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import sys
 from collections.abc import Callable
 
 _TCP_INFO_BYTES = 256
@@ -90,6 +91,8 @@ def is_cut(transport: asyncio.Transport) -> bool:
 
 def _tcp_info(transport: asyncio.Transport) -> bytes | None:
     """Returns the kernel's information on a connection; None if this is not Linux, or an old one."""
+    if sys.platform != "linux":
+        return None
     try:
         info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except (AttributeError, OSError, RuntimeError):  # the last of uvloop, once the connection is closed

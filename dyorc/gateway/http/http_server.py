@@ -24,6 +24,8 @@ _log = structlog.get_logger("dyorc.gateway")
 _BACKLOG = 4096
 _TLS_REFRESH_S = 5.0
 
+_OPEN_MAX = 10_240
+"""What macOS allows at most, whatever its limit says."""
 _OTHER_DESCRIPTORS = 1024
 """How many file descriptors are kept for everything else: links to replicas, arenas, files, connections being refused."""
 
@@ -122,10 +124,13 @@ def _connections_to_allow(wanted: int) -> int:
     With all descriptors in use nothing else would work, accepting included; so the limit on connections comes first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # some systems claim to have no limit, and do not let it be set
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+    for limit in (hard, _OPEN_MAX):
+        if soft == hard or (limit != hard and soft >= limit):
+            break
+        with contextlib.suppress(OSError, ValueError):  # macOS claims to have no limit, and lets only OPEN_MAX be set
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            soft = limit
+            break
     if soft == resource.RLIM_INFINITY:
         return wanted
     possible = max(soft - _OTHER_DESCRIPTORS, soft // 2)

@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 from dyorc.errors import PlanRunError
 from dyorc.planner.runtime import descriptor_messages
 from dyorc.planner.runtime.rank_messages import Wire, wire_over
+from dyorc.system.linux_only import require_linux
 
 
 class RankProcess(Protocol):
@@ -201,7 +202,9 @@ class RankForkServer:
 
         Raises:
             PlanRunError: None can be forked.
+            ConfigurationError: The system is not Linux.
         """
+        require_linux("a program split over processes needs", "serve it without a plan")
         with self._lock:
             code = None
             for _ in range(_MAX_ATTEMPTS):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -113,7 +114,9 @@ def read_own(readings: Readings) -> None:
         readings.add(catalogue.CPU, usage.cpu_s)
         readings.add(catalogue.MEMORY, usage.resident_bytes)
         readings.add(catalogue.FILES, usage.num_files)
-        readings.add(catalogue.MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    else:  # no /proc
+        readings.add(catalogue.CPU, time.process_time())
+    readings.add(catalogue.MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 class ReplicaProcesses:

@@ -18,7 +18,6 @@ from tests.unit.deploy.composed import CORE_FILE, FILE, GPU_FILE, ROOT, composed
 _SERVICES = composed()["services"]
 _CONFIGURATIONS = [
     ROOT / "services/dyorc.toml",
-    ROOT / "services/cells/dyorc.toml",
     *sorted((ROOT / "examples").glob("*/compose.toml")),
 ]
 _CELLS = composed(CORE_FILE)["services"]
@@ -216,7 +215,7 @@ def test_the_collectors_pipelines_name_what_it_has() -> None:
 def test_what_the_core_serves_needs_nothing_but_the_core() -> None:
     imported = {
         name.name
-        for node in ast.walk(ast.parse((ROOT / "examples/core/app.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "examples/first/app.py").read_text()))
         if isinstance(node, ast.Import)
         for name in node.names
     }

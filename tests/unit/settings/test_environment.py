@@ -26,11 +26,11 @@ from dyorc.settings.settings_sources import environment_layer
 def test_an_unknown_name_is_refused_and_the_nearest_suggested(name: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         environment_layer({name: "1"})
-    assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/reference/operations.md lists all"
+    assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/reference/settings.md lists all"
 
 
 def test_a_name_unlike_any_setting_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"^there is no setting DYORC_BOGUS; docs/reference/operations.md lists all$"):
+    with pytest.raises(ConfigurationError, match=r"^there is no setting DYORC_BOGUS; docs/reference/settings.md lists all$"):
         environment_layer({"DYORC_BOGUS": "1"})
 
 
@@ -75,4 +75,4 @@ def test_the_command_line_refuses_them_before_it_starts_anything() -> None:
     command = [sys.executable, "-m", "dyorc.cli.main", "serve", "nothing.py:nothing"]
     found = subprocess.run(command, env={**os.environ, "DYORC_BOGUS": "1"}, capture_output=True, text=True, timeout=120)
     assert found.returncode == 1
-    assert found.stderr == "dyorc: there is no setting DYORC_BOGUS; docs/reference/operations.md lists all\n"
+    assert found.stderr == "dyorc: there is no setting DYORC_BOGUS; docs/reference/settings.md lists all\n"

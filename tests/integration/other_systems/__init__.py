@@ -1,0 +1,1 @@
+"""DyOrc on systems other than Linux, and on other Pythons: what can be tried without them."""

@@ -1,0 +1,1 @@
+"""DyOrc's core on other Pythons: `make test-pythons`."""

@@ -46,6 +46,11 @@ def build(engine: Engine, folder: Path) -> Path:
         return _build_all(engine.within(_LIMIT_S), folder)
 
 
+def build_next(engine: Engine, tag: str) -> None:
+    """Builds another version of the image of the cluster: the same, with the label `upgraded`."""
+    _build(engine, tag, f"FROM {CPU}\nLABEL upgraded=yes\n")
+
+
 def _build_all(engine: Engine, folder: Path) -> Path:
     import_base(engine, _BASE)
     engine.try_out(_BASE)

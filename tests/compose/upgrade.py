@@ -1,5 +1,6 @@
 """Upgrades a cluster to another image, one container after another, as docs/how-to/deploy.md says, under load."""
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 from tests.compose.cluster import GATEWAYS, ORCHESTRATORS, Cluster
 from tests.compose.load import Load
 
+CUT = re.compile("ConnectError|ReadError|RemoteProtocolError")
 _NUM_AFTER = 50
 
 
@@ -16,24 +18,25 @@ class Step:
 
     Attributes:
         num_sent: Requests that ended meanwhile.
-        lost: Errors of requests that a gateway had taken, and that its client cannot know the outcome of.
-        num_refused: Connections that were refused. Nothing had been sent on them; the client went to the other gateway.
+        errors: Of requests that were answered with an error, or wrongly.
+        num_cut: Connections that a stopping gateway refused, or closed without a word of an answer; their clients sent again, to
+            the other gateway.
         longest_s: How long the slowest request took.
     """
 
     service: str
     num_sent: int
-    lost: tuple[str, ...]
-    num_refused: int
+    errors: tuple[str, ...]
+    num_cut: int
     longest_s: float
 
     @property
     def row(self) -> str:
         """A line of a table in Markdown."""
-        return f"| {self.service} | {self.num_sent:,} | {len(self.lost)} | {self.num_refused} | {self.longest_s:.1f} s |"
+        return f"| {self.service} | {self.num_sent:,} | {len(self.errors)} | {self.num_cut} | {self.longest_s:.1f} s |"
 
 
-HEAD = "| replaced | requests sent | lost | connections refused | longest wait |\n|---|---|---|---|---|"
+HEAD = "| replaced | requests sent | failed | connections cut | longest wait |\n|---|---|---|---|---|"
 
 
 def upgrade(cluster: Cluster, load: Load, image: str) -> Iterator[Step]:
@@ -69,7 +72,7 @@ def _step(service: str, load: Load, started_s: float) -> Step:
     return Step(
         service=service,
         num_sent=len(sent),
-        lost=tuple(error for error in errors if not error.startswith("ConnectError")),
-        num_refused=sum(error.startswith("ConnectError") for error in errors),
+        errors=tuple(error for error in errors if not CUT.match(error)),
+        num_cut=sum(CUT.match(error) is not None for error in errors),
         longest_s=max(each.ended_s - each.started_s for each in sent),
     )

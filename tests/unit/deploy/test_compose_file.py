@@ -236,4 +236,4 @@ def test_ray_gives_up_a_node_that_is_stopped_before_docker_kills_it() -> None:
     for name in ("ray-head", "ray-worker"):
         service = _SERVICES[name]
         drain_s = float(service["environment"]["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
-        assert drain_s + 10 <= float(service["stop_grace_period"].removesuffix("s"))
+        assert drain_s + 3 <= float(service["stop_grace_period"].removesuffix("s"))

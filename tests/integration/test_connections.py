@@ -474,3 +474,24 @@ def test_a_connection_that_comes_while_the_server_stops_is_closed(num_turns: int
         client.settimeout(10)  # the loop has ended: it is closed now, or never
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
+
+
+async def test_a_request_that_comes_while_the_server_stops_on_an_open_connection_is_answered_and_the_last_there() -> None:
+    async with web() as served:
+        place = urlsplit(served.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        draining = None
+        try:
+            for is_last in (False, True):
+                writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                assert head.startswith(b"http/1.1 200")
+                assert (b"connection: close" in head) == is_last
+                length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                await reader.readexactly(length)
+                draining = draining or asyncio.create_task(served.server.drain(TIMEOUT_S))
+                await asyncio.sleep(0.01)  # now it stops
+            assert await reader.read() == b""
+            await draining  # and waits for nothing else
+        finally:
+            writer.close()

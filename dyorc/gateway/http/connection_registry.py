@@ -16,12 +16,18 @@ from dyorc.gateway.shedding import Shedding
 from dyorc.telemetry.metrics import catalogue
 from dyorc.telemetry.metrics.readings import Readings
 
+_LINGER_S = 1.0
+"""How long connections without a request stay open when the server stops."""
+
 
 class RegisteredConnection(Protocol):
     """A connection, for the server."""
 
     def shut_down(self) -> None:
-        """Ends the connection once its requests are answered, because the server stops."""
+        """Ends the connection with its next answer, because the server stops."""
+
+    def close_unless_answering(self) -> None:
+        """Ends the connection unless a request of it is being answered."""
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -56,7 +62,7 @@ class ConnectionRegistry:
         self._num_entered = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
-        self._is_stopping = False
+        self._is_stopping = self._is_lingering = False
 
     def enter(self, connection: RegisteredConnection) -> bool:
         """Adds a connection. Returns whether there is room for it."""
@@ -64,6 +70,8 @@ class ConnectionRegistry:
         self._num_entered += 1
         if self._is_stopping:  # it was accepted just before; `empty` has not seen it
             connection.shut_down()
+            if not self._is_lingering:
+                connection.close_unless_answering()
         return len(self.connections) <= self.max_connections
 
     def leave(self, connection: RegisteredConnection) -> None:
@@ -81,20 +89,35 @@ class ConnectionRegistry:
         task.add_done_callback(self._forget)
 
     async def empty(self, timeout_s: float) -> None:
-        """Ends all connections once their requests are answered, or after `timeout_s`; and new ones at once."""
-        self._is_stopping = True
+        """Ends all connections once their requests are answered, or after `timeout_s`.
+
+        One without a request stays open for up to `_LINGER_S`: its client may be sending the next request at this moment, which
+        would be lost. It is answered, and the answer says that the connection ends.
+        """
+        self._is_stopping = self._is_lingering = True
         for connection in list(self.connections):
             connection.shut_down()
+        linger_s = min(_LINGER_S, timeout_s / 2)
+        is_empty = await self._is_empty_within(linger_s)
+        self._is_lingering = False
+        if not is_empty:
+            for connection in list(self.connections):
+                connection.close_unless_answering()
+            if not await self._is_empty_within(timeout_s - linger_s):
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def _is_empty_within(self, timeout_s: float) -> bool:
         self._look()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._is_empty.wait()
         except TimeoutError:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-        for connection in list(self.connections):
-            connection.abort()
+            return False
+        return True
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

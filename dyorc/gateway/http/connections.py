@@ -207,12 +207,15 @@ class HttpConnection(asyncio.Protocol):
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
-        """Accepts no more requests, because the server stops."""
+        """Ends the connection with its next answer, because the server stops: that answer tells the client not to send another."""
+        self._is_stopping = True
+        if self._answering is not None:
+            (self._waiting[-1] if self._waiting else self._answering).writer.is_last = True
+        self._settle()
+
+    def close_unless_answering(self) -> None:
         if self._answering is None:
             self.transport.close()
-        else:
-            self._is_stopping = True
-            (self._waiting[-1] if self._waiting else self._answering).writer.is_last = True
         self._settle()
 
     def abort(self) -> None:
@@ -297,6 +300,8 @@ class HttpConnection(asyncio.Protocol):
     def _start(self, exchange: ServerExchange, route: Route | None = None) -> DirectRequest | None:
         """Begins to answer a request. Returns it if it is direct: then it has to be run once it is read."""
         self._answering = exchange
+        if self._is_stopping and not self._waiting:
+            exchange.writer.is_last = True
         registry, direct = self._registry, self._registry.direct
         if self.flow.is_writing_paused or direct is None:
             route = direct = None

@@ -207,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
         return self._reading is not None and not self._reading.writer.is_complete
 
     def shut_down(self) -> None:
-        """Ends the connection with its next answer, because the server stops: that answer tells the client not to send another."""
+        """Ends the connection with its next answer, because the server stops: that one tells the client not to send another."""
         self._is_stopping = True
         if self._answering is not None:
             (self._waiting[-1] if self._waiting else self._answering).writer.is_last = True

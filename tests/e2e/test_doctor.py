@@ -88,9 +88,9 @@ def test_dockers_default_of_shared_memory_is_a_warning_and_a_full_one_an_error()
     assert "larger" in full.one("shared memory", "error", "No space left")["cure"]
 
 
-def test_a_folder_of_arenas_that_is_not_there_is_an_error() -> None:
-    report = examined(DYORC_TRANSPORT__ARENA_FOLDER="/nonexistent")
-    assert "DYORC_TRANSPORT__ARENA_FOLDER" in report.one("shared memory", "error", "/nonexistent")["cure"]
+def test_a_folder_of_arenas_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    report = examined(DYORC_TRANSPORT__ARENA_FOLDER=f"{tmp_path}/none")
+    assert "DYORC_TRANSPORT__ARENA_FOLDER" in report.one("shared memory", "error", f"{tmp_path}/none")["cure"]
 
 
 def test_a_small_folder_for_temporary_files_is_a_warning(tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ def test_a_number_has_its_noun_in_the_right_form() -> None:
     assert count(2, "process", "processes") == "2 processes"
 
 
-def test_the_systems_numbers_of_errors_are_left_out() -> None:
+def test_the_systems_numbers_of_errors_are_left_out(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
-        Path("/nonexistent").read_text()
-    assert without_errno(f"it cannot be read: {caught.value}") == "it cannot be read: No such file or directory: '/nonexistent'"
+        (tmp_path / "none").read_text()
+    assert (
+        without_errno(f"it cannot be read: {caught.value}") == f"it cannot be read: No such file or directory: '{tmp_path}/none'"
+    )
 
 
 def _error_of(*arguments: str, module: str = "dyorc.cli") -> str:
@@ -32,12 +34,12 @@ def _error_of(*arguments: str, module: str = "dyorc.cli") -> str:
     return done.stderr.strip()
 
 
-def test_a_server_that_is_not_there_and_a_file_that_is_not_are_said_without_numbers() -> None:
+def test_a_server_that_is_not_there_and_a_file_that_is_not_are_said_without_numbers(tmp_path: Path) -> None:
     refused = _error_of("status", "--url", "127.0.0.1:9")
     reason = "ConnectError: Connection refused; is the server started, and is this its port?"
     assert refused == f"dyorc: cannot connect to http://127.0.0.1:9: {reason}"
-    missing = _error_of("config", "check", "/nonexistent.toml")
-    assert missing.endswith("cannot be read: No such file or directory: '/nonexistent.toml'")
+    missing = _error_of("config", "check", f"{tmp_path}/none.toml")
+    assert missing.endswith(f"cannot be read: No such file or directory: '{tmp_path}/none.toml'")
     assert "Errno" not in missing
 
 

@@ -33,7 +33,7 @@ async def test_what_an_orchestrator_does_not_scale_it_refuses_at_the_gateway_in_
             await backend.scale("pid", 1, None)
         async with leading(leaders, [scaled.where], tmp_path):
             await wait_until_async(lambda: backend.status.programs, "its programs are known")
-            with pytest.raises(InvalidInputError, match=r"program 'pid': 2 warm replicas, expected 0 to 1, its bounds"):
+            with pytest.raises(InvalidInputError, match=r"program 'pid': 2 warm and 0 parked replicas, expected at most 1"):
                 await backend.scale("pid", 2, None)
             with pytest.raises(UnknownModelError, match=r"there is no program 'rare'; there are \['pid'\]"):
                 await backend.scale("rare", 1, None)

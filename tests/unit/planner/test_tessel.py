@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from dyorc.cli import plan as plan_cli
 from dyorc.errors import PlanError
+from dyorc.planner import planned_module
 from dyorc.planner.cluster import even_cluster
 from dyorc.planner.plan import Apply, Plan
 from dyorc.planner.plan.plan_file import write_plan
@@ -176,7 +177,7 @@ def test_torch_reads_the_order_of_a_pipeline(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(PlanError, match="each stage has its own rank"):
         pipelining_table(PLANNERS["dp_even"](found.program, _CLUSTER), found.program)
     write_plan(plan, tmp_path / "plan.json")
-    monkeypatch.setattr(plan_cli, "program_of_plan", lambda plan, model: found.program)  # it is in no file
+    monkeypatch.setattr(planned_module, "program_of_plan", lambda plan, model: found.program)  # it is in no file
     written = CliRunner().invoke(plan_cli.app, ["export", f"{tmp_path}/plan.json", "-o", f"{tmp_path}/table.csv"])
     assert "table.csv: 4 ranks" in written.stdout, written
     assert (tmp_path / "table.csv").read_text().splitlines() == lines

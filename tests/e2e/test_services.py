@@ -84,7 +84,7 @@ def test_commands_show_what_orchestrators_do(parted: Parted) -> None:
     assert "double" in run("scale", url=url)
     with pytest.raises(subprocess.CalledProcessError) as refused:
         run("scale", "pid", "--warm", "2", url=url)
-    assert "program 'pid': 2 warm replicas, expected 0 to 1, its bounds" in refused.value.stderr
+    assert "program 'pid': 2 warm and 0 parked replicas, expected at most 1" in refused.value.stderr
     assert "ordered by hand" in run("scale", "pid", "--warm", "1", url=url)
 
 

@@ -53,5 +53,5 @@ def test_every_number_of_numpy_is_written(kind: type[np.generic]) -> None:
 
 
 def test_what_json_cannot_carry_is_named() -> None:
-    with pytest.raises(TypeError, match="complex128 has no form in JSON"):
-        json_parts({"x": np.complex128(1)})
+    with pytest.raises(TypeError, match="object has no form in JSON"):
+        json_parts({"x": object()})

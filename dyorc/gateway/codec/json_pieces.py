@@ -70,4 +70,4 @@ def _python_of(value: Any) -> Any:
     """Returns NumPy's numbers that orjson does not know as Python's: for one size of integer, NumPy has several types."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError  # orjson names the type

@@ -171,10 +171,12 @@ A cell does not run on 3.14t or 3.13t from wheels: see [the decision](../decisio
 
 Linux is what DyOrc is made for. **It has not been run on a Mac.** What is checked: the code's names, as macOS's Python has them
 (`make lint-macos`); and that every module is imported, `dyorc.run` works, and `dyorc serve --in-process` and `dyorc dev`
-answer with tensors of 8 MB, where the names that only Linux has are deleted, `/proc`, `/dev/shm` and `/sys` are empty, and `sys.platform` is `darwin`
+answer with tensors of 8 MB, where the names that only Linux has are deleted, `/proc`, `/dev/shm` and `/sys` are empty, and
+`sys.platform` is `darwin`
 (`tests/integration/other_systems`). What needs Linux says so: replicas on Ray, several cells or gateways on one port, gateways
 apart from orchestrators, plans over several processes, shared memory of clients.
-On macOS, a cell's tensors lie in a file of the temporary folder, whose room is kept until the server ends. Under Windows, use WSL2: `import dyorc` says so.
+On macOS, a cell's tensors lie in a file of the temporary folder, whose room is kept until the server ends.
+Under Windows, use WSL2: `import dyorc` says so.
 """
 
 

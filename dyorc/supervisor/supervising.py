@@ -2,7 +2,6 @@
 
 import asyncio
 
-from dyorc.errors import without_errno
 from dyorc.supervisor.console import report_error, report_errors_as_json
 from dyorc.supervisor.supervisor_config import SupervisorConfig
 from dyorc.system import standard_streams
@@ -21,7 +20,7 @@ def supervise(descriptor: int) -> int:
     try:
         return asyncio.run(_run(config))
     except OSError as error:
-        report_error(without_errno(str(error)))
+        report_error(error.strerror or str(error))  # without the number that Python puts before it
         return 1
 
 

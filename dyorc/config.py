@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+DEFAULT_GROUP = "default"
+
 FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
 """In a configuration file, relative to that file."""
 Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
@@ -250,7 +252,7 @@ class GatewayConfig(_Section):
     grpc: bool = True
     """Whether to serve gRPC besides HTTP."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
-    """None: the one after `port`, or a free one if that is 0."""
+    """None: the one after `port`, or a free one if `port` is 0 or 65535."""
     keys_file: FilePath = ""
     """File with tenants and the hashes of their API keys; empty: no key is needed."""
     allow_open: bool = False
@@ -299,6 +301,13 @@ class GatewayConfig(_Section):
         if self.cors_credentials and "*" in self.cors_origins:
             raise ValueError("cors_credentials needs the origins by name: cors_origins is '*', any page of the web")
         return self
+
+    @property
+    def grpc_port_to_bind(self) -> int:
+        """The port for gRPC; 0 takes a free one."""
+        if self.grpc_port is not None:
+            return self.grpc_port
+        return self.port + 1 if 0 < self.port < 65535 else 0
 
 
 class JobsConfig(_Section):
@@ -369,9 +378,9 @@ class LogsConfig(_Section):
 class ClusterConfig(_Section):
     """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). They share `store`."""
 
-    group: str = Field(default="default", min_length=1)
+    group: str = Field(default=DEFAULT_GROUP, min_length=1)
     """An orchestrator's group. All orchestrators of a group can serve the same workflows: one leads, the others stand by."""
-    groups: tuple[str, ...] = Field(default=("default",), min_length=1)
+    groups: tuple[str, ...] = Field(default=(DEFAULT_GROUP,), min_length=1)
     """The groups behind a gateway."""
     num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Processes of a gateway that share its ports, under a supervisor that starts them again if they end; "auto": one for each

@@ -88,7 +88,7 @@ def spawn_rank(send_timeout_s: float) -> RankProcess:
     ours, its = socket.socketpair()
     with its:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dyorc.planner.runtime.rank", str(its.fileno())],
+            [sys.executable, "-m", "dyorc.planner.runtime.rank", str(its.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -244,7 +244,7 @@ class RankForkServer:
             with its:
                 module = "dyorc.planner.runtime.rank_fork_server_process"
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", module, str(its.fileno()), self._rank, self._folder],
+                    [sys.executable, "-m", module, str(its.fileno()), self._rank, self._folder],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[its.fileno()],
                     env={**os.environ, **_ONE_THREAD},

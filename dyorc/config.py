@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+DEFAULT_GROUP = "default"
+
 FilePath: TypeAlias = Annotated[str, Field(json_schema_extra={"format": "path"})]
 """In a configuration file, relative to that file."""
 Secret: TypeAlias = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
@@ -369,9 +371,9 @@ class LogsConfig(_Section):
 class ClusterConfig(_Section):
     """Gateways and orchestrators as processes of their own (`dyorc gateway`, `dyorc orchestrator`). They share `store`."""
 
-    group: str = Field(default="default", min_length=1)
+    group: str = Field(default=DEFAULT_GROUP, min_length=1)
     """An orchestrator's group. All orchestrators of a group can serve the same workflows: one leads, the others stand by."""
-    groups: tuple[str, ...] = Field(default=("default",), min_length=1)
+    groups: tuple[str, ...] = Field(default=(DEFAULT_GROUP,), min_length=1)
     """The groups behind a gateway."""
     num_gateways: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Processes of a gateway that share its ports, under a supervisor that starts them again if they end; "auto": one for each

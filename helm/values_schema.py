@@ -34,7 +34,34 @@ def chart_schema() -> dict[str, Any]:
     """Returns the schema of the chart's own values, without that of the settings."""
     values: dict[str, Any] = yaml.safe_load((_FOLDER / "values.schema.yaml").read_text())
     _expand(values, copy.deepcopy(values["$defs"]))
+    _require(values, yaml.safe_load((_FOLDER / "dyorc" / "values.yaml").read_text()), values["$defs"])
     return values
+
+
+def _require(part: dict[str, Any], defaults: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Refuses `null`, by which Helm takes a default away, for numbers, switches, texts with a default and maps of a fixed form.
+
+    Lists, texts that are empty and maps of a free form may be away: they are "not set" then.
+    """
+    whole = definitions[part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+    properties = whole.get("properties", {}) | part.get("properties", {})
+    needed = []
+    for name, default in defaults.items():
+        schema = properties.get(name, {})
+        if name == "settings" or (default not in ("", {}, []) and not isinstance(default, dict)):
+            needed.append(name)
+        elif isinstance(default, dict) and default and not _is_free(name, schema, definitions):
+            needed.append(name)
+            own = part.setdefault("properties", {}).setdefault(name, copy.deepcopy(schema))
+            _require(own, default, definitions)
+    if needed:
+        part["required"] = sorted(needed)
+
+
+def _is_free(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    """Whether a map has no fixed form; of resources, each may be taken away."""
+    whole = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return name == "resources" or not ({"properties", "anyOf"} & (whole.keys() | schema.keys()))
 
 
 def _expand(part: Any, definitions: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@
 * `folder/*` in the navigation becomes the folder's pages.
 * Comments go: they are marks for the tests.
 * `llms.txt` lists the pages for programs that read, `llms-full.txt` has their text.
+* There is a sitemap only where `site_url` says at which address the pages are.
 """
 
 import base64
@@ -98,8 +99,11 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Writes the pages' list and their text."""
+    """Writes the pages' list and their text, and takes away a sitemap without addresses."""
     site = Path(config.site_dir)
+    if not config.site_url:
+        for sitemap in site.glob("sitemap.xml*"):
+            sitemap.unlink()
     lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
     previous = None
     for section, page in _pages:

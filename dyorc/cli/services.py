@@ -129,7 +129,7 @@ async def serve_until_stopped(enter: EnterServer) -> None:
             if watching.done():
                 watching.result()
                 models = ", ".join(sorted(server.catalog.models))
-                console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {models}. Ctrl-C stops.")
+                console.print(f"Ready after {time.monotonic() - started_s:.1f} s. Models: {models or 'none'}. Ctrl-C stops.")
             watching.cancel()
             await stopping
             console.print("Stopping ...")

@@ -173,7 +173,13 @@ class Deployer:
         """Loads and offers what a model's history says, in all processes."""
         record = self.record.with_history(model, history)
         before = self.record.lines.get(model)
-        new = [history.versions[name] for name in history.loaded_names() if before is None or name not in before.loaded_names()]
+        present = () if before is None else before.loaded_names()
+        names = [
+            name
+            for name in history.loaded_names()
+            if name not in present or (change is not None and self.versions.is_missing(ModelKey(model, name)))
+        ]
+        new = [history.versions[name] for name in names]
         try:
             await self._bring_in_everywhere(new)
             if change is not None and not change.is_incompatible_allowed:
@@ -193,7 +199,9 @@ class Deployer:
         """Refuses a version that cannot answer the requests it would get, since they were written for another."""
         if before is None or before.now is None or history.now is None:
             return
-        old = self.versions.loaded[ModelKey(model, before.now.default)]
+        old = self.versions.loaded.get(ModelKey(model, before.now.default))
+        if old is None:  # it could not be loaded when the server started, so it has no clients
+            return
         for name in (history.now.default, *(version_name for version_name, share in history.now.shares.items() if share)):
             if reason := incompatibility(old.workflow, self.versions.loaded[ModelKey(model, name)].workflow):
                 raise ConflictError(
@@ -227,7 +235,8 @@ class Deployer:
         self.record = record
         for history in record.lines.values():
             for name in history.loaded_names():
-                await self._bring_in_here(history.versions[name])
+                if not self.versions.is_missing(ModelKey(history.versions[name].model, name)):
+                    await self._bring_in_here(history.versions[name])
         if record is self.record:
             self.versions.show(record)
 

@@ -111,6 +111,7 @@ class LoadedVersions:
         self._overrides = {name: overrides.changes for name, overrides in options.items()}
         self._begin_epoch = begin_epoch
         self.loaded: dict[ModelKey, LoadedVersion] = {}
+        self._failed_at_start: set[ModelKey] = set()
         self._owned: dict[str, ProgramOwnership] = {}
         self._used: set[str] = set()
         self._shown: list[ServedModel] = []
@@ -119,8 +120,12 @@ class LoadedVersions:
         self._offered: set[ModelKey] = set()
         self.has_left: Callable[[], object] = lambda: None
 
-    def begin(self, versions: Iterable[LoadedVersion], record: DeploymentState) -> None:
-        """Adds what the server was started with."""
+    def begin(self, versions: Iterable[LoadedVersion], record: DeploymentState, *, is_group: bool = True) -> None:
+        """Adds what the server was started with.
+
+        Args:
+            is_group: Whether all of it has to be ready; otherwise, what no target names may fail.
+        """
         for loaded in versions:
             self._take_in(loaded)
         for owned in self._owned.values():
@@ -130,12 +135,20 @@ class LoadedVersions:
         self.show(record)
         needed = {part.key for part in self._shown}
         for name, owned in self._owned.items():
-            self._orchestrator.status.programs[name].is_awaited = not needed.isdisjoint(owned.users)
+            status = self._orchestrator.status.programs[name]
+            status.is_awaited = not needed.isdisjoint(owned.users)
+            status.may_fail = not is_group and not any(record.lines[key.name].origin for key in owned.users)
+        deployed = {ModelKey(model, name) for model, line in record.lines.items() for name in line.loaded_names()}
+        self._failed_at_start = deployed - self.loaded.keys()
 
     @property
     def live(self) -> list[Version]:
         """All versions that are loaded here, as values for the store."""
         return [version.as_version for version in self.loaded.values()]
+
+    def is_missing(self, key: ModelKey) -> bool:
+        """Returns whether a deployed version could not be loaded when the server started, and was not loaded since."""
+        return key in self._failed_at_start and key not in self.loaded
 
     async def close(self) -> None:
         """Keeps everything loaded from now on."""

@@ -177,9 +177,7 @@ def names_for(
         for own, print_ in version.prints.items()
         if print_ is not None and version.programs[own].name in is_shared
     }
-    return {
-        own: shared.get((own, print_ or "")) or _first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()
-    }
+    return {own: shared.get((own, print_ or "")) or first_free((own, f"{own}@{version}"), used) for own, print_ in prints.items()}
 
 
 def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVersion]) -> dict[str, str]:
@@ -193,6 +191,7 @@ def codes_for(names: Mapping[str, str], bundle: Bundle, known: Iterable[LoadedVe
     return {own: codes.get(name, bundle.digest) for own, name in names.items()}
 
 
-def _first_free(names: Sequence[str], used: Collection[str]) -> str:
+def first_free(names: Sequence[str], used: Collection[str]) -> str:
+    """Returns the first name that is not used: one of these, or the last one with a number."""
     more = (f"{names[-1]}.{number}" for number in count(2))
     return next(name for name in chain(names, more) if name not in used)

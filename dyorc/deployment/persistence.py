@@ -1,11 +1,16 @@
 """Persists the deployment state in the store."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
+from dyorc.authoring.bundles import path_of
+from dyorc.authoring.loading import absolute, parts_of
+from dyorc.config import DEFAULT_GROUP
 from dyorc.deployment.deployer import Keep
 from dyorc.deployment.peers import DEPLOYED
 from dyorc.deployment.state import DeploymentState, Version
@@ -15,12 +20,33 @@ from dyorc.store.base import NoteStore, Store
 _log = structlog.get_logger("dyorc.deploying")
 
 
+def owner_of_notes(group: str, targets: Iterable[str]) -> str:
+    """Returns under which name a server without orchestrators keeps what it has deployed: the group, if one was chosen; otherwise
+    the files that it serves, so that servers of other files, which share a user's store, neither read nor change it.
+
+    Args:
+        targets: What the server was started with. Their order and the names in their files do not matter.
+
+    Raises:
+        DefinitionError: If one is not a target.
+    """
+    if group != DEFAULT_GROUP:
+        return group
+    files = sorted({_file_of(parts_of(absolute(target))[0]) for target in targets})
+    return f"{group}/{hashlib.sha256(os.fsencode(chr(0).join(files))).hexdigest()[:16]}"
+
+
+def _file_of(place: str) -> str:
+    folder = os.path.realpath(os.getcwd())
+    return place if place.endswith(".py") else path_of(place, folder) or f"{folder}:{place}"
+
+
 async def read_record(store: Store, group: str, remembered: Mapping[str, Any] | None) -> DeploymentState:
     """Returns what is deployed, as the other processes remember it or the store has it.
 
     Args:
         store: Not open yet; it is closed when this returns.
-        group: The group that serves it.
+        group: The group that serves it, or what `owner_of_notes` returns.
     """
     if remembered and DEPLOYED in remembered:
         return DeploymentState.of_json(remembered[DEPLOYED])

@@ -8,6 +8,7 @@ from pathlib import Path
 from dyorc.doctor.finding import Finding, Subject, error, ok, warning
 from dyorc.system.ports import bind
 
+_LAST_PORT = 65535
 _LISTENING = "0A"
 """The state of a socket in /proc/net/tcp."""
 
@@ -20,6 +21,11 @@ def check_ports(subject: Subject) -> Iterator[Finding]:
     for protocol, (port, option) in ports.items():
         if port == 0:
             yield ok(f"{protocol} takes a free port")
+            continue
+        if port > _LAST_PORT:
+            yield error(
+                f"port {port} for {protocol}, the one after that for HTTP, is none", f"serve with {option} N (0 takes a free one)"
+            )
             continue
         try:
             bind(gateway.host, port).close()

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dyorc.config import Settings
 from dyorc.doctor.finding import Finding, Subject, error, ok
 from dyorc.errors import DefinitionError
+from dyorc.settings.setting_names import SETTINGS, dotted, value_of
 from dyorc.store.opening import store_of
 from dyorc.store.sqlite import SqliteStore
 
@@ -23,16 +25,29 @@ def check_settings(subject: Subject) -> Iterator[Finding]:
         for line in subject.settings_error.splitlines():
             yield error(line, "correct it; `dyorc config defaults` prints every setting with its default")
         return
+    for name, path in _files(subject.settings):
+        if not path.is_file():
+            why = "is a folder" if path.is_dir() else "is not there"
+            yield error(f"{name} names {path}, which {why}", "correct the path, or leave the setting out")
+        elif not os.access(path, os.R_OK):
+            yield error(f"{name} names {path}, which this user may not read", "change who may read it")
     names = sorted(name for name in os.environ if name.startswith("DYORC_"))
     yield ok(f"settings from {subject.config or 'no file'}, and {', '.join(names) or 'no variable DYORC_... of the environment'}")
+
+
+def _files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yields the files that settings name."""
+    for path, setting in SETTINGS.items():
+        if setting.is_file and path[-1].endswith("_file") and (value := value_of(settings, path)):
+            yield dotted(path), Path(str(value))
 
 
 def check_store(subject: Subject) -> Iterator[Finding]:
     """Looks whether jobs can be stored."""
     try:
         store = store_of(subject.settings.store)
-    except (DefinitionError, ImportError) as problem:
-        yield error(str(problem), "set DYORC_STORE to sqlite:///path or redis://host/0")
+    except (DefinitionError, ImportError, ValueError) as problem:
+        yield error(f"DYORC_STORE cannot be used: {problem}", "set DYORC_STORE to sqlite:///path or redis://host/0")
         return
     if isinstance(store, SqliteStore):
         yield _file_finding(store.path)

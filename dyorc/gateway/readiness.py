@@ -68,7 +68,7 @@ def _entry_of(status: StatusBoard, model: Model) -> dict[str, Any]:
 
 def _programs_of(status: StatusBoard, model: Model | None) -> list[ProgramStatus]:
     if model is None:
-        return [program for program in status.programs.values() if program.is_awaited]
+        return [program for program in status.programs.values() if program.is_needed]
     known = status.board_of(model.key).programs
     return [known.get(program.name) or ProgramStatus(program.name, program.num_replicas) for program in model.programs]
 

@@ -134,6 +134,7 @@ class ProgramStatus:
         is_off: Whether a person has taken its replicas away (`dyorc scale`).
         is_starved: Whether the last calls all failed for want of memory.
         is_awaited: Whether the server is ready only with it. False for programs of a version that is not served yet.
+        may_fail: Whether the server is ready without it if it cannot be loaded: for what the command line does not name.
         unreachable: Why its replicas cannot be reached now; empty: they can be.
     """
 
@@ -150,6 +151,7 @@ class ProgramStatus:
     lead: LeadTimes | None = None
     most_on: Mapping[str, int] = field(default_factory=dict[str, int])
     is_awaited: bool = True
+    may_fail: bool = False
     is_off: bool = False
     is_starved: bool = False
     unreachable: str = ""
@@ -164,6 +166,11 @@ class ProgramStatus:
         """Whether a reachable replica takes batches, or none should. Readiness depends on this, not on `can_serve`, so that large
         tensors of one client do not make the server unready for others."""
         return not self.unreachable and self.state in _AS_WANTED
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the server is ready only with it, now that it may have failed."""
+        return self.is_awaited and not (self.may_fail and self.state is ProgramState.FAILING)
 
     @property
     def can_serve(self) -> bool:
@@ -247,7 +254,7 @@ class StatusBoard:
         return self._is_complete()
 
     def _is_complete(self) -> bool:
-        return not self.lacking and all(status.is_as_wanted for status in self.programs.values() if status.is_awaited)
+        return not self.lacking and all(status.is_as_wanted for status in self.programs.values() if status.is_needed)
 
     def _signal(self) -> None:
         self._was_complete = self._was_complete or (self._stays_ready and self._is_complete())
@@ -256,7 +263,7 @@ class StatusBoard:
     @property
     def is_failing(self) -> bool:
         """Whether the last attempt to load some program failed."""
-        return any(status.state is ProgramState.FAILING for status in self.programs.values() if status.is_awaited)
+        return any(status.state is ProgramState.FAILING for status in self.programs.values() if status.is_needed)
 
     def add(self, program: Program, *, is_awaited: bool = True) -> None:
         """Adds a program that has no replica yet."""
@@ -375,7 +382,8 @@ class StatusBoard:
         for name in self.programs.keys() - other.programs.keys():
             self.remove(name)
         for name, status in other.programs.items():
-            self.programs.setdefault(name, ProgramStatus(name, status.num_wanted)).is_awaited = status.is_awaited
+            mine = self.programs.setdefault(name, ProgramStatus(name, status.num_wanted))
+            mine.is_awaited, mine.may_fail = status.is_awaited, status.may_fail
 
     def show(self, boards: Mapping[int, Mapping[str, Any]], pick: Callable[..., ProgramState]) -> None:
         """Shows the combined reports of several processes.

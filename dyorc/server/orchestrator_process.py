@@ -76,7 +76,7 @@ async def serve_group(
         async def serve() -> str:
             await show_progress(console, orchestrator.status, until_ready(orchestrator.status, running.complaints))
             models = ", ".join(sorted({offer.name for offer in orchestrator.offers.all}))
-            console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models}. Ctrl-C stops.")
+            console.print(f"Ready after {time.monotonic() - began_s:.1f} s. Models: {models or 'none'}. Ctrl-C stops.")
             return await leadership.wait_until_lost()
 
         if not await before(signals.stop, serve()):

@@ -23,6 +23,7 @@ from dyorc.models.submission import BeginEpoch
 from dyorc.server.peer_context import PeerContext
 from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
+from dyorc.store.opening import shown_name_of
 from dyorc.system import extras
 from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import TraceOutput
@@ -43,6 +44,7 @@ class LoadedTargets:
         modules: Names of the modules that were imported before the user's.
         versions: The loaded versions: first those on offer, then retired ones that earlier requests still need.
         record: What is deployed.
+        is_group: Whether an orchestrator serves it for the gateways of its group.
     """
 
     targets: Sequence[str]
@@ -51,6 +53,7 @@ class LoadedTargets:
     modules: frozenset[str]
     versions: Sequence[LoadedVersion]
     record: DeploymentState
+    is_group: bool = True
 
 
 def require_ray() -> None:
@@ -102,7 +105,12 @@ async def connect_ahead(settings: Settings, *, without_ray: bool) -> None:
 
 @contextlib.contextmanager
 def load_targets(
-    targets: Sequence[str], settings: Settings, stored: DeploymentState | None = None, live: Sequence[Version] = ()
+    targets: Sequence[str],
+    settings: Settings,
+    stored: DeploymentState | None = None,
+    live: Sequence[Version] = (),
+    *,
+    is_group: bool = True,
 ) -> Generator[LoadedTargets]:
     """Imports the targets. While entered, their programs have the options of the settings.
 
@@ -110,13 +118,17 @@ def load_targets(
         targets: Such as ``app.py:classify``.
         stored: What was deployed when the server last ran.
         live: Versions that requests of gateways may still need.
+        is_group: See `load_initial_versions`.
 
     Raises:
         DefinitionError: If a target cannot be served, or the settings have options of an unknown program.
     """
     modules = frozenset(sys.modules)
     options = {name: overrides.changes for name, overrides in settings.programs.items()}
-    loading = load_initial_versions(targets, stored or DeploymentState(), options, live, pause_garbage_collector)
+    store = shown_name_of(settings.store)
+    loading = load_initial_versions(
+        targets, stored or DeploymentState(), options, live, pause_garbage_collector, store, is_group=is_group
+    )
     with loading as (versions, record):
         lingering = {ModelKey(version.model, version.version) for version in record.retired_of(live)}
         offered = [part for version in versions for part in version.parts if version.key not in lingering]
@@ -124,7 +136,7 @@ def load_targets(
         repertoire = ModelRegistry.of_parts(offered, kept)
         first = {program: version for version in reversed(versions) for program in version.programs.values()}
         places = {program: first[program].source(program) for program in repertoire.programs}
-        yield LoadedTargets(targets, repertoire, places, modules, versions, record)
+        yield LoadedTargets(targets, repertoire, places, modules, versions, record, is_group)
 
 
 @contextlib.asynccontextmanager
@@ -199,7 +211,7 @@ async def run_deployer(
     """
     versions = LoadedVersions(running, served.repertoire, settings.programs, begin_epoch)
     peers = DeploymentPeers(siblings or NoPeers())
-    versions.begin(served.versions, served.record)
+    versions.begin(served.versions, served.record, is_group=served.is_group)
     deployer = Deployer(versions, peers, settings.deployment, served.targets, keep)
     await deployer.begin(served.record)
     try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from dyorc.config import Settings
-from dyorc.deployment.persistence import read_record, record_writer
+from dyorc.deployment.persistence import owner_of_notes, read_record, record_writer
 from dyorc.gateway.jobs.jobs import Jobs
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.server.peer_context import PeerContext
@@ -49,10 +49,10 @@ async def serve_embedded(
     async with contextlib.AsyncExitStack() as stack:
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
-        group = settings.cluster.group
-        before = await read_record(store_of(settings.store), group, None if place is None else place.remembered)
+        owner = owner_of_notes(settings.cluster.group, targets)
+        before = await read_record(store_of(settings.store), owner, None if place is None else place.remembered)
         await handle_pending_signals()
-        served = stack.enter_context(load_targets(targets, settings, before))
+        served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
         store = store_of(settings.store)
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)
         running = await stack.enter_async_context(programs)
@@ -65,8 +65,8 @@ async def serve_embedded(
         jobs = await stack.enter_async_context(Jobs(service, store, settings.jobs))
         if jobs.is_open:
             number = 0 if siblings is None else siblings.number
-            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{number}"))
-        keep = record_writer(store, group, before, jobs.is_open)
+            await stack.enter_async_context(orchestrator.scaler.persist_traffic(store, f"traffic/{owner}/{number}"))
+        keep = record_writer(store, owner, before, jobs.is_open)
         deployer = run_deployer(served, running, settings, service.admission.begin_epoch, siblings, keep)
         service.deployments = await stack.enter_async_context(deployer)
         deploy = await stack.enter_async_context(deploy_in_background(running))

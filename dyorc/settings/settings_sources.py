@@ -66,8 +66,25 @@ CONFIG = "DYORC_CONFIG"
 """Names the configuration file."""
 
 _PREFIX = "DYORC_"
-_NO_SETTINGS = frozenset({"DYORC_NUM_THREADS", CONFIG})
-"""The former is set for replicas: the threads a program may use."""
+_OF_CLIENTS = frozenset({"DYORC_URL", "DYORC_API_KEY", "DYORC_CA"})
+"""What commands that talk to a server take from the environment; a server may be started in the same shell."""
+OF_COMPOSE = frozenset(
+    f"DYORC_{name}"
+    for name in (
+        "CELLS_CPUS", "CELLS_MEMORY", "CORE_IMAGE", "CUDA_IMAGE", "GATEWAY_CPUS", "GPUS", "HEAD_CPUS", "IMAGE", "NUM_CELLS",
+        "ORCHESTRATOR_CPUS", "SHM_SIZE", "TENSORS_SIZE", "TOML", "TRACES_ENDPOINT", "WORKER_CORES", "WORKER_CPUS",
+        "WORKER_DRAIN_S", "WORKER_MEMORY",
+    )
+)  # fmt: skip
+"""Variables of the Compose files, which servers ignore. Ports are in `PORTS_OF_COMPOSE`; `DYORC_WORKFLOWS` is a setting, too."""
+PORTS_OF_COMPOSE = {
+    "DYORC_PORT": "DYORC_GATEWAY__PORT", "DYORC_PORT_2": "DYORC_GATEWAY__PORT",
+    "DYORC_GRPC_PORT": "DYORC_GATEWAY__GRPC_PORT", "DYORC_GRPC_PORT_2": "DYORC_GATEWAY__GRPC_PORT",
+}  # fmt: skip
+"""Variables of the Compose files that look like settings, and the settings that may be meant. They are refused: that a server has
+another port than expected would be noticed too late."""
+_NO_SETTINGS = frozenset({"DYORC_NUM_THREADS", "DYORC_COMPILE", CONFIG}) | _OF_CLIENTS | OF_COMPOSE
+"""The first is set for replicas: the threads a program may use."""
 _OF_PROGRAMS = f"{_PREFIX}{PROGRAMS.upper()}__"
 
 _KUBERNETES = re.compile(r"DYORC(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
@@ -95,7 +112,10 @@ def environment_layer(environment: Mapping[str, str] = os.environ) -> SettingsLa
     known = {_name(path) for path in SETTINGS} | _NO_SETTINGS
     for name in sorted(environment):
         if name.upper().startswith(_PREFIX) and not _is_known(name.upper(), environment[name], known):
-            suggested = _nearest(name.upper(), known)
+            if name.upper() in PORTS_OF_COMPOSE:
+                meant = PORTS_OF_COMPOSE[name.upper()]
+                raise ConfigurationError(f"{name} is a variable of docker-compose.yml and no setting: unset it, or set {meant}")
+            suggested = _nearest(name.upper(), known - _NO_SETTINGS)
             raise ConfigurationError(f"there is no setting {name}{suggested}; docs/reference/settings.md lists all")
     try:
         values = EnvSettingsSource(_Variables)()

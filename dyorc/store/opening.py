@@ -38,6 +38,14 @@ def store_of(setting: str) -> Store:
             raise DefinitionError(f"the setting STORE begins with {scheme + '://'!r}, expected sqlite:///path or redis://host/0")
 
 
+def shown_name_of(setting: str) -> str:
+    """Returns a store's setting as logs may show it: without passwords and options, and with the default file's path."""
+    if not setting:
+        return f"sqlite://{default_path()}"
+    parts = urlsplit(setting)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 def leases_of(setting: str) -> AbstractAsyncContextManager[LeaseStore]:
     """Returns only the leases of a store, not open yet: of a file, nothing else is opened.
 

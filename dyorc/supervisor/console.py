@@ -66,4 +66,4 @@ class StartProgress:
     def ready(self, after_s: float, models: Sequence[str]) -> None:
         """Shows that all cells are ready."""
         cells = count(self._num_cells, "cell")
-        say(f"Ready after {after_s:.1f} s, {cells}. Models: {', '.join(models)}. Ctrl-C stops.")
+        say(f"Ready after {after_s:.1f} s, {cells}. Models: {', '.join(models) or 'none'}. Ctrl-C stops.")

@@ -190,11 +190,11 @@ class DevServer:
         after_s = time.monotonic() - self._began_s
         models = ", ".join(message["models"])
         if self._has_started:
-            say(f"Ready again after {after_s:.1f} s. Models: {models}.")
+            say(f"Ready again after {after_s:.1f} s. Models: {models or 'none'}.")
         else:
             self._has_started = True
             files = count(self._watcher.num_files, "file")
-            say(f"Ready after {after_s:.1f} s. Models: {models}. Watching {files}. Ctrl-C stops.")
+            say(f"Ready after {after_s:.1f} s. Models: {models or 'none'}. Watching {files}. Ctrl-C stops.")
 
 
 async def _wait_or_kill(cell: CellProcess, timeout_s: float) -> None:

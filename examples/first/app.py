@@ -26,7 +26,7 @@ small = Small()  # nothing is loaded yet
 
 @dyorc.workflow
 async def classify(image: Float32[np.ndarray, "64"]) -> Float32[np.ndarray, "10"]:
-    guess = small(image)  # a future tensor: nothing waits
+    guess = small(image)  # a Ref: nothing waits
     if await dyorc.when(guess, lambda p: p.max() > 0.9):  # a decision on its value
         return guess
     return large(image)

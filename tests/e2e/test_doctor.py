@@ -121,6 +121,24 @@ def test_settings_that_cannot_be_read_are_errors_and_the_rest_is_checked_all_the
     assert examined(DYORC_GATWAY__PORT="1").one("settings", "error", "DYORC_GATWAY__PORT")
 
 
+def test_files_that_settings_name_are_looked_at(tmp_path: Path) -> None:
+    keys = examined(DYORC_GATEWAY__KEYS_FILE=f"{tmp_path}/none", DYORC_GATEWAY__TLS_CERTIFICATE_FILE=str(tmp_path))
+    assert keys.exit_code == 1
+    assert keys.one("settings", "error", f"gateway.keys_file names {tmp_path}/none, which is not there")
+    assert keys.one("settings", "error", f"gateway.tls_certificate_file names {tmp_path}, which is a folder")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "area"),
+    [("DYORC_STORE", "redis://u:p@[bad", "settings"), ("DYORC_GATEWAY__PORT", "65535", "network")],
+)
+def test_odd_values_are_not_taken_for_a_fault_of_the_command(variable: str, value: str, area: str) -> None:
+    report = examined(**{variable: value})
+    assert report.of(area, "error")
+    assert not [finding for finding in report.findings if "bug" in finding["cure"]]
+    assert "u:p" not in json.dumps(report.findings)
+
+
 def test_a_redis_that_does_not_answer_is_an_error_without_its_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -89,6 +89,18 @@ def test_programs_that_read_get_a_list_of_pages_and_their_text(site: Path) -> No
     assert "async def" in (site / "llms-full.txt").read_text()
 
 
+def test_there_is_no_sitemap_as_long_as_the_site_has_no_address(site: Path) -> None:
+    assert list(site.glob("sitemap.xml*")) == []
+
+
+def test_a_newcomer_is_led_to_installation_the_tutorial_and_the_examples(site: Path) -> None:
+    home = (site / "index.html").read_text()
+    row = next(row for row in home.split("<tr>") if "I am new here" in row)
+    assert re.findall(_HREF, row)[:3] == ["how-to/install/", "tutorial/", "examples/"]
+    tabs = home.split('class="md-tabs__list"')[1].split("</ul>")[0]
+    assert "Examples" in tabs
+
+
 def test_the_reference_shows_signatures_and_docstrings(site: Path) -> None:
     text = (site / "reference" / "api" / "index.html").read_text()
     for name in ("dyorc.program", "dyorc.when", "dyorc.run", "dyorc.Client", "dyorc.testing.serving"):

@@ -152,9 +152,8 @@ def _command(*command: str) -> Attempt:
 
 _PAGE = """# Pythons
 
-`make test-pythons` installs `dyorc-core` on each Python that it finds, in an environment of its own, from wheels only, and
-tries it
-there. It wrote this page on {system}.
+`make test-pythons` installs `dyorc-core` on each Python that it finds, in an environment of its own, from wheels only, and tries
+it there. It wrote this page on {system}.
 
 | Python | install | import, warnings as errors | unit tests | `dyorc.run` | a cell | replicas on Ray |
 |---|---|---|---|---|---|---|
@@ -171,15 +170,13 @@ A cell does not run on 3.14t or 3.13t from wheels: see [the decision](../decisio
 ## Other systems
 
 Linux is what DyOrc is made for. **It has not been run on a Mac.** What is checked: the code's names, as macOS's Python has them
-(`make lint-macos`); and
-that every module is imported, `dyorc.run` works, and `dyorc serve --in-process` and `dyorc dev` answer with tensors of 8 MB,
-where the
-names that only Linux has are deleted, `/proc`, `/dev/shm` and `/sys` are empty, and `sys.platform` is `darwin`
+(`make lint-macos`); and that every module is imported, `dyorc.run` works, and `dyorc serve --in-process` and `dyorc dev`
+answer with tensors of 8 MB, where the names that only Linux has are deleted, `/proc`, `/dev/shm` and `/sys` are empty, and
+`sys.platform` is `darwin`
 (`tests/integration/other_systems`). What needs Linux says so: replicas on Ray, several cells or gateways on one port, gateways
-apart from
-orchestrators, plans over several processes, shared memory of clients. On macOS, a cell's tensors lie in a file of the temporary
-folder, whose
-room is kept until the server ends. Under Windows, use WSL2: `import dyorc` says so.
+apart from orchestrators, plans over several processes, shared memory of clients.
+On macOS, a cell's tensors lie in a file of the temporary folder, whose room is kept until the server ends.
+Under Windows, use WSL2: `import dyorc` says so.
 """
 
 

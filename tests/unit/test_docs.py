@@ -152,3 +152,12 @@ def test_what_architecture_says_is_decided_in_a_file_is_defined_there() -> None:
     assert len(places) > 20
     for file, name in places:
         assert re.search(rf"^\s*(async )?(def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda page: page.parent.name)
+def test_an_example_by_hand_names_what_it_needs_and_serves_without_ray(page: Path) -> None:
+    by_hand = page.read_text().partition("By hand")[2].partition("\n## ")[0]
+    assert re.search(r"pip install 'dyorc-core\[\w+\]'", by_hand)
+    served = re.findall(r"^    dyorc serve .*", by_hand, re.MULTILINE)
+    assert served, "no line serves it"
+    assert [line for line in served if not line.endswith("--in-process") and "--plan" not in line] == []

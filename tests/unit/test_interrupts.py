@@ -35,3 +35,18 @@ def test_a_command_that_is_interrupted_while_it_starts_ends_by_the_signal_and_pr
     program = PROGRAM.format(module=module, imported=imported, argument=argument)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+WITHOUT = "import sys; sys.modules[{!r}] = None; sys.argv = ['dyorc', {!r}]; from dyorc.cli.__main__ import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("library", "command"), [("typer", "--version"), ("uvloop", "serve"), ("rich", "doctor"), ("numpy", "doctor")]
+)
+def test_a_library_that_is_missing_is_named_with_the_command_that_installs_it(library: str, command: str) -> None:
+    program = WITHOUT.format(library, command)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"dyorc: the library {library}, which dyorc-core needs, is not installed as a whole: pip install"
+    )

@@ -42,6 +42,11 @@
     {{- range $name, $value := .root.Values.otlp.resourceAttributes }},{{ $name }}={{ $value }}{{ end }}
 {{- end }}
 
+{{/* A host as it stands in a URL: an address of IPv6 in brackets. Takes the host. */}}
+{{- define "dyorc.urlHost" -}}
+{{ if and (contains ":" .) (not (hasPrefix "[" .)) }}[{{ . }}]{{ else }}{{ . }}{{ end }}
+{{- end }}
+
 {{/* Where jobs and leads are kept. Takes the root. */}}
 {{- define "dyorc.storeEnvironment" -}}
 {{- $external := .Values.redis.external }}
@@ -51,14 +56,14 @@
 - name: DYORC_STORE
   value: redis://:$(REDIS_PASSWORD)@{{ include "dyorc.fullname" . }}-redis.{{ .Release.Namespace }}.svc:6379/0
 {{- else if $external.host }}
-{{- $credentials := $external.username }}
+{{- $credentials := $external.username | default "" | urlquery | replace "+" "%20" }}
 {{- if $external.existingPasswordSecret }}
 {{- $credentials = printf "%s:$(REDIS_PASSWORD)" $credentials }}
 - name: REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ $external.existingPasswordSecret }}, key: {{ $external.passwordKey }}}}
 {{- end }}
 - name: DYORC_STORE
-  value: redis{{ if $external.tls.enabled }}s{{ end }}://{{ with $credentials }}{{ . }}@{{ end }}{{ $external.host }}:{{ $external.port }}/{{ $external.database }}
+  value: redis{{ if $external.tls.enabled }}s{{ end }}://{{ with $credentials }}{{ . }}@{{ end }}{{ include "dyorc.urlHost" $external.host }}:{{ $external.port }}/{{ $external.database }}
     {{- if include "dyorc.hasRedisRoots" . }}?ssl_ca_certs=/etc/dyorc/redis/ca.crt{{ end }}
 {{- else if include "dyorc.hasExternalRedis" . }}
 - name: DYORC_STORE
@@ -107,7 +112,7 @@
   {{- else if eq $source.from "persistentVolumeClaim" }}
   persistentVolumeClaim: {claimName: {{ $source.persistentVolumeClaim }}, readOnly: true}
   {{- else }}
-  {{- toYaml $source.volume | nindent 2 }}
+  {{- with $source.volume }}{{ toYaml . | nindent 2 }}{{ end }}
   {{- end }}
 {{- end }}
 {{- end }}

@@ -28,9 +28,6 @@ dyorc/group: {{ . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
 {{- end }}
 
 {{/* The metadata of an object. root, component, name; namespace; labels, annotations: more of them. */}}
@@ -38,11 +35,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 name: {{ .name }}
 namespace: {{ .namespace | default .root.Release.Namespace }}
 labels:
-  {{- include "dyorc.labels" . | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  {{- mergeOverwrite (include "dyorc.labels" . | fromYaml) (.root.Values.commonLabels | default dict) (.labels | default dict) | toYaml | nindent 2 }}
+{{- with mergeOverwrite (dict) (.root.Values.commonAnnotations | default dict) (.annotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -5,9 +5,9 @@ every component. */}}
 container: its main container but for what options say; resources; pod: more of its spec; volumes; initContainers; hasNoAccount: whether
 somebody else names its account. */}}
 {{- define "dyorc.podTemplate" -}}
-{{- $annotations := merge (dict) (.options.podAnnotations | default dict) (.checksums | default dict) .root.Values.commonAnnotations }}
+{{- $annotations := mergeOverwrite (dict) (.root.Values.commonAnnotations | default dict) (.checksums | default dict) (.options.podAnnotations | default dict) }}
 {{- /* Without versions: a new chart alone starts no pods again. */}}
-{{- $labels := mergeOverwrite (include "dyorc.selector" . | fromYaml) .root.Values.commonLabels (.options.podLabels | default dict) }}
+{{- $labels := mergeOverwrite (include "dyorc.selector" . | fromYaml) (.root.Values.commonLabels | default dict) (.options.podLabels | default dict) }}
 {{- $metadata := include "dyorc.onlySet" (dict "labels" $labels "annotations" $annotations) | fromJson }}
 {{- dict "metadata" $metadata "spec" (include "dyorc.podSpec" . | fromJson) | toJson }}
 {{- end }}
@@ -48,7 +48,9 @@ somebody else names its account. */}}
 {{- $_ := set $container "envFrom" ($options.extraEnvFrom | default list) }}
 {{- $_ := set $container "securityContext" ($options.containerSecurityContext | default dict) }}
 {{- $_ := set $container "resources" ($options.resources | default dict) }}
-{{- $_ := set $container "lifecycle" (merge (dict) ($options.lifecycle | default dict) ($container.lifecycle | default dict)) }}
+{{- $hooks := $container.lifecycle | default dict }}
+{{- range $hook, $value := $options.lifecycle }}{{ $_ := set $hooks $hook $value }}{{ end }}
+{{- $_ := set $container "lifecycle" $hooks }}
 {{- range list "startupProbe" "livenessProbe" "readinessProbe" }}
   {{- $_ := set $container . (include "dyorc.probe" (dict "own" (get $container . | default dict) "given" (get $options . | default dict)) | fromJson) }}
 {{- end }}
@@ -74,9 +76,9 @@ somebody else names its account. */}}
 {{/* The fields of a Deployment's or StatefulSet's spec that values choose. options, own: {strategy, minReadySeconds}; isStateful. */}}
 {{- define "dyorc.workload" -}}
 {{- $spec := include "dyorc.onlySet" (pick .options "revisionHistoryLimit" "minReadySeconds") | fromJson }}
-{{- $spec = merge $spec (pick .own "minReadySeconds") }}
+{{- if and .own.minReadySeconds (not (hasKey $spec "minReadySeconds")) }}{{ $_ := set $spec "minReadySeconds" .own.minReadySeconds }}{{ end }}
 {{- $strategy := .options.strategy | default dict }}
-{{- if has ($strategy.type | default "RollingUpdate") (list "RollingUpdate") }}{{ $strategy = merge (dict) $strategy (.own.strategy | default dict) }}{{ end }}
+{{- if has ($strategy.type | default "RollingUpdate") (list "RollingUpdate") }}{{ $strategy = mustMergeOverwrite (deepCopy (.own.strategy | default dict)) $strategy }}{{ end }}
 {{- if $strategy }}{{ $_ := set $spec (.isStateful | ternary "updateStrategy" "strategy") $strategy }}{{ end }}
 {{- with $spec }}{{ toYaml . }}{{ end }}
 {{- end }}

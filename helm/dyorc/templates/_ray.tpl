@@ -102,7 +102,7 @@ autoscalerOptions:
   {{- if $ray.autoscaler.image }}
   image: {{ include "dyorc.imageName" (dict "root" . "image" (include "dyorc.imageValues" (dict "root" . "image" $ray.autoscaler.image) | fromJson)) }}
   {{- end }}
-  imagePullPolicy: {{ $ray.autoscaler.image.pullPolicy | default .Values.image.pullPolicy }}
+  imagePullPolicy: {{ ($ray.autoscaler.image | default dict).pullPolicy | default .Values.image.pullPolicy }}
   env:
     {{- include "dyorc.environment" (dict "root" .) | nindent 4 }}
     {{- with $ray.autoscaler.env }}
@@ -126,7 +126,7 @@ gcsFaultToleranceOptions:
   redisPassword:
     valueFrom: {secretKeyRef: {name: {{ include "dyorc.redisSecret" . }}, key: {{ .Values.redis.auth.key }}}}
   {{- else }}
-  redisAddress: {{ $ray.faultTolerance.redisAddress | default (printf "%s:%v" $external.host $external.port) }}
+  redisAddress: {{ $ray.faultTolerance.redisAddress | default (printf "%s:%v" (include "dyorc.urlHost" ($external.host | default "")) $external.port) }}
   {{- if $ray.faultTolerance.redisPassword }}
   redisPassword:
     {{- toYaml $ray.faultTolerance.redisPassword | nindent 4 }}
@@ -142,9 +142,11 @@ headGroupSpec:
   {{- $fields := include "dyorc.serviceFields" (dict "options" $service "isHeadless" false) | fromJson }}
   {{- $metadata := include "dyorc.onlySet" (pick $service "labels" "annotations") | fromJson }}
   {{- $ports := list }}
+  {{- $known := dict "gcs-server" 6379 "dashboard" 8265 "client" 10001 }}
   {{- range $port, $number := $service.nodePorts }}
-    {{- $ports = append $ports (dict "name" $port "port" (get (dict "gcs-server" 6379 "dashboard" 8265 "client" 10001) $port) "nodePort" $number) }}
+    {{- with get $known $port }}{{ $ports = append $ports (dict "name" $port "port" . "nodePort" $number) }}{{ end }}
   {{- end }}
+  {{- include "dyorc.checkPorts" (dict "of" "ray.head" "type" $service.type "ports" (concat $ports ($service.extraPorts | default list))) }}
   {{- if or (omit $fields "type") $metadata $ports $service.extraPorts }}
   headService:
     {{- with $metadata }}
@@ -155,14 +157,14 @@ headGroupSpec:
       {{- toYaml (include "dyorc.onlySet" (merge (dict "type" ($service.type | default "ClusterIP") "ports" (concat $ports ($service.extraPorts | default list))) $fields) | fromJson) | nindent 6 }}
   {{- end }}
   rayStartParams:  # no replica runs on the node that keeps the cluster together
-    {{- toYaml (merge (dict) $ray.head.rayStartParams (dict "num-cpus" "0" "num-gpus" "0" "object-store-memory" "83886080")) | nindent 4 }}
+    {{- toYaml (merge (dict) ($ray.head.rayStartParams | default dict) (dict "num-cpus" "0" "num-gpus" "0" "object-store-memory" "83886080")) | nindent 4 }}
   template:
     {{- $options := include "dyorc.options" (dict "root" . "options" (list $ray.head)) | fromJson }}
     {{- include "dyorc.rayPod" (dict "root" . "component" "ray-head" "options" (omit $options "extraArgs") "isHead" true) | fromJson | toYaml | nindent 4 }}
 workerGroupSpecs:
   {{- range $group, $options := include "dyorc.workerGroups" . | fromJson }}
   - groupName: {{ $group }}
-    replicas: {{ $options.replicas | default $options.minReplicas }}
+    replicas: {{ hasKey $options "replicas" | ternary $options.replicas $options.minReplicas }}
     minReplicas: {{ $options.minReplicas }}
     maxReplicas: {{ $options.maxReplicas }}
     rayStartParams:

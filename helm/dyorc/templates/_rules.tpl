@@ -80,7 +80,7 @@
   {{- fail "groups is empty: name what to serve, such as groups.default.workflows=[\"app.py:classify\"]" }}
 {{- end }}
 {{- if include "dyorc.hasCells" . }}
-  {{- if gt (len .Values.groups) 1 }}
+  {{- if gt (len (.Values.groups | default dict)) 1 }}
     {{- fail "mode=cells has one group of workflows: name them all in one of groups" }}
   {{- end }}
   {{- if ne .Values.ray.kind "none" }}
@@ -109,10 +109,32 @@
     {{- fail "gateway.keda has nothing to scale by: set gateway.keda.requestsInFlight, queuedCalls, forecast.requestsPerSecond or triggers" }}
   {{- end }}
 {{- end }}
-{{- range $port, $_ := (include "dyorc.serviceOptions" (dict "root" . "service" .Values.ray.head.service) | fromJson).nodePorts }}
-  {{- if and (include "dyorc.makesRay" $) (not (has $port (list "gcs-server" "dashboard" "client"))) }}
-    {{- fail (printf "ray.head.service.nodePorts.%s: the ports of Ray's head are gcs-server, dashboard and client. (services.nodePorts is for all services: set gateway.service.nodePorts)" $port) }}
+{{- range $name, $scaling := dict "gateway.autoscaling" .Values.gateway.autoscaling "gateway.keda" .Values.gateway.keda }}
+  {{- if and $scaling.enabled (gt ($scaling.minReplicas | int) ($scaling.maxReplicas | int)) }}
+    {{- fail (printf "%s.minReplicas is %v, more than %s.maxReplicas, %v" $name $scaling.minReplicas $name $scaling.maxReplicas) }}
   {{- end }}
+{{- end }}
+{{- with .Values.gateway.autoscaling }}
+  {{- $resources := (include "dyorc.options" (dict "root" $ "options" (list $.Values.gateway)) | fromJson).resources | default dict }}
+  {{- if and .enabled (not (or .targetCPU .targetMemory .metrics)) }}
+    {{- fail "gateway.autoscaling has nothing to scale by: set gateway.autoscaling.targetCPU, targetMemory or metrics" }}
+  {{- end }}
+  {{- range $name, $resource := dict "targetCPU" "cpu" "targetMemory" "memory" }}
+    {{- $asked := dig "requests" $resource "" $resources | default (dig "limits" $resource "" $resources) }}
+    {{- if and $.Values.gateway.autoscaling.enabled (get $.Values.gateway.autoscaling $name) (not $asked) }}
+      {{- fail (printf "gateway.autoscaling.%s is a share of what pods ask for: set gateway.resources.requests.%s, or %s=0" $name $resource $name) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- if and .Values.gateway.routes.enabled (not .Values.gateway.routes.parentRefs) }}
+  {{- fail "gateway.routes needs gateway.routes.parentRefs, the Gateways that it belongs to, such as [{name: public}]" }}
+{{- end }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "dyorc.fullname" .)) }}
+  {{- fail (printf "the objects' names would begin with %s, and names of Services have lower-case letters, digits and '-', a letter first: set fullnameOverride" (include "dyorc.fullname" .)) }}
+{{- end }}
+{{- $redis := .Values.redis.image }}
+{{- if and (include "dyorc.makesRedis" .) (kindIs "map" $redis) (not $redis.tag) (not $redis.digest) }}
+  {{- fail "redis.image.tag is empty: name Redis' version, or redis.image.digest" }}
 {{- end }}
 {{- $components := dict "gateway" (include "dyorc.options" (dict "root" . "options" (list .Values.gateway)) | fromJson) }}
 {{- if not (include "dyorc.hasCells" .) }}
@@ -124,11 +146,23 @@
 {{- if include "dyorc.makesRedis" . }}{{ $_ := set $components "redis" (include "dyorc.options" (dict "root" . "options" (list .Values.redis)) | fromJson) }}{{ end }}
 {{- if include "dyorc.makesRay" . }}
   {{- $_ := set $components "ray.head" (include "dyorc.options" (dict "root" . "options" (list .Values.ray.head)) | fromJson) }}
-  {{- range $group, $values := include "dyorc.workerGroups" . | fromJson }}{{ $_ := set $components (printf "ray.workerGroups.%s" $group) $values }}{{ end }}
+  {{- range $group, $values := include "dyorc.workerGroups" . | fromJson }}
+    {{- $_ := set $components (printf "ray.workerGroups.%s" $group) $values }}
+    {{- $replicas := hasKey $values "replicas" | ternary $values.replicas $values.minReplicas }}
+    {{- if gt ($values.minReplicas | int) ($values.maxReplicas | int) }}
+      {{- fail (printf "ray.workerGroups.%s.minReplicas is %v, more than maxReplicas, %v (what a group does not say is said by ray.worker)" $group $values.minReplicas $values.maxReplicas) }}
+    {{- else if or (lt ($replicas | int) ($values.minReplicas | int)) (gt ($replicas | int) ($values.maxReplicas | int)) }}
+      {{- fail (printf "ray.workerGroups.%s.replicas is %v, and not between minReplicas, %v, and maxReplicas, %v" $group $replicas $values.minReplicas $values.maxReplicas) }}
+    {{- end }}
+  {{- end }}
 {{- end }}
 {{- range $name, $values := $components }}
   {{- $limit := dig "limits" "memory" "" ($values.resources | default dict) }}
-  {{- $shared := $values.sharedMemory.sizeLimit }}
+  {{- $shared := ($values.sharedMemory | default dict).sizeLimit }}
+  {{- $budget := $values.podDisruptionBudget | default dict }}
+  {{- if and $budget.enabled (not (hasPrefix "ray." $name)) (eq (toString $budget.minAvailable) "") (eq (toString $budget.maxUnavailable) "") }}
+    {{- fail (printf "%s.podDisruptionBudget is enabled, and says no number: set maxUnavailable or minAvailable" $name) }}
+  {{- end }}
   {{- if and $limit $shared (gt (include "dyorc.bytes" $shared | float64) (include "dyorc.bytes" $limit | float64)) }}
     {{- fail (printf "%s.sharedMemory.sizeLimit is %v, more than %s.resources.limits.memory, %v, which includes it: a pod that fills it would be killed" $name $shared $name $limit) }}
   {{- end }}

@@ -13,6 +13,23 @@
 {{- toJson $fields }}
 {{- end }}
 
+{{/* Stops where a Service has a port, a name or a node's port twice, or ports of nodes without being of a type that has them. of, type, ports. */}}
+{{- define "dyorc.checkPorts" -}}
+{{- $seen := dict }}
+{{- range .ports }}
+  {{- $protocol := .protocol | default "TCP" }}
+  {{- range $use := compact (list (printf "port %v/%s" .port $protocol) (printf "name %v" .name) (ternary (printf "node port %v/%s" .nodePort $protocol) "" (hasKey . "nodePort"))) }}
+    {{- if hasKey $seen $use }}
+      {{- fail (printf "%s.service has %s twice. Each port needs its own; gateways have HTTP, gRPC and 9464 for metrics" $.of $use) }}
+    {{- end }}
+    {{- $_ := set $seen $use true }}
+  {{- end }}
+  {{- if and .nodePort (eq ($.type | default "ClusterIP") "ClusterIP") }}
+    {{- fail (printf "%s.service.nodePorts.%s needs %s.service.type NodePort or LoadBalancer: a ClusterIP has no ports on nodes" $.of .name $.of) }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* A Service. root, component, name, service: the component's values, ports; isHeadless. */}}
 {{- define "dyorc.service" -}}
 {{- $options := include "dyorc.serviceOptions" . | fromJson }}
@@ -22,6 +39,7 @@
   {{- with get ($options.nodePorts | default dict) .name }}{{ $port = merge (dict "nodePort" .) $port }}{{ end }}
   {{- $ports = append $ports $port }}
 {{- end }}
+{{- include "dyorc.checkPorts" (dict "of" .component "type" $options.type "ports" (concat $ports ($options.extraPorts | default list))) }}
 apiVersion: v1
 kind: Service
 metadata:

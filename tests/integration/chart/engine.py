@@ -67,6 +67,16 @@ class _Schemas:
         return None
 
 
+class _Loader(yaml.CSafeLoader):
+    """Refuses a key that a map has twice, as Kubernetes does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if twice := {str(key) for key in keys if keys.count(key) > 1}:
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(sorted(twice))} twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _lint(path: str, values: dict[str, Any]) -> list[str]:
     report = helm.lint(path, values)
     return [str(message["error"]) for message in report["messages"] if message["severity"] > 1]
@@ -97,7 +107,10 @@ def _answer(path: str, schemas: Callable[[str], _Schemas], question: dict[str, A
         text, notes = _rendered(path, question)
     except helm.HelmError as error:
         return {"refused": re.sub(r"\s+", " ", str(error))}
-    documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
+    try:
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document]
+    except yaml.YAMLError as error:
+        return {"problems": [f"not YAML: {error}"]}
     problems = _lint(path, question["values"]) if "values" in question and question.get("lint", True) else []
     for version in question.get("versions", ()):
         problems += filter(None, map(schemas(version).problem, documents))

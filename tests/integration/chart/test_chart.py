@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
@@ -65,6 +66,20 @@ def test_what_is_rendered_is_what_was_reviewed(answers: Mapping[str, Answer], na
     assert charts.as_golden(answers[name]) == expected, f"{name} is rendered differently: see the change with `make chart-golden`"
 
 
+_LABELS = (
+    "commonLabels", "pods.podLabels", "pods.labels", "gateway.podLabels", "redis.podLabels", "ray.worker.podLabels",
+    "services.labels", "gateway.service.labels", "gateway.ingress.labels",
+    "gateway.routes.grpc.labels", "monitoring.podMonitor.labels",
+    "monitoring.dashboards.labels", "serviceAccount.labels",
+)  # fmt: skip
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value
+
+
 _TYPOS: list[tuple[dict[str, Any], str]] = [
     ({"gatway": {}}, "at '': additional properties 'gatway' not allowed"),
     ({"gateway": {"replcas": 3}}, "at '/gateway': additional properties 'replcas' not allowed"),
@@ -79,6 +94,20 @@ _TYPOS: list[tuple[dict[str, Any], str]] = [
     ({"ray": {"kind": "raycluster"}}, "at '/ray/kind': value must be one of 'none', 'RayCluster', 'RayService', 'external'"),
     ({"pods": {"tolerations": {}}}, "at '/pods/tolerations': got object, want array"),
     ({"groups": {"A_b": {"workflows": ["a:b"]}}}, "invalid propertyName 'A_b'"),
+    ({"ray": {"head": {"service": {"nodePorts": {"x": 30000}}}}}, "at '/ray/head/service/nodePorts': additional properties 'x'"),
+    ({"gateway": {"service": {"nodePorts": {"htpp": 30000}}}}, "at '/gateway/service/nodePorts': additional properties 'htpp'"),
+    ({"services": {"nodePorts": {"htpp": 30000}}}, "at '/services/nodePorts': additional properties 'htpp'"),
+    ({"fullnameOverride": "A_b"}, "at '/fullnameOverride': 'A_b' does not match pattern"),
+    ({"nameOverride": "1a"}, "at '/nameOverride': '1a' does not match pattern"),
+    ({"image": {"repository": ""}}, "at '/image/repository': minLength: got 0, want 1"),
+    ({"redis": {"image": {"repository": ""}}}, "at '/redis/image/repository': minLength: got 0, want 1"),
+    ({"gateway": {"preStopSeconds": None}}, "at '/gateway': missing property 'preStopSeconds'"),
+    ({"workflows": None}, "at '': missing property 'workflows'"),
+    *(
+        (_nested(path, {label: "x"}), f"at '/{path.replace('.', '/')}/{label.replace('/', '~1')}': false schema")
+        for path in _LABELS
+        for label in ("app.kubernetes.io/name", "app.kubernetes.io/component", "dyorc/group", "helm.sh/chart")
+    ),
 ]
 
 _WORKERS = {"kind": "RayCluster", "workerGroups": {"cpu": {"sharedMemory": "16Gi"}}}
@@ -86,6 +115,13 @@ _FILES = {
     "groups": {"a": {"workflows": ["pkg/app.py:f"]}},
     "workflows": {"from": "configMap", "configMap": {"files": {"pkg/app.py": "x"}}},
 }
+_KEDA = {"enabled": True, "prometheus": {"serverAddress": "http://p"}}
+
+
+def _group(**values: int) -> dict[str, Any]:
+    return {"kind": "RayCluster", "workerGroups": {"cpu": values}}
+
+
 _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"settings": {"gateway": {"port": 1}}}, "settings.gateway.port is the chart's: set gateway.service.port"),
     ({"settings": {"store": "redis://x"}}, "settings.store is the chart's: set redis"),
@@ -113,7 +149,6 @@ _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "redis.external has host and url: set only one",
     ),
     ({"services": {"type": "NodePort"}}, "open to everybody outside of the cluster: set gateway.tenants"),
-    ({"ray": {"kind": "RayCluster", "head": {"service": {"nodePorts": {"x": 30000}}}}}, "the ports of Ray's head are gcs-server"),
     ({"groups": {"a": {"workflows": ["a:b"], "sharedMemory": {"sizeLimit": "9Gi"}}}}, "groups.a.sharedMemory.sizeLimit is 9Gi"),
     ({"redis": {"external": {"url": "redis://x"}}}, "redis.external names a Redis, and redis.enabled=true runs one here"),
     ({"redis": {"external": {"existingSecret": "x"}}}, "set redis.enabled=false, or leave redis.external out"),
@@ -127,6 +162,46 @@ _IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     ({"ray": _WORKERS | {"head": {"sharedMemory": "5Gi"}}}, "ray.head.sharedMemory.sizeLimit is 5Gi, more than"),
     ({"ray": _WORKERS}, "cpu.sharedMemory.sizeLimit is 16Gi, more than ray.workerGroups.cpu.resources.limits.memory, 12Gi"),
+    ({"gateway": {"autoscaling": {"enabled": True, "targetCPU": 0}}}, "gateway.autoscaling has nothing to scale by"),
+    (
+        {"gateway": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+        "set gateway.resources.requests.cpu, or targetCPU=0",
+    ),
+    (
+        {
+            "gateway": {
+                "autoscaling": {"enabled": True, "targetMemory": 50},
+                "resources": {"requests": {"memory": None}, "limits": None},
+            }
+        },
+        "set gateway.resources.requests.memory, or targetMemory=0",
+    ),
+    (
+        {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 11}}},
+        "gateway.autoscaling.minReplicas is 11, more than gateway.autoscaling.maxReplicas, 10",
+    ),
+    ({"gateway": {"keda": _KEDA | {"maxReplicas": 1}}}, "gateway.keda.minReplicas is 2, more than gateway.keda.maxReplicas, 1"),
+    ({"ray": _group(minReplicas=5)}, "ray.workerGroups.cpu.minReplicas is 5, more than maxReplicas, 4"),
+    ({"ray": _group(replicas=5)}, "ray.workerGroups.cpu.replicas is 5, and not between minReplicas, 0, and maxReplicas, 4"),
+    ({"ray": _group(replicas=0, minReplicas=1)}, "ray.workerGroups.cpu.replicas is 0, and not between minReplicas, 1"),
+    ({"gateway": {"service": {"grpcPort": 8000}}}, "gateway.service has port 8000/TCP twice"),
+    ({"gateway": {"service": {"port": 9464}}}, "gateway.service has port 9464/TCP twice"),
+    ({"redis": {"service": {"extraPorts": [{"name": "redis", "port": 1}]}}}, "redis.service has name redis twice"),
+    (
+        {"gateway": {"allowOpen": True, "service": {"type": "NodePort", "nodePorts": {"http": 30000, "grpc": 30000}}}},
+        "gateway.service has node port 30000/TCP twice",
+    ),
+    (
+        {"gateway": {"service": {"nodePorts": {"http": 30000}}}},
+        "gateway.service.nodePorts.http needs gateway.service.type NodePort",
+    ),
+    (
+        {"ray": _group() | {"head": {"service": {"nodePorts": {"client": 30000}}}}},
+        "ray.head.service.nodePorts.client needs ray.head.service.type NodePort",
+    ),
+    ({"gateway": {"allowOpen": True, "routes": {"enabled": True}}}, "gateway.routes needs gateway.routes.parentRefs"),
+    ({"workloads": {"podDisruptionBudget": {"maxUnavailable": ""}}}, "podDisruptionBudget is enabled, and says no number"),
+    ({"redis": {"image": {"tag": ""}}}, "redis.image.tag is empty"),
     (_FILES, 'workflows.configMap.files has "pkg/app.py": a ConfigMap has no folders'),
 ]
 
@@ -141,6 +216,49 @@ def test_what_cannot_work_is_refused_and_the_text_says_what_to_set() -> None:
     answers = ask(values for values, _ in _IMPOSSIBLE)
     for (values, expected), answer in zip(_IMPOSSIBLE, answers, strict=True):
         assert expected in answer.refused, values
+
+
+def test_zero_is_a_number() -> None:
+    gateway = {"minReadySeconds": 0, "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+    probe = {"readinessProbe": {"initialDelaySeconds": 0}, "terminationGracePeriodSeconds": 0}
+    (answer,) = ask([{"gateway": gateway, "orchestrator": {"minReadySeconds": 0} | probe}], versions=[charts.NEW])
+    assert (answer.refused, answer.problems) == ("", [])
+    spec = answer.one("Deployment", "-gateway")["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert spec["minReadySeconds"] == 0
+    spec = answer.one("Deployment", "-orchestrator-default")["spec"]
+    assert spec["minReadySeconds"] == spec["template"]["spec"]["terminationGracePeriodSeconds"] == 0
+    assert spec["template"]["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] == 0
+
+
+def test_a_hook_replaces_the_own_one_and_labels_of_all_objects_give_way() -> None:
+    hook = {"exec": {"command": ["true"]}}
+    values = {
+        "commonLabels": {"team": "a", "x": "y"}, "services": {"labels": {"team": "b"}},
+        "serviceAccount": {"labels": {"team": "c"}},
+        "gateway": {"lifecycle": {"preStop": hook}},
+    }  # fmt: skip
+    (answer,) = ask([values], versions=[charts.NEW])
+    assert (answer.refused, answer.problems) == ("", [])
+    assert answer.one("Deployment", "-gateway")["spec"]["template"]["spec"]["containers"][0]["lifecycle"] == {"preStop": hook}
+    for kind, name, team in (("Service", "-gateway", "b"), ("ServiceAccount", "", "c"), ("Deployment", "-gateway", "a")):
+        labels = answer.one(kind, name)["metadata"]["labels"]
+        assert (labels["team"], labels["x"], labels["app.kubernetes.io/name"]) == (team, "y", "dyorc")
+
+
+def test_hosts_and_users_of_an_external_redis_stand_in_the_url_as_it_wants_them() -> None:
+    hosts = {"fd00::1": "[fd00::1]", "[fd00::1]": "[fd00::1]", "r.example.com": "r.example.com"}
+    values = [
+        {"redis": {"enabled": False, "external": {"host": host, "username": "a b@c/d:e+f", "existingPasswordSecret": "s"}}}
+        for host in hosts
+    ]
+    for host, answer in zip(hosts.values(), ask(values, versions=[charts.NEW]), strict=True):
+        assert (answer.refused, answer.problems) == ("", [])
+        variables = answer.one("Deployment", "-gateway")["spec"]["template"]["spec"]["containers"][0]["env"]
+        url = next(variable["value"] for variable in variables if variable["name"] == "DYORC_STORE")
+        assert url == f"redis://a%20b%40c%2Fd%3Ae%2Bf:$(REDIS_PASSWORD)@{host}:6379/0"
+        parts = urlsplit(url)
+        assert (unquote(parts.username or ""), parts.hostname, parts.port) == ("a b@c/d:e+f", host.strip("[]"), 6379)
 
 
 def test_shared_memory_as_large_as_the_limit_of_memory_is_taken() -> None:

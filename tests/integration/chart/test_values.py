@@ -78,7 +78,7 @@ _OTHERS: dict[str, Any] = {
     "mode": "cells",
     "groups": {"two": {"workflows": ["b.py:f"], "replicas": 5}},
     "settings.telemetry.logs.format": "console", "settings.telemetry.logs.level": "debug",
-    "workflows.path": "/code", "workflows.from": "image", "workflows.configMap.files": {"b.py": "y"},
+    "gateway.service.port": 80, "workflows.path": "/code", "workflows.from": "image", "workflows.configMap.files": {"b.py": "y"},
     "workflows.volume": {"nfs": {"server": "s", "path": "/"}},
     "global": {"imageRegistry": "r.example.com"},
     "image.digest": "sha256:" + "1" * 64, "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "s"}],
@@ -198,6 +198,37 @@ def test_no_value_is_without_effect_and_what_is_rendered_stays_valid(part: str) 
         if _effect(answer) == _effect(before[bases.index(_base(path))]):
             problems.append(f"{path} changes nothing")
     assert not problems, "\n".join(problems)
+
+
+def _everywhere(values: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{path}{key}"
+        if isinstance(value, dict):
+            yield from _everywhere(value, f"{path}{key}.")
+
+
+def test_a_default_that_is_taken_away_is_named_or_counts_as_not_set() -> None:
+    defaults = yaml.safe_load((charts.CHART / "values.yaml").read_text())
+    paths = [path for path in _everywhere(defaults, "") if not path.startswith("pods.podSecurityContext.")]  # Kubernetes' own
+    values = []
+    for path in paths:
+        *folders, last = path.split(".")
+        holder = changed = copy.deepcopy(_base(path))
+        for folder in folders:
+            holder = holder.setdefault(folder, {})
+        holder[last] = None
+        values.append(changed)
+    problems = []
+    named = 0
+    for path, answer in zip(paths, ask(values, versions=[charts.NEW], lint=False), strict=True):
+        folder, _, last = path.rpartition(".")
+        if f"at '{'/' if folder else ''}{folder.replace('.', '/')}': missing property '{last}'" in answer.refused:
+            named += 1
+        elif answer.refused and "execution error at" not in answer.refused:  # that is `fail`, which says what to set
+            problems.append(f"{path}: {answer.refused[-300:]}")
+        problems += [f"{path}: {problem}" for problem in answer.problems]
+    assert not problems, "\n".join(problems)
+    assert named < len(paths) / 2
 
 
 def _effect(answer: Answer) -> list[Any]:

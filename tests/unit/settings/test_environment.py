@@ -1,14 +1,18 @@
 """Settings from the environment: unknown names and wrong values are refused."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dyorc.errors import ConfigurationError
 from dyorc.settings.settings_reader import read_settings
-from dyorc.settings.settings_sources import environment_layer
+from dyorc.settings.settings_sources import OF_COMPOSE, PORTS_OF_COMPOSE, environment_layer
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -18,7 +22,6 @@ from dyorc.settings.settings_sources import environment_layer
         ("DYORC_GATEWAY__KEY_FILE", "DYORC_GATEWAY__KEYS_FILE"),
         ("dyorc_gateway__key_file", "DYORC_GATEWAY__KEYS_FILE"),
         ("DYORC_KEYS_FILE", "DYORC_CLUSTER__KEYS_FILE or DYORC_GATEWAY__KEYS_FILE"),
-        ("DYORC_PORT", "DYORC_CLUSTER__PORT or DYORC_GATEWAY__PORT or DYORC_LINK__PORT"),
         ("DYORC_ENGINE__MAX_DEPTH", "DYORC_ENGINE__SPECULATION__MAX_DEPTH"),
         ("DYORC_STROE", "DYORC_STORE"),
     ],
@@ -27,6 +30,20 @@ def test_an_unknown_name_is_refused_and_the_nearest_suggested(name: str, meant: 
     with pytest.raises(ConfigurationError) as caught:
         environment_layer({name: "1"})
     assert str(caught.value) == f"there is no setting {name} (did you mean {meant}?); docs/reference/settings.md lists all"
+
+
+def test_variables_of_clients_and_of_the_compose_files_do_not_disturb_a_server() -> None:
+    files = [*ROOT.glob("docker-compose*.yml"), *(ROOT / "services").rglob("*.yml")]
+    named = {name for path in files for name in re.findall(r"\$\{(DYORC_[A-Z_0-9]+)", path.read_text())}
+    assert named == OF_COMPOSE | PORTS_OF_COMPOSE.keys() | {"DYORC_WORKFLOWS"}
+    others = dict.fromkeys([*OF_COMPOSE, "DYORC_URL", "DYORC_API_KEY", "DYORC_CA"], "1")
+    assert environment_layer(others).values == {}
+
+
+@pytest.mark.parametrize("name", sorted(PORTS_OF_COMPOSE))
+def test_a_port_of_the_compose_files_is_refused_with_the_setting_that_may_be_meant(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is a variable of docker-compose.yml .* or set DYORC_GATEWAY__"):
+        environment_layer({name: "1"})
 
 
 def test_a_name_unlike_any_setting_is_refused() -> None:

@@ -252,7 +252,7 @@ class GatewayConfig(_Section):
     grpc: bool = True
     """Whether to serve gRPC besides HTTP."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
-    """None: the one after `port`, or a free one if that is 0."""
+    """None: the one after `port`, or a free one if `port` is 0 or 65535."""
     keys_file: FilePath = ""
     """File with tenants and the hashes of their API keys; empty: no key is needed."""
     allow_open: bool = False
@@ -301,6 +301,13 @@ class GatewayConfig(_Section):
         if self.cors_credentials and "*" in self.cors_origins:
             raise ValueError("cors_credentials needs the origins by name: cors_origins is '*', any page of the web")
         return self
+
+    @property
+    def grpc_port_to_bind(self) -> int:
+        """The port for gRPC; 0 takes a free one."""
+        if self.grpc_port is not None:
+            return self.grpc_port
+        return self.port + 1 if 0 < self.port < 65535 else 0
 
 
 class JobsConfig(_Section):

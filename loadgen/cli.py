@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dyorc.system.finite_option import finite
 from dyorc.system.terminal import help_markup
 from loadgen import options
 from loadgen.command_options import group_options
@@ -41,7 +42,8 @@ def run_command(
     output: options.OutputOptions,
     label: options.Label = "",
 ) -> None:
-    """Measures one target under one load."""
+    """Measures one target under one load. Goodput is the share of requests that are answered correctly, and within --slo-ms if
+    that is given."""
     with options.errors_as_one_line():
         planned, target = load.load(pace, sent.seed), how.spec(url, model)
         result = _measure(label or model, target, sent.requests(target), planned, is_shown=not output.as_json)
@@ -73,7 +75,7 @@ def _print_result(result: RunResult, written: bytes | None) -> None:
 
 @app.command("limit")
 def limit_command(
-    duration: Annotated[float, typer.Option("--duration", min=0.5, help="Seconds for each rate.")] = 3.0,
+    duration: Annotated[float, typer.Option("--duration", callback=finite, min=0.5, help="Seconds for each rate.")] = 3.0,
 ) -> None:
     """Finds the highest rate at which one worker can send on this machine, over HTTP and gRPC. The last line is JSON."""
     from loadgen.limit import find_limits

@@ -60,6 +60,20 @@ def read_pool(path: Path) -> Pool:
     return Pool(inputs=[inputs])
 
 
+def check_names(pool: Pool, declared: Mapping[str, int], model: str) -> None:
+    """Checks that a model has the inputs of a pool.
+
+    Args:
+        declared: The rank of each input of the model; empty if the server does not describe it.
+
+    Raises:
+        ValueError: If it does not have one; names the model's.
+    """
+    unknown = sorted({name for tensors in pool.inputs for name in tensors} - declared.keys())
+    if declared and unknown:
+        raise ValueError(f"--pool holds {unknown[0]!r}, which model {model!r} does not have; its inputs are {list(declared)}")
+
+
 def split_rows(pool: Pool, declared: Mapping[str, int]) -> Pool:
     """Returns a pool with a request for each row, if all arrays of its only request have one dimension more than declared.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from dyorc.system.finite_option import finite
 from loadgen.errors import WorkerFailedError
 from loadgen.load import Load
 from loadgen.targets.base import RequestFailedError, TargetSpec
@@ -34,7 +35,7 @@ class ArrivalsKind(StrEnum):
 
 
 def _option(panel: str, *names: str, text: str, min: float | None = None) -> typer.models.OptionInfo:
-    return typer.Option(*names, help=text, rich_help_panel=panel, min=min)
+    return typer.Option(*names, help=text, rich_help_panel=panel, min=min, callback=finite)
 
 
 Url: TypeAlias = Annotated[
@@ -122,12 +123,15 @@ class SentOptions:
         """Returns the pool, read from a file or drawn from the seed to fit the model's metadata.
 
         Raises:
-            ValueError: If the file holds something else, or if the metadata does not say what to draw.
+            ValueError: If the file holds something else or inputs that the model does not have, or if the metadata does not
+                say what to draw.
         """
-        from loadgen.drawing import draw_pool, ranks_of, read_pool, shapes_of, split_rows
+        from loadgen.drawing import check_names, draw_pool, ranks_of, read_pool, shapes_of, split_rows
 
         if self.pool is not None:
-            return split_rows(read_pool(self.pool), ranks_of(spec))
+            pool, ranks = read_pool(self.pool), ranks_of(spec)
+            check_names(pool, ranks, spec.model)
+            return split_rows(pool, ranks)
         return draw_pool(spec, shapes_of(self.shape or ()), seed=self.seed, num_requests=_NUM_DRAWN)
 
 

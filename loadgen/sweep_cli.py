@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from dyorc.system.finite_option import finite
 from loadgen import options
 from loadgen.results import RunResult
 from loadgen.sweep import Probe, SweepResult, sweep
@@ -21,14 +22,24 @@ def sweep_command(
     sent: options.SentOptions,
     load: options.LoadOptions,
     output: options.OutputOptions,
-    slo_ms: Annotated[float, typer.Option("--slo-ms", min=0.001, help="Latency limit in milliseconds.")],
-    start: Annotated[float, typer.Option("--start", min=0.001, help="Requests per second to start with.")] = 50.0,
-    max_rate: Annotated[float, typer.Option("--max-rate", min=0.001, help="The most requests per second.")] = 100_000.0,
-    precision: Annotated[float, typer.Option("--precision", min=0.001, help="Relative precision of the result, e.g. 0.1.")] = 0.1,
+    slo_ms: Annotated[float, typer.Option("--slo-ms", callback=finite, min=0.001, help="Latency limit in milliseconds.")],
+    start: Annotated[
+        float, typer.Option("--start", callback=finite, min=0.001, help="Requests per second to start with.")
+    ] = 50.0,
+    max_rate: Annotated[
+        float, typer.Option("--max-rate", callback=finite, min=0.001, help="The most requests per second.")
+    ] = 100_000.0,
+    precision: Annotated[
+        float, typer.Option("--precision", callback=finite, min=0.001, help="Relative precision of the result, e.g. 0.1.")
+    ] = 0.1,
     min_goodput: Annotated[
         float,
         typer.Option(
-            "--min-goodput", min=0.001, max=1.0, help="The share of all requests that must be answered correctly and in time."
+            "--min-goodput",
+            callback=finite,
+            min=0.001,
+            max=1.0,
+            help="The share of all requests that must be answered correctly and in time.",
         ),
     ] = 0.99,
     past_client_limit: Annotated[

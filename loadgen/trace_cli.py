@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dyorc.core.counts import count
+from dyorc.system.finite_option import finite
 from loadgen import options
 from loadgen.traces import TraceKind, TracePlan, draw_trace
 
@@ -14,8 +15,8 @@ from loadgen.traces import TraceKind, TracePlan, draw_trace
 def trace_command(
     kind: Annotated[TraceKind, typer.Argument(help="How the rate changes; for drift, where requests go.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.")],
-    duration: Annotated[float, typer.Option("--duration", help="Seconds that the trace covers.")] = 3600.0,
-    rate: Annotated[float, typer.Option("--rate", help="Mean requests per second.")] = 6.0,
+    duration: Annotated[float, typer.Option("--duration", callback=finite, help="Seconds that the trace covers.")] = 3600.0,
+    rate: Annotated[float, typer.Option("--rate", callback=finite, help="Mean requests per second.")] = 6.0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same trace.")] = 0,
     workflow: Annotated[
         list[str] | None, typer.Option("--workflow", help="NAME or NAME=SHARE, a workflow and its share; may be repeated.")

@@ -28,6 +28,9 @@ class Finite:
     """Marks a float input that must not hold NaN or infinity: ``Annotated[Float[Tensor, "n"], dyorc.Finite]``."""
 
 
+_NUMBERS = frozenset(DType) - {DType.BYTES, DType.BOOL, DType.BF16}
+"""Types that NumPy has under the same names, and converts to each other."""
+
 BATCH = "batch"
 """Name of the leading dimension that a batched program declares and a workflow never sees."""
 
@@ -146,7 +149,7 @@ class TensorSpec:
             InvalidInputError: If it does not fit; names the tensor, the dimension, and both sizes.
         """
         if dtype is not self.dtype:
-            raise InvalidInputError(f"{where}: {self.name!r} is {dtype}, expected {self.dtype}")
+            raise InvalidInputError(f"{where}: {self.name!r} is {dtype}, expected {self.dtype}{_conversion(dtype, self.dtype)}")
         if shape == self.fixed_shape:
             return
         dims, axes = self.dims, tuple(range(len(shape)))
@@ -170,6 +173,13 @@ class TensorSpec:
                     raise InvalidInputError(
                         f"{where}: {self.name!r} has size {size} in dimension {at} ({dim.name!r}), but {by!r} has {known}"
                     )
+
+
+def _conversion(dtype: DType, expected: DType) -> str:
+    """Returns how NumPy converts an array; nothing if it is not a matter of numbers' precision."""
+    if not {dtype, expected} <= _NUMBERS:
+        return ""
+    return f"; in NumPy, .astype(np.{expected.value.lower().replace('fp', 'float')}) converts an array"
 
 
 def _parse_dims(text: str) -> tuple[tuple[Dim, ...], int | None]:

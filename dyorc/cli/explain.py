@@ -2,9 +2,11 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 _NUM_LISTED = 20
 _BAR_WIDTH = 60
+_MIN_BAR_WIDTH = 20
+_TIMES_WIDTH = 7
+_WIDE = 160
+"""Columns of a terminal from which batches, replicas and reasons stand side by side."""
 _MAX_SHARERS = 4
 
 _WAITING, _QUEUED, _RUNNING, _GUESSED, _SQUASHED, _OUTSIDE = "dim", "yellow", "green", "cyan", "red", "magenta"
@@ -37,6 +43,7 @@ def explain(
     """Says why a request took so long: where its time went, its batches and who shared them, what was guessed."""
     if slowest and request_id is not None:
         raise typer.BadParameter(f"got request {request_id!r} and --slowest, expected one of them")
+    console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
     with connect(url, key, ca) as client:
         if slowest:
             request_id = _slowest(client)
@@ -45,11 +52,10 @@ def explain(
             shown = [_listed(_printable(record))]
         else:
             record = client.request(request_id)
-            shown = explanation(_printable(record))
+            shown = explanation(_printable(record), console.width if console.is_terminal else None)
     if as_json:
         print(json.dumps(record, indent=2))
     else:
-        console = Console(soft_wrap=True, highlight=False)  # it asks for the terminal's width now
         for part in shown:
             console.print(part)
 
@@ -85,26 +91,32 @@ def _listed(requests: list[dict[str, Any]]) -> Table:
     return table
 
 
-def explanation(record: dict[str, Any]) -> list[RenderableType]:
-    """Returns what people should see of a request: first why it took so long, then what happened."""
-    shown: list[RenderableType] = [_title(record)]
+def explanation(record: dict[str, Any], width: int | None = None) -> list[RenderableType]:
+    """Returns what people should see of a request: first why it took so long, then what happened.
+
+    Args:
+        width: Columns of the terminal; None for a pipe or a file, where lines may be as long as they have to be.
+    """
+    shown: list[RenderableType] = [*_title(record, width)]
     for number, sentence in enumerate(record["diagnosis"]):
         shown.append(Text(f"  {sentence}", style="bold" if number == 0 else ""))
-    shown += [Text(), _timeline(record), _legend()]
+    shown += [Text(), *_timeline(record, width), *_legend(width)]
     if record["decisions"] or record["notes"]:
         shown += [Text(), *_decisions(record)]
     if record["batches"]:
-        shown += [Text(), _batches(record)]
+        shown += [Text(), *_batches(record, width)]
     return shown
 
 
-def _title(record: dict[str, Any]) -> Text:
+def _title(record: dict[str, Any], width: int | None) -> list[Text]:
     title = Text.assemble((record["request_id"], "bold"), f": {record['workflow']}, {record['duration_ms']:.1f} ms, ")
     title.append(record["outcome"], style="" if record["outcome"] == "ok" else "red")
     if record["error"]:
         title.append(f": {record['error']}")
-    title.append(f"  ({record['transport']}, {time_of_day(record['arrived_s'])}, cell {record['cell']})", style="dim")
-    return title
+    origin = f"({record['transport']}, {time_of_day(record['arrived_s'])}, cell {record['cell']})"
+    if width is not None and title.cell_len + 2 + len(origin) > width:
+        return [title, Text(f"  {origin}", style="dim")]
+    return [title.append(f"  {origin}", style="dim")]
 
 
 # Timeline
@@ -113,14 +125,15 @@ def _title(record: dict[str, Any]) -> Text:
 class _Bar:
     """A line in which each column is a part of the request's time."""
 
-    def __init__(self, duration_ms: float) -> None:
-        self._columns_per_ms = _BAR_WIDTH / max(duration_ms, 1e-3)
-        self._cells = [(" ", "")] * _BAR_WIDTH
+    def __init__(self, duration_ms: float, width: int) -> None:
+        self._width = width
+        self._columns_per_ms = width / max(duration_ms, 1e-3)
+        self._cells = [(" ", "")] * width
 
     def fill(self, from_ms: float, to_ms: float, sign: str, style: str) -> None:
         """Fills at least one column."""
-        start = min(max(0, int(from_ms * self._columns_per_ms)), _BAR_WIDTH - 1)
-        end = min(max(start + 1, round(to_ms * self._columns_per_ms)), _BAR_WIDTH)
+        start = min(max(0, int(from_ms * self._columns_per_ms)), self._width - 1)
+        end = min(max(start + 1, round(to_ms * self._columns_per_ms)), self._width)
         self._cells[start:end] = [(sign, style)] * (end - start)
 
     def text(self) -> Text:
@@ -128,22 +141,35 @@ class _Bar:
         return Text.assemble(*self._cells)
 
 
-def _timeline(record: dict[str, Any]) -> Table:
+def _timeline(record: dict[str, Any], width: int | None) -> Iterator[Text]:
+    """Yields a line for each piece of the client's and each call, and the notes of a call below it if they do not fit."""
     duration_ms = record["duration_ms"]
-    scale = f"0{f'{duration_ms:.4g} ms':>{_BAR_WIDTH - 1}}"
-    table = Table("", scale, Column("ms", justify="right"), "", box=None, padding=(0, 1))
-    for piece in record["path"]:
-        if piece["stage"] in ("reading", "writing", "taking"):
-            bar = _Bar(duration_ms)
-            bar.fill(piece["from_ms"], piece["to_ms"], "▒", _OUTSIDE)
-            table.add_row(Text(f"client: {piece['stage']}"), bar.text(), f"{piece['to_ms'] - piece['from_ms']:.1f}", "")
+    pieces = [piece for piece in record["path"] if piece["stage"] in ("reading", "writing", "taking")]
+    names = [f"client: {piece['stage']}" for piece in pieces] + [call["program"] for call in record["calls"]]
+    longest = max(map(cell_len, names), default=0)
+    room = _BAR_WIDTH if width is None else width - longest - _TIMES_WIDTH - 4
+    bar_width = max(_MIN_BAR_WIDTH, min(_BAR_WIDTH, room))
+    scale = f"{duration_ms:.4g} ms"
+    yield Text(f" {'':{longest}} 0{scale:>{bar_width - 1}} {'ms':>{_TIMES_WIDTH}}", style="bold")
+    for piece in pieces:
+        bar = _Bar(duration_ms, bar_width)
+        bar.fill(piece["from_ms"], piece["to_ms"], "▒", _OUTSIDE)
+        yield _row(f"client: {piece['stage']}", longest, bar, piece["to_ms"] - piece["from_ms"])
     for call in record["calls"]:
-        bar = _Bar(duration_ms)
+        bar = _Bar(duration_ms, bar_width)
         end_ms = duration_ms if call["ended_ms"] is None else call["ended_ms"]
         _fill_call(bar, call, record["batches"], end_ms)
-        notes = Text(", ".join(_call_notes(call)), style="dim")
-        table.add_row(Text(call["program"]), bar.text(), f"{end_ms - call['asked_ms']:.1f}", notes)
-    return table
+        row, notes = _row(call["program"], longest, bar, end_ms - call["asked_ms"]), ", ".join(_call_notes(call))
+        if not notes or width is None or row.cell_len + 2 + cell_len(notes) <= width:
+            yield row.append(f"  {notes}" if notes else "", style="dim")
+        else:
+            yield row
+            yield Text(f"   {notes}", style="dim")
+
+
+def _row(name: str, longest: int, bar: _Bar, took_ms: float) -> Text:
+    padding = " " * (longest - cell_len(name))
+    return Text(f" {name}{padding} ").append_text(bar.text()).append(f" {took_ms:>{_TIMES_WIDTH}.1f}")
 
 
 def _fill_call(bar: _Bar, call: dict[str, Any], batches: dict[str, Any], end_ms: float) -> None:
@@ -182,8 +208,15 @@ def _call_notes(call: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _legend() -> Text:
-    return Text.assemble("  ", *[part for name, sign, style in _LEGEND for part in ((sign, style), (f" {name}   ", "dim"))])
+def _legend(width: int | None) -> Iterator[Text]:
+    line = Text(" ")
+    for name, sign, style in _LEGEND:
+        entry = Text.assemble(" ", (sign, style), (f" {name}  ", "dim"))
+        if width is not None and line.cell_len + entry.cell_len > width:
+            yield line
+            line = Text(" ")
+        line.append_text(entry)
+    yield line
 
 
 # What else happened
@@ -202,9 +235,13 @@ def _decisions(record: dict[str, Any]) -> list[Text]:
     return lines + [Text(f"  {note['at_ms']:.1f} ms: {note['text']}") for note in record["notes"]]
 
 
-def _batches(record: dict[str, Any]) -> Table:
+def _batches(record: dict[str, Any], width: int | None) -> list[RenderableType]:
+    """Returns a table; in a narrow terminal, replicas and reasons follow it, as they are much longer than figures."""
     numbers = [Column(name, justify="right") for name in ("sent", "began", "ended", "gather", "infer", "publish")]
-    table = StackedTable("batch", "replica", "calls", *numbers, "why, and for whom else")
+    is_narrow = width is not None and width < _WIDE
+    headers = ("calls", *numbers) if is_narrow else ("replica", "calls", *numbers, "why, and for whom else")
+    table = StackedTable("batch", *headers)
+    below: list[Text] = []
     for name, batch in sorted(record["batches"].items(), key=lambda entry: entry[1]["sent_ms"]):
         times = [
             batch["sent_ms"],
@@ -215,9 +252,13 @@ def _batches(record: dict[str, Any]) -> Table:
             batch["publish_ms"],
         ]
         size = f"{batch['size']}, {batch['num_guesses']} guessed" if batch["num_guesses"] else str(batch["size"])
-        shown = ["" if ms is None else f"{ms:.1f}" for ms in times]
-        table.add_row(*map(Text, (name, batch["replica"], size, *shown, _why(batch, record["number"]))))
-    return table
+        shown, why = ["" if ms is None else f"{ms:.1f}" for ms in times], _why(batch, record["number"])
+        if is_narrow:
+            table.add_row(*map(Text, (name, size, *shown)))
+            below += [Text(f"{name} on {batch['replica']}:"), Text(f"  {why}")]
+        else:
+            table.add_row(*map(Text, (name, batch["replica"], size, *shown, why)))
+    return [table, *below]
 
 
 def _why(batch: dict[str, Any], own_number: int) -> str:

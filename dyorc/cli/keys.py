@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from dyorc.errors import ConfigurationError
 from dyorc.gateway.keys import KeyRecord, TenantRecord, new_key, read_tenants, write_tenants
 from dyorc.settings.settings_reader import read_settings
+from dyorc.system.finite_option import finite
 
 app = typer.Typer(no_args_is_help=True, help="Makes, lists and revokes API keys.")
 _console = Console(soft_wrap=True)
@@ -30,14 +31,20 @@ File = Annotated[
 def add(
     tenant: Annotated[str, typer.Option(help="The tenant who gets the key; created if new.")],
     file: File = None,
-    weight: Annotated[float | None, typer.Option(help="The tenant's share of queues, relative to others.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(callback=finite, help="The tenant's share of queues, relative to others.")
+    ] = None,
     max_requests: Annotated[int | None, typer.Option(help="Requests that the tenant may have in flight.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes of requests that the tenant may have in flight.")] = None,
-    max_requests_per_s: Annotated[float | None, typer.Option(help="Requests that the tenant may send per second.")] = None,
+    max_requests_per_s: Annotated[
+        float | None, typer.Option(callback=finite, help="Requests that the tenant may send per second.")
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="A model that the tenant may use; may be repeated; all by default.")
     ] = None,
-    valid_days: Annotated[float | None, typer.Option(min=0, help="Days until the key expires; by default never.")] = None,
+    valid_days: Annotated[
+        float | None, typer.Option(callback=finite, min=0, help="Days until the key expires; by default never.")
+    ] = None,
     highest_priority: Annotated[
         int | None,
         typer.Option(min=0, help="Highest priority that the key may ask for; 1 is the highest of all, 0 means none."),

@@ -161,10 +161,12 @@ def dev(
     config: Config = None,
     host: Host = None,
     port: Port = None,
+    grpc_port: GrpcPort = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also log programs that move.")] = False,
 ) -> None:
     """Serves workflows without Ray, and loads them again whenever their code changes. Ctrl-C stops."""
-    reading = read_flags(config, {"workflows": targets or None, "gateway.host": host, "gateway.port": port}, verbose)
+    flags = {"workflows": targets or None, "gateway.host": host, "gateway.port": port, "gateway.grpc_port": grpc_port}
+    reading = read_flags(config, flags, verbose)
     become_supervisor(workflows_of(reading, _console), reading.settings, 1, is_dev=True)
 
 

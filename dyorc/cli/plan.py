@@ -27,6 +27,7 @@ from dyorc.cli.server_options import AsJson
 from dyorc.cli.stacked_table import StackedTable
 from dyorc.core.counts import count
 from dyorc.errors import PlanError, PlanRunError
+from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,7 +87,10 @@ def make(
         ),
     ] = True,
     deadline: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="End the search after this long, with the best plan so far.")
+        float | None,
+        typer.Option(
+            callback=finite, min=0, metavar="SECONDS", help="End the search after this long, with the best plan so far."
+        ),
     ] = None,
 ) -> None:
     """Compares a model with its captured program, finds a plan of that, proves it, and writes it.

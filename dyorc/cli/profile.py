@@ -18,6 +18,7 @@ from dyorc.cli.stacked_table import StackedTable
 from dyorc.core.counts import count
 from dyorc.errors import ConfigurationError
 from dyorc.system.extras import missing_library
+from dyorc.system.finite_option import finite
 
 _MAX_REQUESTS = 200
 """Requests of the window whose stages are read."""
@@ -36,7 +37,7 @@ class Process(NamedTuple):
 
 
 def profile(
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to look.")] = 10.0,
+    seconds: Annotated[float, typer.Option(callback=finite, min=0.1, help="How long to look.")] = 10.0,
     url: Url = DEFAULT_URL,
     key: Key = None,
     ca: Ca = None,

@@ -18,8 +18,12 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 def with_scheme(url: str) -> str:
     whole = url if "://" in url else f"http://{url}"
-    parts = urlsplit(whole)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(whole)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that are not closed, a port that is none
+        is_address = False
+    if not is_address:
         raise typer.BadParameter(f"{url!r} is no server's address, expected http://host:port or https://host:port")
     return whole
 

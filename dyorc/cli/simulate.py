@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyorc.cli.simulate_scaling import scaling_command
+from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
     from dyorc.simulation.simulate import SimulationSetting
@@ -29,7 +30,7 @@ Replicas = Annotated[int | None, typer.Option(min=1, help="Replicas of each prog
 Requests = Annotated[int, typer.Option(min=2, help="Number of requests; the first tenth is not measured.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same output.")]
 Process = Annotated[ArrivalsKind, typer.Option("--arrivals", help="The arrival process.")]
-Cv = Annotated[float, typer.Option(min=0.01, help="For gamma: coefficient of variation of the gaps.")]
+Cv = Annotated[float, typer.Option(callback=finite, min=0.01, help="For gamma: coefficient of variation of the gaps.")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", help="For trace: a file of timestamps (docs/reference/loadgen.md).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -39,8 +40,10 @@ def simulate_one(
     context: typer.Context,
     workload: Annotated[str, typer.Option(help="guard, cascade, router, halting, fanout, agent, nested or coin.")] = "guard",
     policy: Annotated[str, typer.Option(help="timer, timer:SECONDS, greedy, hold, speculate or oracle.")] = "speculate",
-    rate: Annotated[float | None, typer.Option(help="Requests a second on average.")] = None,
-    load: Annotated[float | None, typer.Option(help="Rate as a fraction of saturation; 0.5 if neither is given.")] = None,
+    rate: Annotated[float | None, typer.Option(callback=finite, min=0.001, help="Requests a second on average.")] = None,
+    load: Annotated[
+        float | None, typer.Option(callback=finite, min=0.001, help="Rate as a fraction of saturation; 0.5 if neither is given.")
+    ] = None,
     replicas: Replicas = None,
     requests: Requests = 4000,
     seed: Seed = 0,
@@ -76,7 +79,9 @@ def simulate_one(
 def compare_all(
     workload: Annotated[list[str] | None, typer.Option(help="A workload; may be repeated; all by default.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help="A policy; may be repeated; all by default.")] = None,
-    load: Annotated[list[float] | None, typer.Option(help="A fraction of saturation; may be repeated.")] = None,
+    load: Annotated[
+        list[float] | None, typer.Option(callback=finite, min=0.001, help="A fraction of saturation; may be repeated.")
+    ] = None,
     replicas: Replicas = None,
     requests: Requests = 4000,
     seed: Seed = 0,

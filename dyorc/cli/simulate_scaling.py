@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dyorc.errors import InvalidInputError
+from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
     from dyorc.simulation.scaling.scaling_loop import Limits
@@ -22,12 +23,14 @@ def scaling_command(
         list[str] | None, typer.Option(help="fixed, reactive, reactive0, keda, knative, predictive or oracle; may be repeated.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Replay every policy.")] = False,
-    slo: Annotated[float | None, typer.Option(min=0.001, help="Limit in seconds; by default 5 x the median when warm.")] = None,
+    slo: Annotated[
+        float | None, typer.Option(callback=finite, min=0.001, help="Limit in seconds; by default 5 x the median when warm.")
+    ] = None,
     replicas: Annotated[int, typer.Option(min=1, help="For fixed: replicas of each program.")] = 2,
     min_warm: Annotated[int, typer.Option(min=0, help="Replicas of each program that are always warm.")] = 0,
     max_replicas: Annotated[int, typer.Option(min=1, help="Most replicas of each program.")] = 8,
-    cold_start: Annotated[float, typer.Option(min=0.001, help="Seconds from cold to warm.")] = 3.0,
-    parked_start: Annotated[float, typer.Option(min=0.001, help="Seconds from parked to warm.")] = 0.5,
+    cold_start: Annotated[float, typer.Option(callback=finite, min=0.001, help="Seconds from cold to warm.")] = 3.0,
+    parked_start: Annotated[float, typer.Option(callback=finite, min=0.001, help="Seconds from parked to warm.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="For branches that the trace leaves open.")] = 0,
     picture: Annotated[Path | None, typer.Option(help="Draw replicas and misses into this file (needs matplotlib).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

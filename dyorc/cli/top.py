@@ -13,6 +13,7 @@ from rich.text import Text
 from dyorc.cli.live_tables import tables
 from dyorc.cli.server_options import DEFAULT_URL, AsJson, Ca, Key, Url, connect
 from dyorc.errors import CapacityError, DeadlineError, TransportError
+from dyorc.system.finite_option import finite
 
 if TYPE_CHECKING:
     from dyorc.client import Client
@@ -23,7 +24,7 @@ def top(
     key: Key = None,
     ca: Ca = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once, as when the output is not a terminal.")] = False,
-    interval_s: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between updates.")] = 1.0,
+    interval_s: Annotated[float, typer.Option("--interval", callback=finite, min=0.1, help="Seconds between updates.")] = 1.0,
 ) -> None:
     """Shows requests, programs, replicas, queues, batches and guesses of a running server, again every second. Ctrl-C ends it."""
     console = Console(highlight=False)

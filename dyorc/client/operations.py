@@ -17,7 +17,7 @@ from dyorc.protocol.header_names import JSON_LENGTH
 from dyorc.protocol.inference_answer import Answer, parse_answer
 from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata
-from dyorc.protocol.wire_errors import malformed
+from dyorc.protocol.wire_errors import A_PAGE, is_page, malformed
 
 T = TypeVar("T")
 
@@ -250,7 +250,8 @@ def read_json(reply: Reply, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(reply.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"the answer's JSON is malformed: {error}") from error
+        text = f"the server answered with {A_PAGE}" if is_page(reply.headers) else f"the answer's JSON is malformed: {error}"
+        raise malformed(text) from error
 
 
 def answer_of(reply: Reply) -> Answer:

@@ -16,8 +16,7 @@ _LISTENING = "0A"
 def check_ports(subject: Subject) -> Iterator[Finding]:
     """Looks whether the ports for HTTP and gRPC are free, and if not, who has them."""
     gateway = subject.settings.gateway
-    grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1
-    ports = {"HTTP": (gateway.port, "--port")} | ({"gRPC": (grpc_port, "--grpc-port")} if gateway.grpc else {})
+    ports = {"HTTP": (gateway.port, "--port")} | ({"gRPC": (gateway.grpc_port_to_bind, "--grpc-port")} if gateway.grpc else {})
     for protocol, (port, option) in ports.items():
         if port == 0:
             yield ok(f"{protocol} takes a free port")

@@ -1,6 +1,7 @@
 """TLS of the HTTP server, for the event loop's thread; and which addresses HTTP and gRPC may listen on without protection."""
 
 import os
+import socket
 import ssl
 from typing import TypeAlias
 
@@ -108,10 +109,18 @@ def refuse_open_address(config: GatewayConfig) -> None:
     """Checks that the server may listen on `config.host`.
 
     Raises:
-        ConfigurationError: If other machines could use it without authentication. Names the ways out.
+        ConfigurationError: If it is no address, or other machines could use it without authentication. Names the ways out.
     """
+    if not config.host:
+        raise ConfigurationError("gateway.host (--host) is empty, expected an address such as 127.0.0.1; 0.0.0.0 is all of them")
     if config.keys_file or config.tls_client_roots_file or config.allow_open or is_loopback(config.host):
         return
+    try:
+        socket.getaddrinfo(config.host, None)
+    except OSError as error:
+        raise ConfigurationError(
+            f"gateway.host (--host) is {config.host!r}, expected an address or a name of this machine: {error.strerror}"
+        ) from error
     raise ConfigurationError(
         f"{config.host!r} is not a loopback address: anyone who can reach it could use the server. Either ask for API keys "
         "(gateway.keys_file; `dyorc keys add` makes them), or for client certificates (gateway.tls_client_roots_file), or, if "

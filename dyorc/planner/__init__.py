@@ -35,4 +35,5 @@ Serving needs none of this. `pip install 'dyorc-core[planner]'` installs what it
 
 from dyorc.system import extras
 
-extras.require("torch", "dyorc.planner")
+# Serving a plan needs torch alone; it has asked for it by then, and whoever lacks it here wants to plan.
+extras.require("torch", "dyorc.planner", installs="planner")

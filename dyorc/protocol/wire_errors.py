@@ -10,6 +10,7 @@ from dyorc.protocol.header_names import RETRY_AFTER
 
 E = TypeVar("E", bound=DyOrcError)
 
+A_PAGE = "a page of HTML: this is no DyOrc server, or a proxy before it answered"
 _MAX_SHOWN_CHARS = 200
 _BUSY = frozenset({429, 503})
 
@@ -77,9 +78,15 @@ def error_from_answer(status: int, headers: Mapping[str, str], content: memoryvi
         body = error_decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = bytes(content[:_MAX_SHOWN_CHARS]).decode("utf-8", "replace")
-        error = TransportError(f"the server answered {status} with {shown!r}, expected JSON with an 'error'")
+        shown = A_PAGE if is_page(headers) else f"{shown!r}, expected JSON with an 'error'"
+        error = TransportError(f"the server answered {status} with {shown}")
         return with_attributes(error, retryable=status >= 500, retry_after_s=_retry_after_s(headers)), False
     return error_from_body(body, status, _retry_after_s(headers)), True
+
+
+def is_page(headers: Mapping[str, str]) -> bool:
+    """Returns whether an answer is a page for browsers, which no route of the protocol answers with."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/html"
 
 
 def with_attributes(error: E, **attributes: Any) -> E:

@@ -16,7 +16,7 @@ from dyorc.supervisor.console import StartProgress, report_error, say
 from dyorc.supervisor.file_watcher import FileWatcher
 from dyorc.supervisor.supervisor_config import SupervisorConfig
 from dyorc.system.json_lines import Message
-from dyorc.system.ports import bind, port_of, reserve
+from dyorc.system.ports import bind, port_of, reserve_for_grpc
 
 _BACKLOG = 4096
 _STOP_TIMEOUT_S = 2.0
@@ -57,7 +57,7 @@ class DevServer:
             listener.listen(_BACKLOG)
             port, grpc_port = port_of(listener), None
             if config.grpc_port is not None:
-                grpc_port = port_of(stack.enter_context(reserve(config.host, config.grpc_port)))
+                grpc_port = port_of(stack.enter_context(reserve_for_grpc(config.host, config.grpc_port)))
             settings = config.settings_with_ports(port, grpc_port)
             host = f"[{config.host}]" if ":" in config.host else config.host
             self._progress.listening(f"{'https' if self._has_tls else 'http'}://{host}:{port}", "")

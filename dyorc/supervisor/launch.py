@@ -40,12 +40,11 @@ def become_supervisor(
         require_linux("several processes that share a port need", "leave --cells out")
     gateway, cells = settings.gateway, settings.cells
     refuse_open_address(gateway)
-    grpc_port = gateway.grpc_port if gateway.grpc_port is not None else gateway.port and gateway.port + 1
     config = SupervisorConfig(
         targets=list(targets), settings=settings.model_dump(mode="json"), num_cells=num_cells, is_dev=is_dev,
         is_gateway=is_gateway,
         logs_json=settings.telemetry.logs.format == "json", host=gateway.host, port=gateway.port,
-        grpc_port=grpc_port if gateway.grpc else None,
+        grpc_port=gateway.grpc_port_to_bind if gateway.grpc else None,
         drain_timeout_s=gateway.drain_timeout_s, hang_limit_s=cells.hang_limit_s, restart_delay_s=cells.restart_delay_s,
         max_restart_delay_s=cells.max_restart_delay_s, started_s=time.monotonic(),
     )  # fmt: skip

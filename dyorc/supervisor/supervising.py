@@ -20,7 +20,7 @@ def supervise(descriptor: int) -> int:
     try:
         return asyncio.run(_run(config))
     except OSError as error:
-        report_error(str(error))
+        report_error(error.strerror or str(error))  # without the number that Python puts before it
         return 1
 
 

@@ -24,20 +24,21 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
 """By extra, the modules that it installs."""
 
 
-def require(extra: str, needed_by: str, otherwise: str = "") -> None:
+def require(extra: str, needed_by: str, otherwise: str = "", *, installs: str = "") -> None:
     """Returns if all libraries of an extra are installed.
 
     Args:
         extra: Its name in pyproject.toml.
         needed_by: What cannot be done without them: the subject of the error's first sentence.
         otherwise: What can be done instead, as the end of that sentence.
+        installs: The extra that the error's command installs, if it is a larger one.
 
     Raises:
         MissingLibraryError: If one is not installed; names it, and the command that installs it.
     """
     for module in _MODULES[extra]:
         if not _is_installed(module):
-            raise missing_library(module, extra, needed_by, otherwise)
+            raise missing_library(module, installs or extra, needed_by, otherwise)
 
 
 def missing_library(library: str, extra: str, needed_by: str, otherwise: str = "") -> MissingLibraryError:

@@ -62,6 +62,21 @@ def port_of(bound: socket.socket) -> int:
     return int(bound.getsockname()[1])
 
 
+OTHER_GRPC_PORT = "--grpc-port N takes another port for gRPC (0: a free one)"
+
+
+def reserve_for_grpc(host: str, port: int) -> socket.socket:
+    """Reserves a port for gRPC, see `reserve`.
+
+    Raises:
+        OSError: If the address is not available. The message names it, and the option.
+    """
+    try:
+        return reserve(host, port)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}; {OTHER_GRPC_PORT}") from error
+
+
 def reserve_all(stack: contextlib.ExitStack, host: str, port: int, grpc_port: int | None) -> tuple[int, int | None]:
     """Reserves the ports for HTTP and, unless it is None, gRPC, for as long as the stack is open. Returns them.
 
@@ -69,4 +84,4 @@ def reserve_all(stack: contextlib.ExitStack, host: str, port: int, grpc_port: in
         OSError: If one is not available.
     """
     http = port_of(stack.enter_context(reserve(host, port)))
-    return http, None if grpc_port is None else port_of(stack.enter_context(reserve(host, grpc_port)))
+    return http, None if grpc_port is None else port_of(stack.enter_context(reserve_for_grpc(host, grpc_port)))

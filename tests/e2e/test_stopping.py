@@ -84,12 +84,19 @@ def test_the_error_of_a_wrong_target_is_one_line() -> None:
             assert server.leftovers() == []
 
 
-def test_the_error_of_a_taken_port_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [("serve", "--in-process"), ("serve", "--in-process", "--cells", "1"), ("dev",)], ids=["serve", "cells", "dev"]
+)
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+def test_the_error_of_a_taken_port_is_one_line(tmp_path: Path, words: tuple[str, ...], option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [COMMAND, "serve", target("arithmetic", "quadruple"), "--in-process", "--port", str(port)]
+        other = ["--port", "0"] if option == "--grpc-port" else []
+        command = [COMMAND, *words, target("arithmetic", "quadruple"), *other, option, str(port)]
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
         result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment)
     assert result.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
+    assert f" on 127.0.0.1:{port}: Address already in use" in result.stderr
+    assert ("--grpc-port N" in result.stderr) == (option == "--grpc-port")
     assert "Traceback" not in result.stderr
+    assert "Errno" not in result.stderr

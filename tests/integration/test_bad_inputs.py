@@ -103,7 +103,9 @@ TABLE: dict[str, Bad] = {
         ["'factor'", "'parameters'"],
     ),
     # types
-    "wrong dtype": Bad(oip.json_body({"x": X.astype(np.float64), "index": INDEX}), ["'x' is FP64, expected FP32"]),
+    "wrong dtype": Bad(
+        oip.json_body({"x": X.astype(np.float64), "index": INDEX}), ["'x' is FP64, expected FP32; in NumPy, .astype(np.float32)"]
+    ),
     "wrong dtype, binary": Bad(oip.binary_body({"x": X, "index": INDEX.astype(np.int32)}), ["'index' is INT32, expected INT64"]),
     "unknown datatype": Bad(_input(0, datatype="FLOAT32"), ["'x' has datatype 'FLOAT32'", "FP32"]),
     "strings in FP32": Bad(_input(0, data=["1", "2", "3", "4"]), ["'x'", "numbers (FP32)"]),
@@ -185,6 +187,7 @@ TABLE: dict[str, Bad] = {
     "10,000 deep in data": Bad(_deep_data(10_000), ["nested too deeply"]),
     "150 deep in data": Bad(_deep_data(150), ["nested"]),
     "10,000 deep in an unknown field": Bad(_text(b'{"x": ' + _DEEP + b', "inputs": []}'), ["unknown field `x`"]),
+    "inputs as fields": Bad(_text(b'{"x": [1]}'), ["unknown field `x`", "'inputs'", "/v2/models/affine/generate"]),
     "unknown field": Bad(_edited(lambda content: content.update(output=[])), ["unknown field `output`"]),
     "field of a job": Bad(_edited(lambda content: content.update(ttl_s=5)), ["unknown field `ttl_s`"]),
     "unknown field of an input": Bad(_input(0, dtype="FP32"), ["unknown field `dtype`", "inputs"]),

@@ -1,12 +1,16 @@
 """`dyorc explain` and `dyorc trace` show what a server remembers, and clients get the same."""
 
 import asyncio
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from dyorc.cli.explain import explanation
 from dyorc.cli.main import _app as app  # pyright: ignore[reportPrivateUsage]
 from dyorc.client import AsyncClient, Client
 from dyorc.engine.request_trace import DecisionTrace, TraceNote
@@ -49,6 +53,29 @@ async def test_a_request_is_explained_worst_first(served: Served) -> None:
     (first,) = [line for line in lines if line.lstrip().startswith("small ")]
     assert "░" in first
     assert first.count("█") == 6
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_a_terminal_cuts_and_wraps_nothing(served: Served, width: int) -> None:
+    here, _ = served.stores
+    program = "classify_image_tiles"
+    tile = call(1, program, 2, 2, 20, batches=[batch(program, 2, 4, 20, size=3, requests=[1, 2, 9], reason="full")])
+    guess = call(
+        2, "polish", 3, 3, 150, decision=0, branch="sure", is_guess=True, outcome="squashed",
+        batches=[batch("polish", 5, 5, 150, num_guesses=1)],
+    )  # fmt: skip
+    here.take(record(170, [tile, guess], tenant="team", request_id="4" * 36))
+    (await run(served, "explain", "--slowest")).stdout.index(program)
+    found = (await served.get(f"/requests/{'4' * 36}")).json()
+    console = Console(width=width, force_terminal=True, no_color=True, soft_wrap=True, highlight=False, file=io.StringIO())
+    for part in explanation(found | {"diagnosis": []}, width):
+        console.print(part)
+    text = re.sub("\x1b.*?m", "", console.file.getvalue())  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("publish") == 1
+    assert text.count("guess, wrong") == 1
+    assert text.count("▓") > 15
 
 
 async def test_the_slowest_request_is_explained_without_its_id(served: Served) -> None:

@@ -316,11 +316,10 @@ async def test_a_port_that_is_taken_is_an_error_that_names_it(stack: Stack) -> N
 
 
 async def test_the_port_is_the_one_after_that_of_http() -> None:
-    from dyorc.gateway.grpc.grpc_server import grpc_port_of
-
-    assert grpc_port_of(GatewayConfig(port=8000)) == 8001
-    assert grpc_port_of(GatewayConfig(port=0)) == 0
-    assert grpc_port_of(GatewayConfig(port=8000, grpc_port=9)) == 9
+    assert GatewayConfig(port=8000).grpc_port_to_bind == 8001
+    assert GatewayConfig(port=0).grpc_port_to_bind == 0
+    assert GatewayConfig(port=65535).grpc_port_to_bind == 0
+    assert GatewayConfig(port=8000, grpc_port=9).grpc_port_to_bind == 9
 
 
 async def test_it_listens_on_ipv6() -> None:

@@ -138,7 +138,7 @@ async def test_refusals_are_counted_by_kind() -> None:
     result = await measured(refusing)
     assert result.counts.failed == 75
     assert result.errors == {
-        "HTTP 503: overloaded": 25,
+        "HTTP 503: overloaded: #": 25,
         "HTTP 500: number #": 25,
         "the server closed the connection without an answer": 25,
     }

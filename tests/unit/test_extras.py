@@ -1,5 +1,6 @@
 """Libraries that the core does not bring along: each is missed by name, with the command that installs it."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,3 +75,9 @@ def test_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingLibraryError, match=r"`dyorc profile` needs py-spy.*'dyorc-core\[profile\]'"):
         profile._py_spy()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_planning_needs_more_than_torch() -> None:
+    lines = "import sys; sys.modules['torch'] = None; import dyorc.planner.cluster"
+    ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
+    assert ended.stderr.endswith("dyorc.planner needs torch, which is not installed: pip install 'dyorc-core[planner]'\n")

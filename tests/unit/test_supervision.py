@@ -10,7 +10,7 @@ from dyorc.engine.tallies import BatchTally, ModelStatistics, Tally
 from dyorc.gateway.server_view import add_up_reports
 from dyorc.supervisor.cell_main import settings_of_cell
 from dyorc.supervisor.cell_process import RestartBackoff
-from dyorc.system.ports import bind, reserve
+from dyorc.system.ports import bind, reserve, reserve_for_grpc
 
 
 def test_a_cell_that_dies_again_and_again_starts_later_each_time() -> None:
@@ -31,6 +31,14 @@ def test_a_reserved_port_is_for_those_who_share_it() -> None:
                 refused("127.0.0.1", port)
     with bind("127.0.0.1", port):
         pass
+
+
+def test_a_taken_port_for_grpc_says_how_to_take_another() -> None:
+    with bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use; --grpc-port N takes"):
+            reserve_for_grpc("127.0.0.1", port)
 
 
 def test_a_port_that_others_share_is_not_reserved() -> None:

@@ -73,8 +73,15 @@ def decode_request(
     except RecursionError as error:
         raise InvalidInputError("the request's JSON is nested too deeply") from error
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the request's {reason_of_json(error)}") from error
+        raise InvalidInputError(f"the request's {reason_of_json(error)}{_advice(error, view, model)}") from error
     inputs = read_inputs(request.inputs, view[json_bytes:], memory)
     is_binary = flag(request.parameters, BINARY_DATA_OUTPUT, form is AnswerForm.BINARY)
     outputs = wanted_outputs(request.outputs, is_binary, model, memory, form)
     return make_request(model, request.id, inputs, request.parameters, outputs)
+
+
+def _advice(error: Exception, body: memoryview, model: Model) -> str:
+    """Returns where a request belongs that has a model's inputs for fields; nothing for other errors."""
+    if "unknown field" not in str(error) or b'"inputs"' in bytes(body):
+        return ""
+    return f"; expected 'inputs', a list of tensors; inputs as fields go to /v2/models/{model.name}/generate"

@@ -63,4 +63,11 @@ def _pieces(items: Sequence[Any]) -> Iterator[bytes]:
 
 
 def _dumps(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(value, _python_of, orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _python_of(value: Any) -> Any:
+    """Returns NumPy's numbers that orjson does not know as Python's: for one size of integer, NumPy has several types."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError  # orjson names the type

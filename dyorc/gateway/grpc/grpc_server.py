@@ -8,6 +8,7 @@ port and the connections: then calls of many clients arrive together and can sha
 """
 
 import asyncio
+import errno
 import os
 import socket
 import threading
@@ -25,6 +26,7 @@ from dyorc.gateway.grpc.inference_calls import OpenStreams
 from dyorc.gateway.service import InferenceService
 from dyorc.gateway.tls import refuse_open_address
 from dyorc.system.log_throttle import LogThrottle
+from dyorc.system.ports import OTHER_GRPC_PORT
 
 _log = structlog.get_logger("dyorc.gateway")
 
@@ -65,7 +67,10 @@ class GrpcServer:
             credentials = [credentials_of(self._config) for _ in range(_NUM_SERVERS)]  # each watches the files on its own
             self.address = _wanted(self._config) if self._is_port_shared else _free_address(self._config)
         except OSError as error:
-            raise OSError(error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}") from error
+            advice = f"; {OTHER_GRPC_PORT}" if error.errno == errno.EADDRINUSE else ""
+            raise OSError(
+                error.errno, f"cannot serve gRPC on {_wanted(self._config)}: {error.strerror or error}{advice}"
+            ) from error
         handlers = _Handlers(self._service, self._streams)
         self._servers = [grpc.aio.server(options=_options(self._config)) for _ in range(_NUM_SERVERS)]
         try:
@@ -125,15 +130,8 @@ class _Handlers(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(handle_timed)
 
 
-def grpc_port_of(config: GatewayConfig) -> int:
-    """Returns the port to listen on; 0 means any free port."""
-    if config.grpc_port is not None:
-        return config.grpc_port
-    return config.port + 1 if config.port else 0
-
-
 def _wanted(config: GatewayConfig, port: int | None = None) -> str:
-    host, port = config.host, grpc_port_of(config) if port is None else port
+    host, port = config.host, config.grpc_port_to_bind if port is None else port
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -146,7 +144,7 @@ def _free_address(config: GatewayConfig) -> str:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((config.host, grpc_port_of(config)))
+        probe.bind((config.host, config.grpc_port_to_bind))
         return _wanted(config, probe.getsockname()[1])
 
 

@@ -7,8 +7,11 @@ import pickle
 import traceback
 from typing import Any
 
+import msgspec
 import pytest
 
+from dyorc.client.effects import Reply
+from dyorc.client.operations import read_json
 from dyorc.errors import CapacityError, DyOrcError, InternalError, ProgramError, TransportError
 from dyorc.gateway.codec.http_errors import error_body, retry_headers, status_of
 from dyorc.gateway.request_ids import Ids
@@ -94,3 +97,17 @@ def test_a_malformed_error_body_is_a_transport_error_that_shows_it(body: bytes) 
 @pytest.mark.parametrize("value", ["-1", "soon", "1e9", "9" * 30, "Wed, 21 Oct 2026 07:28:00 GMT", "\u0663"])
 def test_a_retry_after_that_is_not_a_number_is_ignored(value: str) -> None:
     assert error_from_answer(503, {"retry-after": value}, memoryview(b'{"error": "busy"}'))[0].retry_after_s is None
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_page_comes_from_no_server_of_ours(status: int) -> None:
+    headers, page = {"content-type": "text/html;charset=utf-8"}, memoryview(b"<!DOCTYPE HTML>")
+    if status == 200:
+        with pytest.raises(TransportError, match="a page of HTML: this is no DyOrc server") as caught:
+            read_json(Reply(status, headers, page, 0), msgspec.json.Decoder(dict))
+        error = caught.value
+    else:
+        error, is_ours = error_from_answer(status, headers, page)
+        assert not is_ours
+        assert str(error).startswith("the server answered 404 with a page of HTML: this is no DyOrc server")
+    assert not error.retryable

@@ -37,3 +37,16 @@ def test_no_piece_is_long() -> None:
 
 def test_a_short_answer_is_one_piece() -> None:
     assert len(json_parts({"outputs": [{"name": "x", "data": LONG[:100]}]})) == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(np.bool_, np.byte, np.ubyte, np.short, np.ushort, np.intc, np.uintc, np.long, np.ulong, np.longlong, np.ulonglong),
+        *(np.float16, np.float32, np.float64),
+    ],
+)
+def test_every_number_of_numpy_is_written(kind: type[np.generic]) -> None:
+    array = np.ones(2, kind)
+    (part,) = json_parts({"single": array[0], "several": array})
+    assert json.loads(part) == {"single": 1, "several": [1, 1]}

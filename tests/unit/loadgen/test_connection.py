@@ -124,11 +124,16 @@ def test_unrequested_bytes_end_the_connection(more: bytes) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "text"),
     [
-        (503, b'{"error":"request 17 is too much","code":"overloaded","retryable":true}', "HTTP 503: overloaded"),
+        (
+            503,
+            b'{"error":"request 17 is too much","code":"overloaded","retryable":true}',
+            "HTTP 503: overloaded: request # is too much",
+        ),
         (500, b'{"error":"request 17 failed"}', "HTTP 500: request # failed"),
         (502, b"<html>\n<b>bad  gateway</b>", "HTTP 502: <html> <b>bad gateway</b>"),
+        (400, b'{"error":"x1 is FP64, expected FP32, 3 times"}', "HTTP 400: x# is FP64, expected FP32, # times"),
         (404, b"", "HTTP 404"),
-        (500, b"x" * 100_000, "HTTP 500: " + "x" * 100),
+        (500, b"x" * 100_000, "HTTP 500: " + "x" * 200),
         (500, b"\xff\xfe", "HTTP 500: \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"),
     ],
 )

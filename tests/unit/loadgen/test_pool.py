@@ -8,7 +8,7 @@ import pytest
 
 from dyorc.core.tensor import DType
 from dyorc.protocol.metadata import TensorMetadata
-from loadgen.drawing import draw, read_pool, shapes_of, split_rows
+from loadgen.drawing import check_names, draw, read_pool, shapes_of, split_rows
 from loadgen.pool import Pool
 
 
@@ -59,3 +59,11 @@ def test_shapes_are_read() -> None:
     for line in ("image", "image:", "image:1,x", "image:-1"):
         with pytest.raises(ValueError, match="expected NAME:1,2,3"):
             shapes_of([line])
+
+
+def test_inputs_that_the_model_does_not_have_are_refused() -> None:
+    pool = Pool(inputs=[{"x": np.zeros(2)}, {"y": np.zeros(2)}])
+    with pytest.raises(ValueError, match=r"--pool holds 'y', which model 'm' does not have; its inputs are \['x', 'z'\]"):
+        check_names(pool, {"x": 1, "z": 1}, "m")
+    check_names(pool, {"x": 1, "y": 1}, "m")
+    check_names(pool, {}, "m")  # the server does not describe it

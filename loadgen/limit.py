@@ -23,7 +23,7 @@ _TRIES = 2
 @contextlib.contextmanager
 def run_echo_server(protocol: str) -> Generator[str]:
     """Runs a server of `loadgen.echo` in a process of its own, and yields its address."""
-    with ServerProcess([sys.executable, "-m", "loadgen.echo", protocol]) as server:
+    with ServerProcess([sys.executable, "-P", "-m", "loadgen.echo", protocol]) as server:
         yield server.url
 
 

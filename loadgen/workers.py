@@ -56,7 +56,7 @@ class Workers:
     def _start(self, plan: WorkerPlan) -> None:
         path = self._folder / f"plan-{plan.number}.json"
         path.write_bytes(msgspec.json.encode(plan))
-        command = [sys.executable, "-m", "loadgen.worker", str(path), str(self._result(plan.number))]
+        command = [sys.executable, "-P", "-m", "loadgen.worker", str(path), str(self._result(plan.number))]
         with self._errors(plan.number).open("wb") as errors:
             process = subprocess.Popen(
                 command,

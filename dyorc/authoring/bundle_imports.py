@@ -20,6 +20,7 @@ from dyorc.authoring.loading import import_error, name_in, put_on_path
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DyOrcError
+from dyorc.system.interrupts import is_interrupt
 
 _PACKAGE = "_dyorc_version_"
 _numbers = itertools.count(1)
@@ -105,7 +106,7 @@ class BundleImporter(MetaPathFinder, InspectLoader):
         except BaseException as error:
             if self._package:
                 self.unload()
-            if isinstance(error, DyOrcError) or not isinstance(error, Exception):
+            if isinstance(error, DyOrcError) or is_interrupt(error):
                 raise
             raise import_error(Path(place).name if place.endswith(".py") else place, error) from error
 

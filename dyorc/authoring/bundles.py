@@ -61,6 +61,8 @@ class Bundle:
         is_dynamic = False
         while waiting and len(modules) < _MAX_FILES:
             name = waiting.pop()
+            if name != main and name.partition(".")[0] in sys.stdlib_module_names:
+                continue  # Python's comes first, whatever files there are
             if name in modules or (source := _read(name, folders, folder)) is None:
                 continue
             modules[name] = source

@@ -13,6 +13,8 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow
 from dyorc.errors import DefinitionError, DyOrcError, ModuleImportError, text_of
 from dyorc.system.extras import command_for, extra_of
+from dyorc.system.interrupts import is_interrupt
+from dyorc.system.module_path import put_first
 
 _OURS = frozenset(str(Path(__file__).with_name(name)) for name in ("loading.py", "bundle_imports.py"))
 
@@ -84,8 +86,7 @@ def program_in(loaded: Workflow | Program, target: str, name: str) -> Program:
 def put_on_path(place: str) -> None:
     """Lets a file import its neighbours, and a module those of the current folder, as `python -m` does."""
     folder = str(Path(place).resolve().parent) if place.endswith(".py") else os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    put_first(folder)
 
 
 def absolute(target: str) -> str:
@@ -112,7 +113,7 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, DyOrcError) or not isinstance(error, Exception | SystemExit):
+        if isinstance(error, DyOrcError) or is_interrupt(error):
             raise
         raise import_error(path.name, error) from error
     return module
@@ -137,13 +138,13 @@ def _import_module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise DefinitionError(f"there is no module {name!r}; a file is named by its path, like app.py:classify") from error
         raise import_error(name, error) from error
-    except DyOrcError:
-        raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if isinstance(error, DyOrcError) or is_interrupt(error):
+            raise
         raise import_error(name, error) from error
 
 
-def import_error(module: str, error: Exception | SystemExit) -> ModuleImportError:
+def import_error(module: str, error: BaseException) -> ModuleImportError:
     """Returns the error to raise in place of the one that a module raised. It shows the lines of the module's author, without our
     frames and those of the import system.
 
@@ -153,7 +154,8 @@ def import_error(module: str, error: Exception | SystemExit) -> ModuleImportErro
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if _is_of_users(frame)])
     lines = shown.format() if shown.stack else shown.format_exception_only()
-    text = f"{module} cannot be imported: {type(error).__name__}: {_text_of(error)}{_place_of(error, shown.stack)}"
+    kind, text = type(error).__name__, _text_of(error)
+    text = f"{module} cannot be imported: {kind}{text and f': {text}'}{_place_of(error, shown.stack)}"
     if module.endswith(".py") and _NO_PACKAGE in str(error):
         text += f"; a file named by its path is in no package: name its module, like pkg.{module.removesuffix('.py')}:flow"
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")) is not None:
@@ -166,11 +168,11 @@ def _is_of_users(frame: traceback.FrameSummary) -> bool:
     return name not in _OURS and not name.startswith("<frozen importlib") and not name.endswith("/importlib/__init__.py")
 
 
-def _text_of(error: Exception | SystemExit) -> str:
+def _text_of(error: BaseException) -> str:
     return error.msg if isinstance(error, SyntaxError) else text_of(error)
 
 
-def _place_of(error: Exception | SystemExit, stack: traceback.StackSummary) -> str:
+def _place_of(error: BaseException, stack: traceback.StackSummary) -> str:
     """Returns the last line of the user's code, or of what it called."""
     if isinstance(error, SyntaxError):
         return f" ({Path(error.filename or '?').name}, line {error.lineno})"

@@ -172,9 +172,11 @@ def dev(
 
 async def _serve(targets: list[str], settings: Settings, in_process: bool) -> None:
     def enter(console: Console, hurry: asyncio.Event) -> "AbstractAsyncContextManager[RunningServer]":
+        from dyorc.server.program_loading import require_ray
         from dyorc.server.single_process import serve_embedded  # here, because `dyorc --help` does not need it
 
         if not in_process:
+            require_ray()
             console.print("Starting a local Ray ...")
         return serve_embedded(targets, settings, without_ray=in_process, hurry=hurry)
 

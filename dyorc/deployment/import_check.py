@@ -74,7 +74,7 @@ class _Attempt:
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as end:
             try:
-                command = [sys.executable, "-m", "dyorc.deployment.import_check", self._target, str(writing)]
+                command = [sys.executable, "-P", "-m", "dyorc.deployment.import_check", self._target, str(writing)]
                 process = self._process = subprocess.Popen(
                     command, pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
                 )

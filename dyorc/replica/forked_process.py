@@ -30,6 +30,7 @@ from dyorc.replica.fork_client import ForkClient, GroupSite
 from dyorc.replica.replica_owners import ReplicaOwners
 from dyorc.replica.worker import Worker
 from dyorc.system import malloc
+from dyorc.system.module_path import put_first
 from dyorc.telemetry import logs
 
 _log = structlog.get_logger("dyorc.replica")
@@ -149,7 +150,7 @@ def _settle(assignment: ReplicaAssignment) -> None:
     folder = assignment.source.folder
     with contextlib.suppress(OSError):  # it may not exist on another node; the target has its own path
         os.chdir(folder)
-    sys.path.insert(0, folder)
+    put_first(folder)
     _forget_logging()
     _reseed()
     _limit_threads(assignment.num_threads)

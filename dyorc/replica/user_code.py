@@ -15,11 +15,13 @@ import threading
 import warnings
 from collections.abc import Callable, Generator
 from contextvars import Context
+from types import FrameType
 from typing import Any, TypeVar
 
 import structlog
 
 from dyorc.system.hidden_loop import hide_loop, show_loop
+from dyorc.system.interrupts import ImportInterrupted
 from dyorc.telemetry import logs
 
 _log = structlog.get_logger("dyorc.user_code")
@@ -29,6 +31,7 @@ T = TypeVar("T")
 _OURS = r"(dyorc|asyncio|uvloop|starlette|grpc|pydantic|msgspec|structlog|redis|zmq|ray)(\.|$)"
 """Modules whose warnings never become errors: they run on the event loop."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEFAULTS = (None, signal.SIG_DFL, signal.default_int_handler)
 _context: list[Context] = []
 """The context of the last import, with what users' modules have set in it."""
@@ -50,7 +53,7 @@ def import_outside_of_loop(function: Callable[[], T]) -> T:
 
 def import_on_own_thread(function: Callable[[], T]) -> T:
     """Does the same on the thread that will run the programs: what the modules set in its context holds there."""
-    with _with_our_signals():
+    with _with_our_signals(), _interruptible():
         try:
             with _outside_of_loop(), _with_our_settings():
                 return function()
@@ -142,6 +145,41 @@ def _with_our_signals() -> Generator[None]:
         for number, handler in handlers.items():
             if handler not in _DEFAULTS:
                 put_back(number, handler)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Generator[None]:
+    """Lets signals that the running loop handles end an import, during which the loop stands still.
+
+    Raises:
+        CancelledError: If such a signal came, even if the user's code has suppressed that.
+    """
+    if threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop() is None:
+        yield
+        return
+    received: list[int] = []
+    handlers = {
+        number: handler for number in _STOPPING if callable(handler := signal.getsignal(number)) and handler not in _DEFAULTS
+    }
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        handlers[signal.Signals(number)](number, frame)
+        raise ImportInterrupted
+
+    for number in handlers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    except BaseException:
+        if not received:
+            raise
+    finally:
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
+    if received:
+        raise asyncio.CancelledError
 
 
 def put_back(number: signal.Signals, handler: Any) -> bool:

@@ -18,7 +18,7 @@ from dyorc.server.loading_progress import show_progress
 from dyorc.server.operations_port import LeaderRole, serve_operations
 from dyorc.server.program_loading import connect_ahead, deploy_in_background, head_start, load_targets, run_programs
 from dyorc.server.running_server import until_ready
-from dyorc.server.stop_signals import Drain, StopSignals, before
+from dyorc.server.stop_signals import Drain, StopSignals, before, handle_pending_signals
 from dyorc.system.linux_only import require_linux
 from dyorc.system.owned_folder import owned_folder
 from dyorc.telemetry.tracing.tracer import tracing
@@ -45,7 +45,9 @@ async def serve_group(
         start = stack.enter_context(head_start(settings, without_ray=without_ray))
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         store = await stack.enter_async_context(shared_store(settings))
-        served = stack.enter_context(load_targets(targets, settings, await read_deployed(store, cluster.group)))
+        deployed = await read_deployed(store, cluster.group)
+        await handle_pending_signals()
+        served = stack.enter_context(load_targets(targets, settings, deployed))
         leadership = await stack.enter_async_context(leadership_of(settings))
         role = LeaderRole(leadership)
         if cluster.operations_port is not None:

@@ -25,6 +25,7 @@ from dyorc.server.running_server import pause_garbage_collector
 from dyorc.server.runtime import for_gateways, in_process, on_ray
 from dyorc.store.opening import shown_name_of
 from dyorc.system import extras
+from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import TraceOutput
 from dyorc.transport.cluster_network import NodeNetwork
 
@@ -55,6 +56,17 @@ class LoadedTargets:
     is_group: bool = True
 
 
+def require_ray() -> None:
+    """Returns if replicas can run on Ray here.
+
+    Raises:
+        MissingLibraryError: If Ray is not installed.
+        ConfigurationError: On another system than Linux.
+    """
+    require_linux("replicas on Ray need", "serve with --in-process")
+    extras.require("ray", "serving with replicas in processes of their own", "or serve with --in-process, which needs no Ray")
+
+
 @contextlib.contextmanager
 def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart | None"]:
     """Prepares our own Ray, if the server needs one. Enter it before anything else: Ray reads its environment when a module
@@ -66,7 +78,7 @@ def head_start(settings: Settings, *, without_ray: bool) -> Generator["HeadStart
     if without_ray:
         yield None
         return
-    extras.require("ray", "serving with replicas in processes of their own", "or serve with --in-process, which needs no Ray")
+    require_ray()
     if settings.deployment.ray_address:
         yield None
         return

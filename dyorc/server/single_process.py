@@ -13,9 +13,8 @@ from dyorc.server.peer_context import PeerContext
 from dyorc.server.program_loading import deploy_in_background, head_start, load_targets, run_deployer, run_programs
 from dyorc.server.request_pipeline import request_pipeline, serve_endpoints
 from dyorc.server.running_server import RunningServer, settle_garbage_collector
-from dyorc.server.stop_signals import Drain
+from dyorc.server.stop_signals import Drain, handle_pending_signals
 from dyorc.store.opening import store_of
-from dyorc.system.linux_only import require_linux
 from dyorc.telemetry.tracing.tracer import tracing
 
 
@@ -44,8 +43,6 @@ async def serve_embedded(
         LaunchError: If Ray cannot be started, or does not take the programs.
         OSError: If the address is not available.
     """
-    if not without_ray:
-        require_linux("replicas on Ray need", "serve with --in-process")
     refuse_open_address(settings.gateway)  # before anything starts
     siblings = None if place is None else place.siblings
     drain = Drain(settings.gateway.drain_timeout_s, hurry or asyncio.Event())
@@ -54,6 +51,7 @@ async def serve_embedded(
         traces = stack.enter_context(tracing(settings.telemetry, os.environ))
         owner = owner_of_notes(settings.cluster.group, targets)
         before = await read_record(store_of(settings.store), owner, None if place is None else place.remembered)
+        await handle_pending_signals()
         served = stack.enter_context(load_targets(targets, settings, before, is_group=False))
         store = store_of(settings.store)
         programs = run_programs(served, settings, start, traces, place, without_ray=without_ray)

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 _AGAIN_S = 0.5
 """How often handlers are installed again: the user's code or a library may replace them at any time."""
+_TURNS = 20
+"""More turns of the event loop than it needs from a signal to the cancellation of the task that serves."""
 _RAY_FAILURES = "RAY_DISABLE_FAILURE_SIGNAL_HANDLER"
 
 
@@ -84,6 +86,13 @@ class StopSignals:
         while True:
             await asyncio.sleep(_AGAIN_S)
             self.install()
+
+
+async def handle_pending_signals() -> None:
+    """Lets signals that came while the event loop stood still cancel the task that calls this, if they are to. Call it before
+    users' modules are imported, where the loop stands still again."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 async def before(stop: asyncio.Event, awaited: Awaitable[object]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from dyorc.supervisor.console import report_error
 from dyorc.system.json_lines import JsonLineStream, Message
 
-_COMMAND = (sys.executable, "-m", "dyorc.supervisor.cell_main")
+_COMMAND = (sys.executable, "-P", "-m", "dyorc.supervisor.cell_main")
 _ABORT_TIMEOUT_S = 1.0
 _READ_TIMEOUT_S = 0.1
 _LOOK_S = 0.1

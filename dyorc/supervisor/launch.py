@@ -50,4 +50,4 @@ def become_supervisor(
     )  # fmt: skip
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "dyorc.supervisor", str(config.to_file())])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "dyorc.supervisor", str(config.to_file())])

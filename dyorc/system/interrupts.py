@@ -1,8 +1,19 @@
-"""Ctrl-C while a command starts, before it handles the signal itself. Only the standard library."""
+"""Ctrl-C while a command starts or imports users' modules. Only the standard library."""
 
 import os
 import signal
 from typing import NoReturn
+
+
+class ImportInterrupted(KeyboardInterrupt):
+    """A signal that ends a server came while it imported the user's modules."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Returns whether a signal has raised an error, and not the user's module that was being imported."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    return isinstance(error, ImportInterrupted) or signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def end_interrupted() -> NoReturn:

@@ -16,7 +16,7 @@ def serve_command(*arguments: str, in_process: bool = False) -> list[str]:
         in_process: Whether the programs run in the server's process, without Ray: it then starts in seconds.
     """
     mode = ["--in-process"] if in_process else []
-    return [sys.executable, "-m", "dyorc.cli.main", "serve", *arguments, *mode, "--port", "0"]
+    return [sys.executable, "-P", "-m", "dyorc.cli.main", "serve", *arguments, *mode, "--port", "0"]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import structlog
 
 from dyorc.config import LogsConfig
 from dyorc.replica.user_code import import_on_own_thread, import_outside_of_loop, own_context
+from dyorc.server.stop_signals import handle_pending_signals
 from dyorc.telemetry import logs
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +100,37 @@ def test_our_lines_and_those_of_a_module_each_have_their_own_form() -> None:
         assert '"event":"from_us"' in lines.getvalue()
         assert "from_them" not in lines.getvalue()
         assert theirs.getvalue() == "event='from_them'\n"
+
+
+async def test_a_signal_ends_an_import_and_reaches_the_loop_even_if_the_module_suppresses_it() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+
+        def import_slowly() -> None:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+                pytest.fail("the import goes on")
+
+        with pytest.raises(asyncio.CancelledError):
+            import_outside_of_loop(import_slowly)
+        assert signal.getsignal(signal.SIGTERM) is before
+        async with asyncio.timeout(60):
+            await stop.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def test_a_signal_that_came_while_the_loop_stood_still_cancels_before_the_import() -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(handle_pending_signals())
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await asyncio.sleep(0)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)

@@ -252,7 +252,10 @@ async def test_the_room_of_all_requests_is_given_back(served: Served) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", "localhost.example.org", "127.0.0.1.example.org"])
 def test_a_server_without_keys_stays_on_loopback(host: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"keys_file.*tls_client_roots_file.*allow_open") as caught:
+    # A name that no resolver knows is refused as such; whether there is a resolver depends on the machine.
+    with pytest.raises(
+        ConfigurationError, match=r"keys_file.*tls_client_roots_file.*allow_open|a name of this machine"
+    ) as caught:
         refuse_open_address(GatewayConfig(host=host))
     assert repr(host) in str(caught.value)
     for ways_out in ({"keys_file": "keys"}, {"tls_client_roots_file": "roots"}, {"allow_open": True}):

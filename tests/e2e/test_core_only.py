@@ -237,9 +237,9 @@ def test_a_simulation(core: Core) -> None:
     ("arguments", "extra"),
     [
         ("serve app.py:classify --port 0 --grpc-port 0", "ray"),
-        ("plan app.py:classify --cluster cluster.toml -o any.plan", "torch"),
-        ("plan show any.plan", "torch"),
-        ("cluster measure", "torch"),
+        ("plan app.py:classify --cluster cluster.toml -o any.plan", "planner"),
+        ("plan show any.plan", "planner"),
+        ("cluster measure", "planner"),
         ("simulate compare --load 0.5 --requests 50 --picture any.png", "simulation"),
     ],
 )

@@ -76,7 +76,8 @@ class _PageRun:
         if block.title is not None:
             _write_titled(block, self._folder)
         elif "output" in block.markers:
-            check_output(block, block.code, self._output)
+            if _has_all(block.markers.get("needs", "")):  # or else the block before was not run either
+                check_output(block, block.code, self._output)
         elif block.runs and "not run" not in block.markers and _has_all(block.markers.get("needs", "")):
             self.num_run += 1
             self._run(block)

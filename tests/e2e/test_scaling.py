@@ -64,7 +64,7 @@ def test_numbers_are_set_by_hand(client: dyorc.Client, server: ServerProcess) ->
     client.scale("pid", num_warm=0)
     wait_until(lambda: state(client, "pid")["num_warm"] == 0, "no warm replica")
     client.scale("pid")
-    with pytest.raises(InvalidInputError, match="expected 0 to|expected at most 1"):
+    with pytest.raises(InvalidInputError, match=r"expected 0 to|expected at most 1"):
         client.scale("pid", num_warm=3)
     listed = subprocess.run([*command, "--url", server.url], capture_output=True, text=True, check=True)
     assert "rare" in listed.stdout

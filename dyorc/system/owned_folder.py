@@ -8,10 +8,13 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 _LOCK = "lock"
+_MAX_ATTEMPTS = 20
+_RETRY_S = 0.1
 
 
 @contextlib.contextmanager
@@ -58,7 +61,12 @@ def remove_orphan(folder: str, first: Callable[[], None] = lambda: None) -> None
 
     def remove() -> None:
         first()
-        shutil.rmtree(folder)
+        for _ in range(_MAX_ATTEMPTS):
+            with contextlib.suppress(OSError):  # a process that has just been ended may have made another file meanwhile
+                shutil.rmtree(folder)
+            if not os.path.exists(folder):
+                return
+            time.sleep(_RETRY_S)
 
     _with_lock(folder, remove)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dyorc.doctor.finding import Finding, Subject, error, ok, warning
 from dyorc.doctor.libraries import installed_version
-from dyorc.version import DISTRIBUTION
+from dyorc.system.extras import command_for
 
 _TIMEOUT_S = 1.0
 _TOOL_TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ def check_ray(subject: Subject) -> Iterator[Finding]:
     """Says which Ray would run the programs, and whether its cluster can be reached."""
     installed = installed_version("ray")
     if installed is None:
-        yield ok(f"Ray is not installed: serve with --in-process, or pip install '{DISTRIBUTION}[ray]'")
+        yield ok(f"Ray is not installed: serve with --in-process, or {command_for('ray')}")
         return
     address = subject.settings.deployment.ray_address
     if not address:
@@ -74,7 +74,7 @@ def check_gpus(_: Subject) -> Iterator[Finding]:
 def _torch_finding(driver_cuda: str) -> Finding:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return ok(f"torch is not installed; for programs of torch: pip install '{DISTRIBUTION}[torch]'")
+        return ok(f"torch is not installed; for programs of torch: {command_for('torch')}")
     cuda = _CUDA_OF_TORCH.search((Path(spec.origin).parent / "version.py").read_text())
     if cuda is None:
         return warning(

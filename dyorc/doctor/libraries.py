@@ -8,6 +8,7 @@ from importlib import metadata, util
 from packaging.requirements import InvalidRequirement, Requirement
 
 from dyorc.doctor.finding import Finding, Subject, error, ok, warning
+from dyorc.system.extras import command_for
 from dyorc.version import DISTRIBUTION, version
 
 _EXTRAS = {
@@ -52,7 +53,7 @@ def check_extras(_: Subject) -> Iterator[Finding]:
         needed = [
             requirement for requirement in _requirements() if not _applies(requirement, "") and _applies(requirement, extra)
         ]
-        install = f"pip install '{DISTRIBUTION}[{extra}]'"
+        install = command_for(extra)
         missing = [requirement.name for requirement in needed if installed_version(requirement.name) is None]
         clashes = [problem for requirement in needed if requirement.name not in missing for problem in _problems(requirement)]
         yield from (error(f"{extra}: {clash}", install) for clash in clashes)

@@ -35,5 +35,5 @@ Serving needs none of this. `pip install 'dyorc-core[planner]'` installs what it
 
 from dyorc.system import extras
 
-# Serving a plan needs torch alone; it has asked for it by then, and whoever lacks it here wants to plan.
+# Serving a plan needs torch alone; it has asked for it by then, and where it is missing here, a plan is wanted.
 extras.require("torch", "dyorc.planner", installs="planner")

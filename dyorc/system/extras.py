@@ -1,4 +1,4 @@
-"""Libraries that `dyorc-core` does not bring along: which extra has them, and the error of whoever needs one that is missing.
+"""Libraries that `dyorc-core` does not bring along: which extra has them, and the error where a missing one is needed.
 
 Code that needs a library of an extra calls `require` before it imports it. Nothing is imported here.
 """
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from dyorc.errors import MissingLibraryError
+from dyorc.version import DISTRIBUTION
 
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "ray": ("ray",),
@@ -49,7 +50,7 @@ def missing_library(library: str, extra: str, needed_by: str, otherwise: str = "
 
 def command_for(extra: str) -> str:
     """Returns the command that installs an extra."""
-    return f"pip install 'dyorc-core[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def extra_of(module: str) -> str | None:

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_PERIOD_US = 100_000
-"""The usual period of a quota, in microseconds."""
 _NO_LIMIT_BYTES = 2**60
 """Version 1 of cgroups says a number above that where there is no limit."""
 
@@ -34,7 +32,7 @@ def processor_quota() -> float | None:
         with contextlib.suppress(OSError, ValueError):
             quota_us = int((folder / "cpu.cfs_quota_us").read_text())
             if quota_us > 0:
-                quotas.append(quota_us / int((folder / "cpu.cfs_period_us").read_text() or _PERIOD_US))
+                quotas.append(quota_us / int((folder / "cpu.cfs_period_us").read_text()))
     return min(quotas, default=None)
 
 

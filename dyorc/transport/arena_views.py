@@ -25,7 +25,7 @@ _CHUNK_PAGES = 2**15
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 """Few pages are ever written, so the kernel need not reserve memory for all of them. Python names the flag from 3.13 on."""
 _IS_DROPPING = sys.platform == "linux"
-"""Whether the kernel drops a private page that a program has written, when it is told that the page is not needed. Elsewhere that
+"""Whether the kernel drops a private page that a program has written, when madvise says that it is not needed. Elsewhere that
 is only advice, so `ArenaView.writable` copies the bytes over whatever was written."""
 
 

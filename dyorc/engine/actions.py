@@ -34,6 +34,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         is_suspect: Whether its only call may crash the process that runs it.
         span: Its own, if any of its requests is traced; the parent of the spans that the program's code makes.
         requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.
+        max_parts: For a program that yields: how many parts it may send before `GrantParts` allows more.
     """
 
     replica_id: str
@@ -47,6 +48,47 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     is_suspect: bool = False
     span: TraceContext | None = None
     requests: Sequence[int] = ()
+    max_parts: int = 0
+
+
+class GrantParts(msgspec.Struct, frozen=True):
+    """Let a batch of a program that yields send more: up to `max_parts` parts, in all since its start."""
+
+    replica_id: str
+    batch_id: int
+    max_parts: int
+
+
+class FeedPart(msgspec.Struct, frozen=True):
+    """Give a running batch the next part of a stream that it reads; it answers with `InputPartsTaken` as it reads on.
+
+    Attributes:
+        stream: Which of the program's streams, in the order of its parameters.
+        index: The part's; parts come in order, from 0.
+        tensors: The part's. They may be read until the batch ends.
+        is_end: Whether no part comes with this message, and none follows.
+        error: Why the stream ended, if it has failed; the program gets it where it waits for the next part.
+    """
+
+    replica_id: str
+    batch_id: int
+    stream: int
+    index: int
+    tensors: tuple[TensorRef, ...] = ()
+    is_end: bool = False
+    error: DyOrcError | None = None
+
+
+class CancelBatch(msgspec.Struct, frozen=True):
+    """End a batch of a program that waits or yields: nothing needs its result. Its ``finally`` blocks run; then it answers like
+    any other, with `BatchDone` or `BatchFailed`."""
+
+    replica_id: str
+    batch_id: int
+
+
+BatchControl: TypeAlias = GrantParts | FeedPart | CancelBatch
+"""What goes to a batch that runs."""
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
@@ -144,6 +186,9 @@ class ParkReplica(msgspec.Struct, frozen=True):
 
 Action: TypeAlias = (
     DispatchBatch
+    | GrantParts
+    | FeedPart
+    | CancelBatch
     | AnswerRequest
     | AnswerPart
     | FailRequest

@@ -14,7 +14,9 @@ from dyorc.core.tensor import BlockId
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchPart,
     BatchUnsent,
+    InputPartsTaken,
     LoadFailed,
     ProgramAdded,
     ProgramRemoved,
@@ -31,8 +33,8 @@ from dyorc.engine.timers import Timer
 from dyorc.errors import CapacityError
 
 ReplicaEvent: TypeAlias = (
-    BatchDone | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft | ReplicaLeaving | LoadFailed
-    | ReplicasWanted | SuspectsReported | ProgramAdded | ProgramRemoved | WorkflowRemoved
+    BatchDone | BatchPart | InputPartsTaken | BatchFailed | BatchUnsent | TensorsLost | ReplicaJoined | ReplicaLeft
+    | ReplicaLeaving | LoadFailed | ReplicasWanted | SuspectsReported | ProgramAdded | ProgramRemoved | WorkflowRemoved
 )  # fmt: skip
 """What can happen to replicas and their batches, and what is wanted of programs."""
 

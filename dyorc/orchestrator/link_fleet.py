@@ -11,7 +11,7 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
@@ -155,6 +155,10 @@ class LinkFleet:
     def remove(self, program: str) -> None:
         """Sends the replicas of a program nothing from now on."""
         self._registry.remove(program)
+
+    def control(self, action: BatchControl) -> None:
+        """Passes something on to a batch that runs."""
+        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""

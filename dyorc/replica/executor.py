@@ -183,7 +183,7 @@ class ProgramExecutor:
         for parameter in self._program.signature.parameters:
             if isinstance(parameter, StaticSpec):
                 arguments[parameter.name] = next(values)
-            else:
+            elif isinstance(parameter, TensorSpec):
                 arguments[parameter.name] = self._gather(next(tensors), parameter, columns)
         return arguments
 

@@ -17,7 +17,7 @@ from dyorc.transport.column_codec import ColumnHeader
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -99,6 +99,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     holders: tuple[TensorHolder, ...] = ()
     room_share: float = 1.0
     span: TraceContext | None = None
+    max_parts: int = 0
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -209,6 +210,51 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
     format: Literal["console", "json"]
 
 
+class PartReply(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Replica: the program has yielded this part. Its columns, of one row each, are like those of `BatchReply`, which follows
+    after the last part, without columns; `digest` is as in `BatchPart`."""
+
+    replica_id: str
+    batch_id: int
+    index: int
+    columns: tuple[ColumnHeader, ...]
+    digest: bytes = b""
+
+
+class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Orchestrator: this batch may send up to `max_parts` parts, in all."""
+
+    batch_id: int
+    max_parts: int
+
+
+class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Orchestrator: the next part of a stream that this batch reads; see `FeedPart`. The error is (code, text)."""
+
+    batch_id: int
+    stream: int
+    index: int
+    columns: tuple[ColumnHeader, ...] = ()
+    holders: tuple[TensorHolder, ...] = ()
+    is_end: bool = False
+    error: tuple[str, str] | None = None
+
+
+class PartsTaken(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Replica: this batch has read so many parts of this stream, in all."""
+
+    replica_id: str
+    batch_id: int
+    stream: int
+    num_taken: int
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Orchestrator: end this batch; nothing needs its result. Answer as usual once it has ended."""
+
+    batch_id: int
+
+
 Message: TypeAlias = (
     ReplicaHello
     | LoadFailure
@@ -230,6 +276,11 @@ Message: TypeAlias = (
     | Acknowledged
     | LastWords
     | LogAs
+    | PartReply
+    | PartGrant
+    | PartFeed
+    | PartsTaken
+    | Cancel
 )
 
 _headers = HeaderCodec[Message](

@@ -121,7 +121,7 @@ class Task:
         return f"workflow {self.callee.name!r}"
 
 
-class Stream:
+class StreamProgress:
     """The progress of a request that answers in parts.
 
     Attributes:
@@ -235,7 +235,7 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
-        self.stream: Stream | None = None
+        self.stream: StreamProgress | None = None
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""

@@ -14,7 +14,9 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import (
     BatchDone,
     BatchFailed,
+    BatchPart,
     BatchUnsent,
+    InputPartsTaken,
     LoadFailed,
     ProgramAdded,
     ProgramRemoved,
@@ -82,6 +84,8 @@ class Scheduler:
         match event:
             case BatchDone():
                 self._batch_done(event)
+            case BatchPart() | InputPartsTaken():
+                raise NotImplementedError(f"{type(event).__name__} comes with programs that yield")
             case BatchFailed():
                 self._batch_failed(event)
             case TensorsLost():

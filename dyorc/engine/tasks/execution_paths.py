@@ -277,7 +277,9 @@ class ExecutionPath:
                 return end
         raise self.nondeterministic(f"a decision by dyorc.{decision.kind.value}")
 
-    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+    def call(
+        self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
+    ) -> Ref:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])

@@ -79,10 +79,12 @@ class StreamSpec:
 
     Attributes:
         outputs: How the value of one part is grouped.
+        is_async: Whether it is read by ``async for``.
     """
 
     name: str
     outputs: "OutputSpec"
+    is_async: bool = True
 
 
 class OutputKind(Enum):
@@ -179,7 +181,8 @@ class OutputSpec:
                 return f"the fields {list(self.names)}"
 
 
-_STREAMS = (AsyncIterator, AsyncGenerator, Iterator, Generator)
+_ASYNC_STREAMS = (AsyncIterator, AsyncGenerator)
+_STREAMS = (*_ASYNC_STREAMS, Iterator, Generator)
 
 
 def _part_of(annotation: Any, owner: str) -> Any:
@@ -258,7 +261,8 @@ class Signature:
             elif typing.get_origin(hints[name]) in _STREAMS:
                 if parameter.default is not parameter.empty:
                     raise DefinitionError(f"{owner}: {name!r} is a stream and has a default; only bool, int, float and str may")
-                parameters.append(StreamSpec(name, OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)))
+                part = OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)
+                parameters.append(StreamSpec(name, part, typing.get_origin(hints[name]) in _ASYNC_STREAMS))
             elif hints[name] in STATIC_TYPES:
                 parameters.append(StaticSpec.of(name, hints[name], parameter.default, owner))
             else:

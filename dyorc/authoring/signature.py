@@ -138,6 +138,11 @@ class OutputSpec:
     def names(self) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.tensors)
 
+    @cached_property
+    def has_residents(self) -> bool:
+        """Whether some of it stays in the process of its program."""
+        return any(tensor.is_resident for tensor in self.tensors)
+
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""
         match self.kind:
@@ -296,6 +301,16 @@ class Signature:
     def residents(self) -> tuple[TensorSpec, ...]:
         """The inputs and outputs that stay in their process."""
         return tuple(spec for spec in (*self.inputs, *self.outputs.tensors) if spec.is_resident)
+
+    @cached_property
+    def takes_residents(self) -> bool:
+        """Whether a call is bound to the process that holds its residents."""
+        return any(spec.is_resident for spec in self.inputs)
+
+    @cached_property
+    def consumed(self) -> tuple[int, ...]:
+        """Which of `inputs` are residents that the program overwrites."""
+        return tuple(at for at, spec in enumerate(self.inputs) if spec.is_consumed)
 
     @cached_property
     def _is_plain(self) -> bool:

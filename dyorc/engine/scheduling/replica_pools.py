@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_statistics import ModelRecord
@@ -75,7 +76,8 @@ class ReplicaPool:
         replicas: Replicas that are ready and take batches, by id.
         draining: Surplus replicas, which finish their batches and take no more.
         num_replicas_on: How many replicas take batches, by node.
-        idle: Replicas that hold no batch, by node; the longest idle first.
+        idle: Replicas that hold no batch, by node; the longest idle first. If batches run side by side, those with room for one.
+        ongoing: The batch of each running call, if batches run side by side; None for programs that neither wait nor yield.
         link_ns: What a batch takes beyond the program's own time.
         lateness_ns: How much later than expected batches come back; early ones count as punctual.
         last_done_ns: When a batch last came back.
@@ -115,6 +117,8 @@ class ReplicaPool:
         self.num_replicas_on: dict[str, int] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
+        self.max_ongoing = program.max_ongoing
+        self.ongoing: dict[Call, Batch] | None = {} if program.style is not CallStyle.PLAIN else None
         self.num_load_failures = 0
         self.num_starved = 0
         self.load_error: DyOrcError | None = None
@@ -167,8 +171,13 @@ class ReplicaPool:
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`."""
+        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`. If batches run side by side, it counts as idle
+        while it has room for another."""
         self._leave_idle(replica)
+        if self.ongoing is not None:
+            if len(replica.batches) < self.max_ongoing:
+                self.set_idle(replica)
+            return
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
             heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
@@ -229,7 +238,7 @@ class ReplicaPool:
         Args:
             replica: The one that takes the batch; None if it is idle.
         """
-        batch_s = self.least_latency.predict(size)
+        batch_s = None if self.program.is_streaming else self.least_latency.predict(size)  # parts are of use before the end
         if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
             return 0
         if replica is None or replica.expected_free_ns is None:
@@ -308,6 +317,8 @@ class ReplicaPool:
         Cost: proportional to the inputs, not to the replicas.
         """
         nodes = self.idle
+        if self.ongoing is not None:
+            return min((replica for here in nodes.values() for replica in here.values()), key=lambda r: len(r.batches))
         if len(nodes) == 1:
             return next(iter(next(iter(nodes.values())).values()))
         num_bytes = _bytes_by_node(calls)

@@ -296,6 +296,12 @@ class Program:
         """The programs with which it shares a process, and residents."""
         return self.options.group or self.name
 
+    @property
+    def can_rebuild(self) -> bool:
+        """Whether it can make a resident of a whole chain at once (`dyorc.ChainCall`)."""
+        target = None if self.definition is None else self.definition.target
+        return any(spec.is_resident for spec in self.signature.outputs.tensors) and callable(getattr(target, "rebuild", None))
+
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
         """Returns the same program under another name or with other options.
 

@@ -33,6 +33,8 @@ def load_and_warm_up(program: Program) -> ProgramExecutor:
     statics = _statics(program)
     if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
         return executor
+    if any(spec.is_resident for spec in program.signature.inputs):
+        return executor  # only a program of its group makes them
     columns = [_zeros(program, spec) for spec in program.signature.inputs]
     result = executor.run(columns, statics)
     if isinstance(result, BatchError):

@@ -26,6 +26,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
     "dyorc/planner": 4,
+    "dyorc/replica": 1,
     "loadgen": 1,
 }
 

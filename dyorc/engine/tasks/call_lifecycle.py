@@ -103,7 +103,7 @@ class CallLifecycle:
 
     def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """Settles a call that ran."""
-        if call.state is CallState.WITHDRAWN:
+        if call.state is not CallState.RUNNING:  # it is not needed, or has failed before its program ended
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()

@@ -113,7 +113,10 @@ class TaskRunner:
         """Handles a call that the scheduler cannot run, or cannot run yet, and news of one that runs."""
         match end:
             case CallPart():
-                self._taking.take(end)
+                error = self._taking.take(end)
+                if error is not None:
+                    self._dispatcher.withdraw(end.call)
+                    self._calls.fail(end.call, error)
             case InputTaken():
                 pass
             case CallFailed(call, error):

@@ -33,6 +33,7 @@ class Batch:
     Attributes:
         busy_ns: For how long the replicas of its processor had been busy by then, in all; 0 if it shares none.
         started_ns: When it became the first of its replica; None while another is before it.
+        cost: What its calls cost together; their number, if the program declares no cost.
         expected_ns: When its result is expected here; None while the program's latency is unknown.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
@@ -40,17 +41,18 @@ class Batch:
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "dispatched_ns", "expected_ns", "reason", "replica", "started_ns",
-        "timeout", "trace",
+        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "reason", "replica",
+        "started_ns", "timeout", "trace",
     )  # fmt: skip
 
-    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int, expected_ns: int | None) -> None:
+    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:
         self.batch_id = batch_id
         self.replica = formed.replica
         self.calls = formed.calls
+        self.cost = len(formed.calls) * formed.calls[0].cost
         self.reason = formed.reason
         self.dispatched_ns = dispatched_ns
-        self.expected_ns = expected_ns
+        self.expected_ns: int | None = None
         self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
         self.busy_ns = 0

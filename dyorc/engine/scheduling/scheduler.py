@@ -426,7 +426,7 @@ class Scheduler:
         else:
             if running.started_ns is None:
                 self._sender.start(running)
-                duration_s = replica.latency.predict(len(running.calls))
+                duration_s = replica.latency.predict(running.cost)
                 # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             if not is_draining:

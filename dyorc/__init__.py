@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.decisions import choose, gather, when
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
-    from dyorc.authoring.resident import Consumed, Resident
+    from dyorc.authoring.resident import ChainCall, Consumed, Resident
     from dyorc.authoring.spec import Bytes, Finite
     from dyorc.authoring.stream import Stream, collect
     from dyorc.authoring.weights import load_module
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "Bytes",
+    "ChainCall",
     "Client",
     "Consumed",
     "DyOrcError",
@@ -56,7 +57,7 @@ _HOMES = {
     "dyorc.authoring.array_memory": ("empty",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
     "dyorc.authoring.ref": ("Ref",),
-    "dyorc.authoring.resident": ("Consumed", "Resident"),
+    "dyorc.authoring.resident": ("ChainCall", "Consumed", "Resident"),
     "dyorc.authoring.stream": ("Stream", "collect"),
     "dyorc.authoring.spec": ("Bytes", "Finite"),
     "dyorc.authoring.workflow": ("Workflow", "workflow"),

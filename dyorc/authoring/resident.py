@@ -1,14 +1,10 @@
-"""`dyorc.Resident`: a result that stays in the process that made it, such as a KV cache."""
+"""`dyorc.Resident`: a result that stays in the process that made it, such as a KV cache; and how one that was lost is rebuilt."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault
-
-    T_co = TypeVar("T_co", covariant=True)
-    Consuming = TypeVarWithDefault("Consuming", default=None)
+import msgspec
+import numpy as np
 
 
 class Consumed:
@@ -29,8 +25,13 @@ class ResidentMark:
 
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeAliasType
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
-    class Resident(Sequence[T_co], Generic[T_co, Consuming]): ...
+    _T = TypeVar("_T")
+    _Consuming = TypeVarWithDefault("_Consuming", default=None)
+    # To a type checker anything: a list of objects in a program that is batched, and the object itself in one that is not.
+    Resident = TypeAliasType("Resident", Any, type_params=(_T, _Consuming))
 
 else:
 
@@ -47,3 +48,33 @@ else:
             if any(mark is not Consumed for mark in marks) or len(marks) > 1:
                 raise TypeError(f"Resident[...] takes a type and, at most, dyorc.Consumed; got {item!r}")
             return Annotated[object, ResidentMark(kind, bool(marks))]
+
+
+_Static: TypeAlias = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCall:
+    """A call of a chain, which is calls that hand on residents: one item of what ``rebuild(self, calls)`` gets.
+
+    A program class may declare ``def rebuild(self, calls: list[dyorc.ChainCall]) -> object``: it gets the calls of a chain from
+    its beginning, and returns the resident that the last of them returned; a tuple, if it returned several. It is called in place
+    of all of them when that resident was lost. Without it, they run again one by one.
+
+    Attributes:
+        program: The name of the program that was called.
+        inputs: Its tensors, in the order of its parameters, for one item. NumPy.
+        statics: Its static parameters, in their order.
+    """
+
+    program: str
+    inputs: tuple[np.ndarray[Any, Any], ...]
+    statics: tuple[_Static, ...] = ()
+
+
+class ChainLink(msgspec.Struct, frozen=True, array_like=True):
+    """A `ChainCall` on its way to a replica: its inputs are the next `num_inputs` operands of the batch."""
+
+    program: str
+    num_inputs: int
+    statics: tuple[_Static, ...] = ()

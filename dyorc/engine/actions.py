@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
@@ -36,6 +37,8 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         span: Its own, if any of its requests is traced; the parent of the spans that the program's code makes.
         requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.
         max_parts: For a program that yields: how many parts it may send before `GrantParts` allows more.
+        chain: If not empty, the program's ``rebuild`` runs instead, for a chain of these calls. The batch has one call then: its
+            operands are the inputs of all of them, in order, without residents; its outputs are the residents alone.
     """
 
     replica_id: str
@@ -50,6 +53,7 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     span: TraceContext | None = None
     requests: Sequence[int] = ()
     max_parts: int = 0
+    chain: Sequence[ChainLink] = ()
 
 
 class GrantParts(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ class TimerScheduler:
         """Returns how many calls wait and run; nothing is measured."""
         num_queued = sum(len(batcher.open) for batcher in self._by_program[program])
         num_running = sum(len(calls) for batcher, calls in self._batches.values() if batcher.program.name == program)
-        return Load(num_queued, num_running, None)
+        return Load(num_queued, num_running, None, self._programs[program].options.max_batch_size)
 
     def coldness(self, program: str) -> str:
         """Returns nothing: replicas are there from the start."""

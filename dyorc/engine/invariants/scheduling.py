@@ -72,11 +72,15 @@ def queue_sizes_agree(engine: Engine) -> None:
 
 
 def batches_are_uniform(engine: Engine) -> None:
-    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters."""
+    """A batch holds 1 to `max_batch_size` calls of one program, with equal batch keys and static parameters, and of at most
+    `max_batch_cost`, unless it holds one call."""
     for batch in batches(engine):
         program = batch.replica.pool.program
         if not 1 <= len(batch.calls) <= program.options.max_batch_size:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} has {len(batch.calls)} calls")
+        max_cost = program.options.max_batch_cost
+        if max_cost is not None and len(batch.calls) > 1 and sum(call.cost for call in batch.calls) > max_cost * (1 + 1e-9):
+            raise InvariantError(f"batch {batch.batch_id} of {program.name!r} costs {batch.cost}, at most {max_cost} is allowed")
         if len({(call.callee, call.batch_key, statics_key(call.statics)) for call in batch.calls}) != 1:
             raise InvariantError(f"batch {batch.batch_id} of {program.name!r} mixes calls that may not share a batch")
 
@@ -197,6 +201,7 @@ def _waits_for_end(engine: Engine, pool: ReplicaPool) -> bool:
     """Whether the calls of a program wait until the batch is back whose replica is due first, since more calls follow from it."""
     replica = None if pool.num_idle or not engine.config.hold else pool.soonest_prefetch()
     running = None if replica is None else replica.running
-    size = pool.program.options.max_batch_size
+    first = pool.queue.peek()
+    size = pool.program.options.max_batch_size if first is None else pool.max_size(first.cost)
     num_ready = pool.queue.count_next(size)
     return running is not None and num_ready < size and waits_for_end(pool, running, num_ready)

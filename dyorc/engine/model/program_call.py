@@ -86,6 +86,7 @@ class Call:
         operands: Its input tensors, once all are there.
         blocks: Where the stored ones lie.
         batch_key: Calls of equal keys may share a batch.
+        cost: What it costs, once its inputs are there; 1 if its program declares no cost. Equal for equal batch keys.
         num_attempts: How many times it ran on a replica that died.
         is_suspect: Whether it may have crashed a replica.
         num_losses: How many times its result was lost, or its batch could not read inputs that seemed to be there.
@@ -99,8 +100,8 @@ class Call:
     """
 
     __slots__ = (
-        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "expected_ns", "future",
-        "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "parts", "restores",
+        "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "cost", "expected_ns",
+        "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "parts", "restores",
         "room_share", "segment", "state", "statics", "submitted_ns", "trace",
     )  # fmt: skip
 
@@ -131,6 +132,7 @@ class Call:
         self.operands: tuple[TensorRef, ...] = ()
         self.blocks: Sequence[BlockId] = ()
         self.batch_key: BatchKey = ((), ())
+        self.cost = 1.0
         self.order = self.context.order
         self.parts: PartList | None = None
         self.submitted_ns = 0

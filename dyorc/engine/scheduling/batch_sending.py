@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
@@ -51,8 +51,9 @@ class BatchSender:
     def send(self, pool: ReplicaPool, formed: FormedBatch) -> None:
         """Sends calls as one batch."""
         replica, calls = formed.replica, formed.calls
-        duration_s = replica.latency.predict(len(calls))
-        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns, self._expect(replica, duration_s))
+        batch = Batch(next(self._batch_ids), formed, self._turn.now_ns)
+        duration_s = replica.latency.predict(batch.cost)
+        batch.expected_ns = self._expect(replica, duration_s)
         self._account(batch, duration_s or 0.0)
         self._batches[batch.batch_id] = batch
         replica.batches[batch.batch_id] = batch
@@ -136,7 +137,7 @@ class BatchSender:
             return NEVER_NS - 1  # unknown: only a full batch goes ahead
         ahead_ns = replica.pool.link_ns.value
         if (early := 1 - self._config.prefetch_ratio) > 0:
-            ahead_ns += early * (replica.latency.predict(len(running.calls)) or 0.0) * NS_PER_S
+            ahead_ns += early * (replica.latency.predict(running.cost) or 0.0) * NS_PER_S
         return running.expected_ns - int(ahead_ns)
 
 
@@ -159,7 +160,11 @@ class InputStaging:
         if len(pool.num_replicas_on) != 1:
             return
         (node,) = pool.num_replicas_on
-        away = [tensor for tensor in call.operands if tensor.block and tensor.node not in (node, "")]
+        away = [
+            tensor
+            for tensor in call.operands
+            if tensor.block and tensor.node not in (node, "") and tensor.dtype is not DType.RESIDENT
+        ]
         if not away or not node:
             return
         replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id

@@ -14,6 +14,7 @@ from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.timers import Timer
 
 if TYPE_CHECKING:
+    from dyorc.engine.scheduling.processes import Process
     from dyorc.engine.scheduling.replica_pools import ReplicaPool
 
 NEVER_NS = 2**62
@@ -62,6 +63,7 @@ class Batch:
     Attributes:
         busy_ns: For how long the replicas of its processor had been busy by then, in all; 0 if it shares none.
         started_ns: When it became the first of its replica; None while another is before it.
+        cost: What its calls cost together; their number, if the program declares no cost.
         expected_ns: When its result is expected here; None while the program's latency is unknown.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
@@ -70,17 +72,19 @@ class Batch:
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "dispatched_ns", "expected_ns", "ongoing", "reason", "replica",
+        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "ongoing", "reason",
+        "replica",
         "started_ns", "timeout", "trace",
     )  # fmt: skip
 
-    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int, expected_ns: int | None) -> None:
+    def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:
         self.batch_id = batch_id
         self.replica = formed.replica
         self.calls = formed.calls
+        self.cost = len(formed.calls) * formed.calls[0].cost
         self.reason = formed.reason
         self.dispatched_ns = dispatched_ns
-        self.expected_ns = expected_ns
+        self.expected_ns: int | None = None
         self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
         self.busy_ns = 0
@@ -97,17 +101,19 @@ class Replica:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
         processor: The cores that it shares with others; None if it has its own device.
+        process: Where it holds residents, with other programs of its group; None if it has none.
         is_leaving: Whether it will end soon: it gets no more batches.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
+    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id")
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
         self.node = node
         self.pool = pool
         self.processor = processor
+        self.process: Process | None = None
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS

@@ -42,6 +42,7 @@ from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
 from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.parking import Parking
+from dyorc.engine.scheduling.processes import Processes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
@@ -78,6 +79,7 @@ class Scheduler:
         self._sender = BatchSender(context, self.pools, self.batches, self._retrying, self._ongoing)
         self._parking = Parking(context, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
+        self.processes = Processes(context.leases)
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
 
@@ -272,6 +274,7 @@ class Scheduler:
         if pool is None or event.replica_id in self.replicas:
             return
         replica = Replica(event.replica_id, event.node, pool, self._processor(event))
+        replica.process = self.processes.join(event, pool)
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
@@ -293,7 +296,7 @@ class Scheduler:
         replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
         self.staging.replica_left(replica_id)
-        has_losses = self._leases.holder_left(replica_id)
+        has_losses = self._leases.holder_left(replica_id) | self.processes.leave(replica_id)
         if replica is not None:
             self._take_from(replica, event)
         if has_losses:
@@ -442,7 +445,7 @@ class Scheduler:
         else:
             if running.started_ns is None:
                 self._sender.start(running)
-                duration_s = replica.latency.predict(len(running.calls))
+                duration_s = replica.latency.predict(running.cost)
                 # It began when its predecessor ended, half a link time ago, and its result takes as long on its way back.
                 running.expected_ns = None if duration_s is None else self._turn.now_ns + int(duration_s * NS_PER_S)
             if not is_draining:

@@ -63,6 +63,8 @@ class CallLifecycle:
             call.operands = tuple([argument.resolve() for argument in call.arguments])
             program.signature.check_inputs(call.operands)
             call.batch_key = program.batch_keys.key(call.operands, call.statics)
+            if program.call_cost is not None:
+                call.cost = program.call_cost.compute(call.operands, call.statics)
         except Exception as error:  # a view or a shape that does not fit fails this call alone
             self.fail(call, _refusal(call, error))
             return
@@ -163,4 +165,6 @@ def _refusal(call: Call, error: Exception) -> DyOrcError:
         future = call.arguments[error.input_at].future
         if root is not None and any(argument.future is future for argument in root.arguments):
             return error
+    if isinstance(error, ProgramError):
+        return error
     return ProgramError(call.callee.name, type(error).__name__, str(error))

@@ -56,6 +56,7 @@ class LocalBatch:
         inputs: The digests of its calls' requests, if they are to be noted.
         span: The batch's span, if it is traced.
         inbox: Reads inputs in place; None if none is.
+        max_parts: See `DispatchBatch`.
         lost: Blocks that were freed while they were read in place, known once the batch has ended.
     """
 
@@ -72,6 +73,7 @@ class LocalBatch:
     is_suspect: bool = False
     span: TraceContext | None = None
     inbox: Inbox | None = None
+    max_parts: int = 0
     lost: list[BlockId] = field(default_factory=list[BlockId])
 
     def done(self) -> None:

@@ -12,8 +12,10 @@ import structlog
 
 from dyorc.answering.input_identity import InputsIdentity
 from dyorc.answering.tensor_exchange import Tensors
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.cells.batches import CrashNotes, LocalBatch
+from dyorc.cells.hosted_calls import HostedCalls
 from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.config import CellsConfig, LogsConfig
@@ -23,7 +25,9 @@ from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
+from dyorc.replica.ongoing_calls import load_on
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
+from dyorc.replica.program_loop import ProgramLoop
 from dyorc.replica.program_thread import ProgramThread, interpreter_settings
 from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.scaling.model import LeadTimes
@@ -77,12 +81,12 @@ class LocalFleet:
         self._site = site
         self._tensors = tensors
         self._status = status
-        self._hosted: dict[str, HostedProgram] = {}
-        self._due: list[tuple[HostedProgram, LocalBatch, Callable[[], None]]] = []
+        self._hosted: dict[str, HostedProgram | HostedCalls] = {}
+        self._due: list[tuple[HostedProgram | HostedCalls, LocalBatch, Callable[[], None]]] = []
         self._wanted = {program.name: program.options.bounds.num_at_start > 0 for program in programs}
         self._loaders: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads: list[ProgramThread] = []
+        self._threads: list[ProgramThread | ProgramLoop] = []
         self._loading = asyncio.Lock()
         self._freed = threading.Condition()
 
@@ -136,6 +140,9 @@ class LocalFleet:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for hosted in self._hosted.values():
+            if isinstance(hosted, HostedCalls):
+                hosted.close()
         for thread in self._threads:
             thread.stop()
         await asyncio.to_thread(self._join)
@@ -168,6 +175,8 @@ class LocalFleet:
 
     async def _load(self, program: Program) -> bool:
         """Loads a program on its thread. One at a time: loading user code may change settings of the whole process."""
+        if program.style is not CallStyle.PLAIN:
+            return await self._load_calls(program)
         name = program.name
         async with self._loading:
             self._threads = [thread for thread in self._threads if thread.is_alive]
@@ -198,6 +207,36 @@ class LocalFleet:
         self._context.flush()
         return True
 
+    async def _load_calls(self, program: Program) -> bool:
+        """Loads a program that waits or yields, on an event loop of its own."""
+        name, started_s = program.name, time.monotonic()
+        async with self._loading:
+            self._threads = [thread for thread in self._threads if thread.is_alive]
+            if sum(thread.program == name for thread in self._threads) >= self._site.config.max_hung:
+                reason = f"{self._site.config.max_hung} of its calls hang, and threads cannot be killed; restart the server"
+                self._failed(ProgramLoadError(name, "TimeoutError", reason))
+                return False
+            self._status.loading(name)
+            thread = ProgramLoop(name)
+            self._threads.append(thread)
+            try:
+                executor = await asyncio.wrap_future(load_on(thread, program))
+            except ProgramLoadError as error:
+                thread.stop()
+                self._failed(error)
+                return False
+            except asyncio.CancelledError:
+                thread.stop()
+                raise
+        keep_ours()
+        executor.trace_by(self._site.spans)
+        hosted = self._hosted[name] = HostedCalls(program, executor, thread, self._context_of(program))
+        load_s = time.monotonic() - started_s
+        self._status.programs[name].lead = LeadTimes(load_s, load_s)
+        hosted.join()
+        self._context.flush()
+        return True
+
     def _context_of(self, program: Program) -> FleetContext:
         """Returns the program's context: no cores if it has its own device."""
         has_device = bool(program.options.ray_actor_options.get("num_gpus"))
@@ -214,7 +253,9 @@ class LocalFleet:
 
     def control(self, action: BatchControl) -> None:
         """Passes something on to a batch that runs."""
-        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
+        for hosted in self._hosted.values():
+            if isinstance(hosted, HostedCalls) and hosted.replica_id == action.replica_id:
+                hosted.control(action)
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Finds a batch's inputs, and runs it on its thread, or at the end of the turn."""
@@ -230,7 +271,7 @@ class LocalFleet:
         else:
             self._run(hosted, action, stored, lambda: hosted.inputs.read(action.operands, bool(stored)))
 
-    async def _fetch(self, hosted: HostedProgram, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
+    async def _fetch(self, hosted: HostedProgram | HostedCalls, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Fetches inputs from other nodes, then runs the batch."""
         flat = [tensor for operands in action.operands for tensor in operands]
         moves = InputMoves()
@@ -243,7 +284,7 @@ class LocalFleet:
 
     def _run(
         self,
-        hosted: HostedProgram,
+        hosted: HostedProgram | HostedCalls,
         action: DispatchBatch,
         stored: Sequence[TensorRef],
         gather: Callable[[], tuple[Sequence[Rows], Inbox | None]],
@@ -262,7 +303,7 @@ class LocalFleet:
             batch = LocalBatch(
                 action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s,
                 () if moves is None else moves.take(), action.room_share, _digests(action.inputs) if action.inputs else (),
-                action.is_suspect, action.span, inbox,
+                action.is_suspect, action.span, inbox, max_parts=action.max_parts,
             )  # fmt: skip
             if hosted.is_inline:
                 self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
@@ -315,7 +356,7 @@ class LocalFleet:
             hosted.give_up()
             self._start_loading(self._programs[hosted.program])
 
-    def _take_out(self, replica_id: str) -> HostedProgram | None:
+    def _take_out(self, replica_id: str) -> HostedProgram | HostedCalls | None:
         """Removes a loaded program, and returns it; None if the program has another name by now."""
         for name, hosted in self._hosted.items():
             if hosted.replica_id == replica_id:

@@ -23,10 +23,15 @@ from dyorc.transport.tier_routes import Routes
 
 
 class ProgramInputs:
-    """Reads the inputs of one program's batches, which run one after the other. Used on the event loop."""
+    """Reads the inputs of one program's batches. Used on the event loop.
 
-    def __init__(self, tensors: Tensors) -> None:
+    Args:
+        is_writing: Whether the program may write to what it reads in place. If so, its batches run one after the other.
+    """
+
+    def __init__(self, tensors: Tensors, *, is_writing: bool = True) -> None:
         self._tensors = tensors
+        self._is_writing = is_writing
         self._routes: Routes | None = None
 
     def read(self, operands: Sequence[tuple[TensorRef, ...]], is_any_stored: bool) -> tuple[list[Rows], Inbox | None]:
@@ -41,7 +46,7 @@ class ProgramInputs:
     def _inbox(self) -> Inbox:
         if self._routes is None:
             self._routes = self._tensors.lend_routes()
-        return Inbox(self._routes)
+        return Inbox(self._routes, is_writing=self._is_writing)
 
     def _column(self, column: tuple[TensorRef, ...], inbox: Inbox | None) -> Rows:
         if inbox is None or not has_stored(column):

@@ -232,6 +232,7 @@ class Program:
         factory: Makes the callable; runs once per replica.
         definition: Its source, to compare it with other programs; None if unknown.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
+        own_name: Its name in its code, if another version of its workflow has that name; otherwise empty.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Program:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     definition: Definition | None = None
     style: CallStyle = CallStyle.PLAIN
+    own_name: str = ""
 
     @classmethod
     def make(
@@ -295,6 +297,11 @@ class Program:
     def group(self) -> str:
         """The programs with which it shares a process, and residents."""
         return self.options.group or self.name
+
+    @property
+    def is_model(self) -> bool:
+        """Whether clients can call it by itself: what it takes and returns can be sent to them."""
+        return not self.signature.streams and not self.signature.residents
 
     @property
     def can_rebuild(self) -> bool:

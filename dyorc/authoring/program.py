@@ -70,7 +70,7 @@ class ProgramOptions:
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for the slow
-            first batch of a library. A failure is ignored.
+            first batch of a library. A failure is ignored. Not for an ``async def`` or a generator: its call could go to others.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
         batch_invariant: Whether the code runs separately for each call of a batch, so that no bit of a result depends on the
             other calls. Batches then compute no faster; only messages are shared.
@@ -272,6 +272,15 @@ class Program:
             raise DefinitionError(
                 f"{owner}: it takes the stream {declared.streams[0].name!r}, and is a plain function; only an `async def` or a "
                 f"generator can wait for its parts"
+            )
+        for stream in declared.streams:
+            if stream.is_async is not style.is_async:
+                expected = "AsyncIterator" if style.is_async else "Iterator"
+                raise DefinitionError(f"{owner}: it is {style.value}, so its stream {stream.name!r} has to be an {expected}[...]")
+        if style is not CallStyle.PLAIN and declared.residents:
+            raise DefinitionError(
+                f"{owner}: {declared.residents[0].name!r} is a resident, and it is {style.value}; only a plain function can take "
+                f"or return residents"
             )
         signature = declared.without_batch() if options.batched else declared
         if not options.batched:

@@ -16,12 +16,12 @@ from dyorc.cells.inline_rule import InlineRule
 from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_group import ProgramGroup
 from dyorc.cells.program_tensors import ProgramInputs, ProgramResults
-from dyorc.cells.program_thread import ProgramThread
 from dyorc.core.arrays import Array
 from dyorc.core.tensor import blocks_of
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft, TensorsLost
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
+from dyorc.replica.program_thread import ProgramThread
 from dyorc.transport.outbox import Outbox
 
 _log = structlog.get_logger("dyorc.cells")

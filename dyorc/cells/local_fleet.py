@@ -17,7 +17,6 @@ from dyorc.cells.batches import CrashNotes, LocalBatch
 from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
 from dyorc.cells.program_group import ProgramGroup, ProgramGroups
-from dyorc.cells.program_thread import ProgramThread, ThreadStoppedError, interpreter_settings
 from dyorc.config import CellsConfig, LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef, is_resident
 from dyorc.engine.actions import BatchControl, DispatchBatch
@@ -26,6 +25,7 @@ from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
+from dyorc.replica.program_thread import ProgramThread, ThreadStoppedError, interpreter_settings
 from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.scaling.model import LeadTimes
 from dyorc.telemetry.tracing.program_spans import ProgramSpans

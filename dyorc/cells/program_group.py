@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from dyorc.authoring.program import Program
-from dyorc.cells.program_thread import ProgramThread
 from dyorc.core.tensor import BlockId
+from dyorc.replica.program_thread import ProgramThread
 from dyorc.replica.resident_table import ResidentTable
 
 

@@ -14,6 +14,7 @@ from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Move
 from dyorc.transport.column_codec import ColumnHeader
+from dyorc.transport.error_codec import PackedError
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
@@ -90,7 +91,8 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Orchestrator: run this batch.
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
-    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one.
+    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one. A program
+    that yields may send `max_parts` parts, until `PartGrant` allows more.
     """
 
     batch_id: int
@@ -211,8 +213,11 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class PartReply(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Replica: the program has yielded this part. Its columns, of one row each, are like those of `BatchReply`, which follows
-    after the last part, without columns; `digest` is as in `BatchPart`."""
+    """Replica: the program has yielded this part.
+
+    Its columns, of one row each, are like those of `BatchReply`, which follows after the last part, without columns. `digest` is
+    as in `BatchPart`.
+    """
 
     replica_id: str
     batch_id: int
@@ -229,7 +234,9 @@ class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Orchestrator: the next part of a stream that this batch reads; see `FeedPart`. The error is (code, text)."""
+    """Orchestrator: the next part of a stream that this batch reads, or its end; see `FeedPart`. Its columns, of one row each,
+    are like those of `BatchRequest`.
+    """
 
     batch_id: int
     stream: int
@@ -237,11 +244,11 @@ class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
     columns: tuple[ColumnHeader, ...] = ()
     holders: tuple[TensorHolder, ...] = ()
     is_end: bool = False
-    error: tuple[str, str] | None = None
+    error: PackedError | None = None
 
 
 class PartsTaken(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Replica: this batch has read so many parts of this stream, in all."""
+    """Replica: this batch has read so many parts of this stream, in all, and wants more."""
 
     replica_id: str
     batch_id: int

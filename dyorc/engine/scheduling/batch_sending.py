@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, DType, TensorRef
 from dyorc.engine.actions import DispatchBatch, FormReason, StageTensors
 from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
@@ -145,7 +145,11 @@ class InputStaging:
         if len(pool.num_replicas_on) != 1:
             return
         (node,) = pool.num_replicas_on
-        away = [tensor for tensor in call.operands if tensor.block and tensor.node not in (node, "")]
+        away = [
+            tensor
+            for tensor in call.operands
+            if tensor.block and tensor.node not in (node, "") and tensor.dtype is not DType.RESIDENT
+        ]
         if not away or not node:
             return
         replica_id = min(pool.replicas.values(), key=lambda replica: (len(replica.batches), replica.replica_id)).replica_id

@@ -14,6 +14,7 @@ from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.timers import Timer
 
 if TYPE_CHECKING:
+    from dyorc.engine.scheduling.processes import Process
     from dyorc.engine.scheduling.replica_pools import ReplicaPool
 
 NEVER_NS = 2**62
@@ -66,17 +67,19 @@ class Replica:
         batches: What it holds, in the order in which it runs them.
         latency: T(n) of this replica.
         processor: The cores that it shares with others; None if it has its own device.
+        process: Where it holds residents, with other programs of its group; None if it has none.
         is_leaving: Whether it will end soon: it gets no more batches.
         prefetch_ns: When the next batch may be sent after it, so that it arrives as the running one ends.
     """
 
-    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "processor", "replica_id")
+    __slots__ = ("batches", "is_leaving", "latency", "node", "pool", "prefetch_ns", "process", "processor", "replica_id")
 
     def __init__(self, replica_id: str, node: str, pool: "ReplicaPool", processor: Processor | None = None) -> None:
         self.replica_id = replica_id
         self.node = node
         self.pool = pool
         self.processor = processor
+        self.process: Process | None = None
         self.batches: dict[int, Batch] = {}
         self.latency = LatencyModel(prior=pool.latency)
         self.prefetch_ns = NEVER_NS

@@ -41,6 +41,7 @@ from dyorc.engine.scheduling.batch_accounting import (
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
 from dyorc.engine.scheduling.parking import Parking
+from dyorc.engine.scheduling.processes import Processes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import Batch, Replica
@@ -76,6 +77,7 @@ class Scheduler:
         self._sender = BatchSender(context, self.pools, self.batches, self._retrying)
         self._parking = Parking(context, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
+        self.processes = Processes(context.leases)
         policy = SpeculationPolicy(context.speculator, self._appraiser, self.replicas, config.speculation.margin)
         self._former = BatchFormer(context, policy, self.batches)
 
@@ -260,6 +262,7 @@ class Scheduler:
         if pool is None or event.replica_id in self.replicas:
             return
         replica = Replica(event.replica_id, event.node, pool, self._processor(event))
+        replica.process = self.processes.join(event, pool)
         self.replicas[event.replica_id] = replica
         self._leases.holder_joined(event.replica_id)
         pool.add(replica)
@@ -281,7 +284,7 @@ class Scheduler:
         replica_id = event.replica_id
         replica = self.replicas.pop(replica_id, None)
         self.staging.replica_left(replica_id)
-        has_losses = self._leases.holder_left(replica_id)
+        has_losses = self._leases.holder_left(replica_id) | self.processes.leave(replica_id)
         if replica is not None:
             self._take_from(replica, event)
         if has_losses:

@@ -20,10 +20,12 @@ from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import as_array, inline
+from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
+from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
 from dyorc.engine.tasks.stops import Blocked, End, Raised, Returned, Stop, StreamFull, Undecided
 from dyorc.engine.turn import Turn
 from dyorc.errors import (
@@ -179,16 +181,26 @@ class ExecutionPath:
         """Returns what the coroutine gets for what it awaits: a value (in a tuple), an error to throw, or nothing yet."""
         match wanted:
             case Decision():
+                if wanted.ref.outputs.has_residents and (why := refusal_to_read(wanted.ref, "decides by")):
+                    return self._misuse(why)
                 return self._decide(wanted)
             case Ref():
+                if wanted.outputs.has_residents and (why := refusal_to_read(wanted, "awaits")):
+                    return self._misuse(why)
                 return self._values((wanted,)) or self._failure((wanted,)) or (read_ref(wanted),)
             case Gather(refs=refs):
+                for ref in refs:
+                    if ref.outputs.has_residents and (why := refusal_to_read(ref, "awaits")):
+                        return self._misuse(why)
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise self._foreign(f"awaits {kind}", self._current_line())
+
+    def _misuse(self, what: str) -> WorkflowError:
+        return WorkflowError(f"workflow {self._workflow.name!r} {what} ({self._current_line()})")
 
     @staticmethod
     def _values(refs: Sequence[Ref]) -> Blocked | None:
@@ -283,6 +295,8 @@ class ExecutionPath:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
+        if signature.consumed and isinstance(callee, Program):
+            check_consumed(callee, arguments)
         entries = self.segment.entries
         if self._cursor < len(entries):
             entry = entries[self._cursor]
@@ -453,6 +467,8 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
     Args:
         goes_on: Whether the run goes on, and may change the memory of what it has handed over before that is read.
     """
+    if spec.dtype is DType.RESIDENT or (isinstance(value, Ref) and value.outputs.has_residents and _is_resident(value)):
+        check_passed(callee, spec, value)
     if not isinstance(value, Ref):
         array = as_array(value, spec.dtype, f"{callee!r}: {spec.name!r}")
         if goes_on and array.flags.writeable and (array is value or array.base is not None):
@@ -460,10 +476,13 @@ def _argument(callee: Program | Workflow, spec: TensorSpec, value: Any, goes_on:
         return Argument(Future.ready(inline(array)), 0)
     if value.field is None:
         raise WorkflowError(
-            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; "
-            f"pick one, like ref[{value.outputs.names[0]!r}]"
+            f"{callee!r}: {spec.name!r} needs one tensor, got the whole of {list(value.outputs.names)}; {how_to_pick(value)}"
         )
     return Argument(value.future, value.field, value.views)
+
+
+def _is_resident(ref: Ref) -> bool:
+    return ref.field is not None and ref.outputs.tensors[ref.field].is_resident
 
 
 def _is_same(entry: Entry, callee: Program | Workflow, arguments: Sequence[Argument], statics: tuple[StaticValue, ...]) -> bool:

@@ -17,7 +17,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.config import EngineConfig
 from dyorc.core.arrays import Array, apply_views, as_array, as_value, inline
 from dyorc.core.request import Terms
-from dyorc.core.tensor import BlockId, TensorRef, blocks_of
+from dyorc.core.tensor import BlockId, DType, TensorRef, blocks_of
 from dyorc.engine.actions import (
     Action,
     AnswerPart,
@@ -57,7 +57,7 @@ from dyorc.engine.invariants import check_all
 from dyorc.engine.request_trace import RequestTrace
 from dyorc.errors import DyOrcError
 from dyorc.replica.executor import BatchError, ProgramExecutor
-from dyorc.transport.column_codec import Rows
+from dyorc.replica.resident_table import ResidentRows
 from tests.unit.engine.dispatched import Dispatched
 
 
@@ -118,19 +118,22 @@ class World:
         self.workflows: dict[int, Workflow] = {}
         self._replicas: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
+        self.process_of: dict[str, str] = {}
+        """Under which name each replica holds residents."""
         self._num_joined = 0
         self._num_blocks = 0
         self._executors = {program.name: ProgramExecutor.load(program) for program in self.programs}
 
     # Events
 
-    def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0) -> str:
-        """Adds a replica that is ready."""
+    def join(self, program: Program, replica_id: str = "", node: str = "", num_cores: int = 0, process: str = "") -> str:
+        """Adds a replica that is ready, in a process that holds residents; by default one of its own."""
         replica_id = replica_id or f"{program.name}#{self._num_joined}"
         self._num_joined += 1
         self._replicas[replica_id] = program.name
         self._nodes[replica_id] = node
-        self.tell(ReplicaJoined(replica_id, program.name, node, num_cores))
+        self.process_of[replica_id] = process or replica_id
+        self.tell(ReplicaJoined(replica_id, program.name, node, num_cores, process))
         return replica_id
 
     def add(self, program: Program) -> None:
@@ -144,7 +147,8 @@ class World:
 
     def warm(self, replica_id: str) -> None:
         """Has a parked replica load its program again."""
-        self.tell(ReplicaJoined(replica_id, self.parked.pop(replica_id), self._nodes[replica_id]))
+        program, process = self.parked.pop(replica_id), self.process_of[replica_id]
+        self.tell(ReplicaJoined(replica_id, program, self._nodes[replica_id], process=process))
 
     def leave(self, replica_id: str) -> None:
         """Lets a replica die, with its batches."""
@@ -216,14 +220,17 @@ class World:
         if batch.lost:
             self.not_run.append(batch)
             return TensorsLost(action.replica_id, action.batch_id, batch.lost)
-        result = self._executors[batch.program].run(batch.columns, action.statics)
+        result = self._executors[batch.program].run(batch.columns, action.statics, chain=action.chain)
         if isinstance(result, BatchError):
             return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
-        rows: list[Rows] = list(result.outputs)
-        if self.is_placing:
-            columns = [self.place(list(column), action.replica_id) for column in rows]
-        else:
-            columns = [[self.keep(np.asarray(array)) for array in column] for column in rows]
+        columns: list[list[TensorRef]] = []
+        for column in result.outputs:
+            if isinstance(column, ResidentRows):
+                columns.append(self.hold(column, action.replica_id))
+            elif self.is_placing:
+                columns.append(self.place(list(column), action.replica_id))
+            else:
+                columns.append([self.keep(np.asarray(array)) for array in column])
         outputs = [tuple(row) for row in zip(*columns, strict=True)]
         return BatchDone(action.replica_id, action.batch_id, outputs, execute_s)
 
@@ -402,6 +409,20 @@ class World:
             for offset, array in rows.items()
         ]  # fmt: skip
 
+    def hold(self, rows: ResidentRows, replica_id: str) -> list[TensorRef]:
+        """Keeps residents in the process of a replica."""
+        process, node, refs = self.process_of[replica_id], self._nodes[replica_id], list[TensorRef]()
+        for resident, num_bytes in zip(rows.objects, rows.sizes, strict=True):
+            self._num_blocks += 1
+            if replica_id in self._replicas:
+                self.stored[process, self._num_blocks] = {0: resident}
+            else:
+                self.gone.add((process, self._num_blocks))
+            refs.append(
+                TensorRef(dtype=DType.RESIDENT, shape=(), num_bytes=num_bytes, node=node, holder=process, block=self._num_blocks)
+            )
+        return refs
+
     def read(self, tensors: Iterable[TensorRef]) -> tuple[list[Array], list[BlockId]]:
         """Returns the contents of tensors; or none, and the blocks that were lost."""
         tensors = list(tensors)
@@ -498,7 +519,10 @@ class World:
         """Lets a replica die with its batches and all that it holds, without telling the engine."""
         del self._replicas[replica_id]
         self.parked.pop(replica_id, None)
-        held = {block for block in (*self.stored, *self.vanished) if block[0] == replica_id}
+        process = self.process_of[replica_id]
+        is_last = all(self.process_of[other] != process for other in self._replicas)
+        holders = {replica_id, process} if is_last else {replica_id}
+        held = {block for block in (*self.stored, *self.vanished) if block[0] in holders}
         self.gone |= held
         self.vanished -= held
         self.stored = {block: rows for block, rows in self.stored.items() if block not in held}

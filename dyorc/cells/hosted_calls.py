@@ -47,6 +47,7 @@ class HostedCalls:
         num_on_thread: Calls that have ended.
     """
 
+    group = None
     is_inline = False
     num_inline = 0
     num_run_again = 0

@@ -13,9 +13,9 @@ a thread is worth; that is the *overlap*: for how long other threads of the proc
   it and the loop only take turns, which costs both more than waiting for each other. The loop cannot show whether there would be
   more overlap by now, so such a program returns to its thread for a while every `_MAX_STAY` batches.
 * Both only if it computes. A program that waits for anything else, such as a socket, a lock or a time, may wait for seconds some
-  day. One batch that only computed proves nothing: other threads may have computed for just as long as it waited, or its thread may
-  have collected garbage. Under load, waiting for the interpreter hides short waits; on the loop they show, and the program returns
-  for long.
+  day. One batch that seems to compute proves nothing: other threads may have computed for as long as it waited, or its thread may
+  have collected garbage. Under load, waiting for the interpreter hides short waits; on the loop they show, and the program
+  returns for long.
 * A program moves from the loop to its thread at once if one batch took too much processor time, or much too long; also if batches
   repeatedly took too long. Time in which the system ran other processes is not counted: a thread would have lost it as well.
 

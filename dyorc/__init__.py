@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from dyorc.authoring.decisions import choose, gather, when
     from dyorc.authoring.program import Program, num_threads, program
     from dyorc.authoring.ref import Ref
+    from dyorc.authoring.resident import ChainCall, Consumed, Resident
     from dyorc.authoring.spec import Bytes, Finite
+    from dyorc.authoring.stream import Stream, collect
     from dyorc.authoring.weights import load_module
     from dyorc.authoring.workflow import Workflow, workflow
     from dyorc.client import AsyncClient, Client
@@ -23,15 +25,20 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "Bytes",
+    "ChainCall",
     "Client",
+    "Consumed",
     "DyOrcError",
     "Finite",
     "InvalidInputError",
     "Program",
     "ProgramError",
     "Ref",
+    "Resident",
+    "Stream",
     "Workflow",
     "choose",
+    "collect",
     "empty",
     "gather",
     "load_module",
@@ -50,6 +57,8 @@ _HOMES = {
     "dyorc.authoring.array_memory": ("empty",),
     "dyorc.authoring.program": ("Program", "num_threads", "program"),
     "dyorc.authoring.ref": ("Ref",),
+    "dyorc.authoring.resident": ("ChainCall", "Consumed", "Resident"),
+    "dyorc.authoring.stream": ("Stream", "collect"),
     "dyorc.authoring.spec": ("Bytes", "Finite"),
     "dyorc.authoring.workflow": ("Workflow", "workflow"),
     "dyorc.client": ("AsyncClient", "Client"),

@@ -15,13 +15,25 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.authoring.workflow import Workflow, of_program
 from dyorc.config import EngineConfig, SpeculationConfig
 from dyorc.core.arrays import apply_views, as_array, as_value, inline
 from dyorc.core.request import Terms
-from dyorc.core.tensor import TensorRef
-from dyorc.engine.actions import AnswerPart, AnswerRequest, DispatchBatch, EffectFailed, FailRequest, SetTimer
+from dyorc.core.tensor import DType, TensorRef
+from dyorc.engine.actions import (
+    AnswerPart,
+    AnswerRequest,
+    CancelBatch,
+    DispatchBatch,
+    EffectFailed,
+    FailRequest,
+    FeedPart,
+    GrantParts,
+    ReleaseTensors,
+    SetTimer,
+)
 from dyorc.engine.engine import Engine
 from dyorc.engine.events import (
     BatchDone,
@@ -34,10 +46,14 @@ from dyorc.engine.events import (
     TimerFired,
 )
 from dyorc.errors import InternalError
+from dyorc.local_calls import LocalCalls
 from dyorc.replica.executor import BatchError, ProgramExecutor
+from dyorc.replica.resident_table import ResidentRows, ResidentTable
 
 _CONFIG = EngineConfig(hold=False, max_untaken_parts=1, speculation=SpeculationConfig(enabled=False))
 """One batch at a time: a guess would only delay. And no part before the previous one was read."""
+_PROCESS = "here"
+"""The name of this process, for residents: all programs of a `run` share it."""
 _executors: WeakKeyDictionary[Program, ProgramExecutor] = WeakKeyDictionary()
 _loading = threading.RLock()  # a program may run another one while it loads
 
@@ -84,20 +100,30 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
         return workflow.signature.outputs.build([as_value(np.array(_array(tensor))) for tensor in tensors])
 
     engine = Engine(_CONFIG, workflow.programs)
-    events: deque[Event] = deque(ReplicaJoined(program.name, program.name) for program in workflow.programs)
+    residents = ResidentTable(_PROCESS)
+    events: deque[Event] = deque(ReplicaJoined(program.name, program.name, process=_PROCESS) for program in workflow.programs)
     events.append(request)
     answer: AnswerRequest | FailRequest | None = None
     failures: list[str] = []
+    calls = LocalCalls()
     try:
-        while events:
+        while events or calls.wait():
+            events.extend(calls.events)
+            calls.events.clear()
             batch = list(events)
             events.clear()
             with _interruptible():
                 actions = engine.handle(batch, time.monotonic_ns())
             for action in actions:
                 match action:
+                    case DispatchBatch(program=program) if program.style is CallStyle.PLAIN:
+                        events.append(_execute(action, residents))
                     case DispatchBatch():
-                        events.append(_execute(action))
+                        calls.start(action)
+                    case GrantParts() | CancelBatch() | FeedPart():
+                        calls.control(action)
+                    case ReleaseTensors(blocks=blocks):
+                        residents.release(number for holder, number in blocks if holder == _PROCESS)
                     case AnswerPart(index=index, tensors=tensors):
                         yield build(tensors)
                         events.append(PartTaken(request.request_id, index))
@@ -111,6 +137,7 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
                         pass
     finally:
         engine.handle([RequestCancelled(request.request_id)], time.monotonic_ns())  # ends a request that was left early
+        calls.close()
     for failure in failures:  # once all effects have happened: a warning may be an error
         warnings.warn(failure, RuntimeWarning, stacklevel=3)
     match answer:
@@ -123,15 +150,21 @@ def _answers(workflow: Workflow, request: RequestArrived) -> Iterator[Any]:
             raise InternalError("the engine went to sleep with a request in flight")
 
 
-def _execute(action: DispatchBatch) -> BatchDone | BatchFailed:
+def _execute(action: DispatchBatch, residents: ResidentTable) -> BatchDone | BatchFailed:
     """Runs a batch here and now."""
-    columns = [[_array(tensor) for tensor in column] for column in zip(*action.operands, strict=True)]
+    columns = [
+        residents.read(column) if column[0].dtype is DType.RESIDENT else [_array(tensor) for tensor in column]
+        for column in zip(*action.operands, strict=True)
+    ]
     with _interruptible():
-        result = _executor(action.program).run(columns, action.statics)
+        result = _executor(action.program).run(columns, action.statics, chain=action.chain)
     if isinstance(result, BatchError):
         return BatchFailed(action.replica_id, action.batch_id, result.error_type, result.message, result.traceback)
-    outputs = [tuple(inline(np.array(array, order="C")) for array in row) for row in zip(*result.outputs, strict=True)]
-    return BatchDone(action.replica_id, action.batch_id, outputs, result.execute_s)
+    outputs = [
+        residents.keep(rows, "") if isinstance(rows, ResidentRows) else [inline(np.array(row, order="C")) for row in rows]
+        for rows in result.outputs
+    ]
+    return BatchDone(action.replica_id, action.batch_id, list(zip(*outputs, strict=True)), result.execute_s)
 
 
 def _executor(program: Program) -> ProgramExecutor:

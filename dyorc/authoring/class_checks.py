@@ -1,31 +1,10 @@
 """Checks the code that `@dyorc.program` decorates, so that mistakes show when it is declared, not at the first request."""
 
 import dis
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import Any
 
 from dyorc.errors import DefinitionError
-
-
-def check_function(owner: str, function: Callable[..., Any], label: str) -> None:
-    """Checks that a function computes when it is called.
-
-    Args:
-        label: The function in the error's text, such as ``__call__``.
-
-    Raises:
-        DefinitionError: If it is a coroutine function, or a generator.
-    """
-    for kind, is_of_kind in (
-        ("an `async def`", inspect.iscoroutinefunction),
-        ("an async generator", inspect.isasyncgenfunction),
-        ("a generator", inspect.isgeneratorfunction),
-    ):
-        if is_of_kind(function):
-            place = _place(function)
-            raise DefinitionError(f"{owner}: {label} is {kind}, expected a plain function that returns its tensors ({place})")
 
 
 def check_class(cls: type) -> None:
@@ -37,9 +16,6 @@ def check_class(cls: type) -> None:
     owner = f"program class {cls.__name__}"
     if not any("__call__" in base.__dict__ for base in cls.__mro__):
         raise DefinitionError(f"{owner} has no __call__")
-    method = inspect.getattr_static(cls, "__call__")
-    if isinstance(method, FunctionType):
-        check_function(owner, method, "__call__")
     _check_annotations(owner, cls)
     for function in _functions_of(cls):
         if line := _line_of_explicit_super(function.__code__, cls.__name__):
@@ -78,8 +54,3 @@ def _line_of_explicit_super(code: CodeType, name: str) -> int:
         elif instruction.opname not in ("PUSH_NULL", "PRECALL", "CACHE"):
             before = ""
     return 0
-
-
-def _place(function: Callable[..., Any]) -> str:
-    code: CodeType | None = getattr(function, "__code__", None)
-    return "?" if code is None else f"{code.co_filename}, line {code.co_firstlineno}"

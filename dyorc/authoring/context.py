@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature, StaticValue
 from dyorc.errors import InvalidInputError, WorkflowError
 
@@ -24,8 +23,13 @@ class Callee(Protocol):
 class CallRecorder(Protocol):
     """Records the calls that a workflow makes while it is being stepped."""
 
-    def call(self, callee: Any, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
-        """Records a call of a program or workflow. `tensors` are Refs, or values to convert to tensors."""
+    def call(self, callee: Any, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()) -> Any:
+        """Records a call of a program or workflow, and returns its Ref, or its Stream if it yields.
+
+        Args:
+            tensors: Refs, or values to convert to tensors.
+            streams: What is passed for parameters that are streams.
+        """
         ...
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
@@ -37,7 +41,7 @@ class CallRecorder(Protocol):
 current_recorder: ContextVar[CallRecorder | None] = ContextVar("dyorc_recorder", default=None)
 
 
-def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ref:
+def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Records a call made by the running workflow; does not wait for the result.
 
     Args:
@@ -51,7 +55,7 @@ def record_call(kind: str, callee: Callee, args: tuple[Any, ...], kwargs: Mappin
     if recorder is None:
         raise RuntimeError(f"{kind} {callee.name!r} was called outside a workflow; run it with dyorc.run({callee.name}, ...)")
     try:
-        tensors, statics = callee.signature.bind(args, kwargs)
-        return recorder.call(callee, tensors, statics)
+        tensors, statics, streams = callee.signature.bind_call(args, kwargs)
+        return recorder.call(callee, tensors, statics, streams) if streams else recorder.call(callee, tensors, statics)
     except InvalidInputError as error:
         raise recorder.mistake(error) from None

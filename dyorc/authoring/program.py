@@ -8,19 +8,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, ParamSpec, Self, overload
 
 from dyorc.authoring.batching import BatchKeys, Padding
-from dyorc.authoring.class_checks import check_class, check_function
+from dyorc.authoring.call_cost import CallCost
+from dyorc.authoring.call_style import CallStyle
+from dyorc.authoring.class_checks import check_class
 from dyorc.authoring.context import current_recorder, record_call
-from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import Signature
 from dyorc.core.plan_head import read_plan_head
 from dyorc.errors import DefinitionError
 from dyorc.scaling.autoscaling import bounds_of
 from dyorc.scaling.model import Bounds
-from dyorc.scaling.value_checks import BOOL, POSITIVE_COUNT, POSITIVE_SECONDS, Check, is_number, one_of
+from dyorc.scaling.value_checks import (
+    BOOL,
+    OPTIONAL_POSITIVE,
+    OPTIONAL_POSITIVE_COUNT,
+    POSITIVE_COUNT,
+    POSITIVE_SECONDS,
+    Check,
+    is_number,
+    one_of,
+)
 from dyorc.system.processors import num_processors
 
 P = ParamSpec("P")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_MAX_ONGOING = 32
 
 
 def check_name(owner: str, name: Any) -> None:
@@ -60,13 +71,25 @@ class ProgramOptions:
         pure: Whether it has no effect but its result. An impure program is never run on a guess and not repeated.
         idempotent: Whether an impure program may be repeated all the same, after a failure.
         warmup: Whether a program that is a class runs a batch of zeros after it was loaded, so that no request pays for the slow
-            first batch of a library. A failure is ignored.
+            first batch of a library. A failure is ignored. Not for an ``async def`` or a generator: its call could go to others.
         execution_timeout_s: After this many seconds in one batch, a replica counts as hung and is replaced.
         batch_invariant: Whether the code runs separately for each call of a batch, so that no bit of a result depends on the
             other calls. Batches then compute no faster; only messages are shared.
         max_queued_calls: While more than these wait, requests that need the program are refused.
         plan: A file that ``dyorc plan --inference`` wrote. A replica is then a group of processes, which split the first module
             that the program loads by `dyorc.load_module`; `ray_actor_options` apply to each of these processes.
+        max_ongoing: For a program that is an ``async def`` or a generator: how many calls run at once on one replica. None: 32 on
+            an event loop, and 1 for a plain generator, whose calls take turns on one thread.
+        max_parts: For a program that yields: a call that yields more parts fails.
+        group: Programs of one group share a process, and residents (`dyorc.Resident`) can be passed among them. None: the program
+            is a group of its own.
+        max_resident_bytes: How many bytes of residents a process of its group may hold; the smallest of the group counts.
+            None: no limit.
+        max_batch_cost: Most that the calls of a batch may cost together, beside `max_batch_size`. A call that costs more by
+            itself runs alone.
+        cost: What a call costs: a pure function of its inputs, by their names, as many as it takes: of a tensor it gets an object
+            with ``shape`` (after padding, without "batch") and ``dtype``. It returns a number of at least 0:
+            ``lambda tokens: tokens.shape[0]``. The time of a batch is then learned over its cost, instead of its size.
     """
 
     batched: bool = True
@@ -84,6 +107,12 @@ class ProgramOptions:
     batch_invariant: bool = False
     max_queued_calls: int = 16_384
     plan: str | None = None
+    max_ongoing: int | None = None
+    max_parts: int = 65_536
+    group: str | None = None
+    max_resident_bytes: int | None = None
+    max_batch_cost: float | None = None
+    cost: Callable[..., float] | None = None
 
     def check_plan(self, owner: str) -> None:
         """Checks that its plan can be served with the other options.
@@ -142,11 +171,38 @@ class ProgramOptions:
             raise DefinitionError(f"{owner}: it has a plan, whose ranks are separate processes, so it cannot be in_process")
         if self.pad and not self.batched:
             raise DefinitionError(f"{owner}: pad needs batched=True")
+        if (self.cost is None) is not (self.max_batch_cost is None):
+            missing = "cost" if self.cost is None else "max_batch_cost"
+            raise DefinitionError(f"{owner}: max_batch_cost and cost belong together; {missing} is missing")
+        if self.cost is not None and not self.batched:
+            raise DefinitionError(f"{owner}: max_batch_cost limits batches, and the program is declared batched=False")
+
+    def check_style(self, owner: str, style: CallStyle) -> None:
+        """Raises DefinitionError if an option does not fit the kind of function that the program is."""
+        if style is CallStyle.PLAIN:
+            if self.max_ongoing is not None:
+                raise DefinitionError(
+                    f"{owner}: max_ongoing is {self.max_ongoing}, but it is {style.value}, which runs one batch at a time; "
+                    f"max_batch_size says how many calls a batch has"
+                )
+        elif self.batched:
+            raise DefinitionError(
+                f"{owner}: it is {style.value}, which takes one call at a time; declare batched=False "
+                f"(max_ongoing says how many run at once on one replica)"
+            )
+        elif self.plan is not None:
+            raise DefinitionError(
+                f"{owner}: it is {style.value}, and has a plan; only a plain function can be split over processes"
+            )
 
 
 _CHECKS: Mapping[str, Check] = {
     **dict.fromkeys(("batched", "in_process", "pure", "idempotent", "warmup", "batch_invariant"), BOOL),
-    **dict.fromkeys(("max_batch_size", "max_queued_calls"), POSITIVE_COUNT),
+    **dict.fromkeys(("max_batch_size", "max_queued_calls", "max_parts"), POSITIVE_COUNT),
+    **dict.fromkeys(("max_ongoing", "max_resident_bytes"), OPTIONAL_POSITIVE_COUNT),
+    "group": ("a text, or None", lambda value: value is None or (isinstance(value, str) and bool(_NAME.fullmatch(value)))),
+    "max_batch_cost": OPTIONAL_POSITIVE,
+    "cost": ("a function, or None", lambda value: value is None or callable(value)),
     "pad": ("dyorc.pad(...), or None", lambda value: value is None or isinstance(value, Padding)),
     "ray_actor_options": ("a dict of Ray's options", lambda value: isinstance(value, dict)),
     "thread": one_of("auto", "own"),
@@ -172,10 +228,13 @@ class Program:
     Attributes:
         name: Its name, also as a model of the APIs.
         declared: Its signature as written, with the batch dimension if it is batched.
-        signature: Its signature for one item.
+        signature: Its signature for one item. If it yields, the outputs are a part's.
+        style: The kind of function that it is.
         factory: Makes the callable; runs once per replica.
         definition: Its source, to compare it with other programs; None if unknown.
+        call_cost: Computes what a call costs; None if it declares no cost.
         overrides: Options from outside its code (`overrides.py`), which its replicas need to know.
+        own_name: Its name in its code, if another version of its workflow has that name; otherwise empty.
     """
 
     name: str
@@ -184,8 +243,11 @@ class Program:
     signature: Signature
     factory: Callable[[], Callable[..., Any]]
     batch_keys: BatchKeys
+    call_cost: CallCost | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     definition: Definition | None = None
+    style: CallStyle = CallStyle.PLAIN
+    own_name: str = ""
 
     @classmethod
     def make(
@@ -206,14 +268,59 @@ class Program:
         owner = f"program {name!r}"
         check_name(owner, name)
         options.check(owner)
-        declared = Signature.of(owner, function, skip_first=skip_first)
+        style = CallStyle.of(function)
+        options.check_style(owner, style)
+        declared = Signature.of(owner, function, skip_first=skip_first, is_streaming=style.is_streaming)
+        if style is CallStyle.PLAIN and declared.streams:
+            raise DefinitionError(
+                f"{owner}: it takes the stream {declared.streams[0].name!r}, and is a plain function; only an `async def` or a "
+                f"generator can wait for its parts"
+            )
+        for stream in declared.streams:
+            if stream.is_async is not style.is_async:
+                expected = "AsyncIterator" if style.is_async else "Iterator"
+                raise DefinitionError(f"{owner}: it is {style.value}, so its stream {stream.name!r} has to be an {expected}[...]")
+        if style is not CallStyle.PLAIN and declared.residents:
+            raise DefinitionError(
+                f"{owner}: {declared.residents[0].name!r} is a resident, and it is {style.value}; only a plain function can take "
+                f"or return residents"
+            )
         signature = declared.without_batch() if options.batched else declared
         if not options.batched:
             options = replace(options, max_batch_size=1)
         elif not signature.inputs:
             raise DefinitionError(f"{owner}: it takes no tensor, so there is nothing to batch; declare batched=False")
         batch_keys = BatchKeys.of(owner, signature, options.pad)
-        return cls(name, options, declared, signature, factory, batch_keys, definition=definition)
+        call_cost = CallCost.of(name, options.cost, signature, batch_keys)
+        return cls(name, options, declared, signature, factory, batch_keys, call_cost, definition=definition, style=style)
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether it yields: a call of it is a `Stream`."""
+        return self.style.is_streaming
+
+    @property
+    def max_ongoing(self) -> int:
+        """How many batches run at once on one replica: more than one only if it waits or yields."""
+        if self.options.max_ongoing is not None:
+            return self.options.max_ongoing
+        return _MAX_ONGOING if self.style.is_async else 1
+
+    @property
+    def group(self) -> str:
+        """The programs with which it shares a process, and residents."""
+        return self.options.group or self.name
+
+    @property
+    def is_model(self) -> bool:
+        """Whether clients can call it by itself: what it takes and returns can be sent to them."""
+        return not self.signature.streams and not self.signature.residents
+
+    @property
+    def can_rebuild(self) -> bool:
+        """Whether it can make a resident of a whole chain at once (`dyorc.ChainCall`)."""
+        target = None if self.definition is None else self.definition.target
+        return any(spec.is_resident for spec in self.signature.outputs.tensors) and callable(getattr(target, "rebuild", None))
 
     def with_options(self, *, name: str | None = None, **changes: Any) -> Self:
         """Returns the same program under another name or with other options.
@@ -230,13 +337,15 @@ class Program:
             )
         options = replace(self.options, **changes)
         options.check(owner)
+        options.check_style(owner, self.style)
         if options.batched != self.options.batched:
             raise DefinitionError(f"program {self.name!r}: batched cannot be changed; it belongs to the signature")
         batch_keys = BatchKeys.of(owner, self.signature, options.pad)
-        return replace(self, name=name, options=options, batch_keys=batch_keys)
+        call_cost = CallCost.of(name, options.cost, self.signature, batch_keys)
+        return replace(self, name=name, options=options, batch_keys=batch_keys, call_cost=call_cost)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Ref:
-        """Records a call, inside a workflow; does not wait."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Records a call, inside a workflow; does not wait. Returns a `Ref`; a `Stream`, if the program yields."""
         return record_call("program", self, args, kwargs)
 
     def __repr__(self) -> str:
@@ -312,7 +421,6 @@ def program(target: Any = None, /, **options: Any) -> Any:
             return ProgramClass(target, parsed, name)
         if not inspect.isfunction(target):
             raise DefinitionError(f"@dyorc.program decorates a class or a plain function, got {target!r}")
-        check_function(f"program {name or target.__name__!r}", target, "it")
         return Program.make(name or target.__name__, target, lambda: target, parsed, definition=Definition(target))
 
     return decorate if target is None else decorate(target)

@@ -6,7 +6,7 @@
 import inspect
 import sys
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -73,6 +73,20 @@ class StaticSpec:
         return {"name": self.name, "type": self.type.__name__, "default": default}
 
 
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A parameter that is a stream, ``words: AsyncIterator[Bytes[np.ndarray, ""]]``. Only workflows can pass one.
+
+    Attributes:
+        outputs: How the value of one part is grouped.
+        is_async: Whether it is read by ``async for``.
+    """
+
+    name: str
+    outputs: "OutputSpec"
+    is_async: bool = True
+
+
 class OutputKind(Enum):
     """How the outputs are grouped in Python."""
 
@@ -103,7 +117,7 @@ class OutputSpec:
 
         def spec(name: str, part: Any) -> TensorSpec:
             tensor = TensorSpec.of(name, part, owner)
-            if typing.get_origin(part) in (AsyncIterator, AsyncGenerator):
+            if typing.get_origin(part) in _STREAMS:
                 raise DefinitionError(f"{owner} is annotated {part!r}, but does not yield")
             if tensor is None:
                 raise DefinitionError(f"{owner}: output {name!r} is annotated {part!r}; expected a jaxtyping tensor")
@@ -123,6 +137,11 @@ class OutputSpec:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.tensors)
+
+    @cached_property
+    def has_residents(self) -> bool:
+        """Whether some of it stays in the process of its program."""
+        return any(tensor.is_resident for tensor in self.tensors)
 
     def build(self, parts: Sequence[Any]) -> Any:
         """Groups `parts`, which are in the order of `tensors`, as the user declared."""
@@ -167,21 +186,23 @@ class OutputSpec:
                 return f"the fields {list(self.names)}"
 
 
+_ASYNC_STREAMS = (AsyncIterator, AsyncGenerator)
+_STREAMS = (*_ASYNC_STREAMS, Iterator, Generator)
+
+
 def _part_of(annotation: Any, owner: str) -> Any:
     """Returns the annotation of one part, from the return annotation of a function that yields.
 
     Raises:
-        DefinitionError: If it is neither AsyncIterator nor AsyncGenerator, or expects values to be sent.
+        DefinitionError: If it is no iterator or generator, async or not, or expects values to be sent.
     """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin not in (AsyncIterator, AsyncGenerator) or not arguments:
+    if origin not in _STREAMS or not arguments:
         raise DefinitionError(
             f"{owner} yields, and its return annotation is {annotation!r}; expected AsyncIterator[...] of a part"
         )
     if any(sent not in (None, type(None)) for sent in arguments[1:]):
-        raise DefinitionError(
-            f"{owner} is annotated {annotation!r}; nothing is sent into a workflow: expected AsyncGenerator[..., None]"
-        )
+        raise DefinitionError(f"{owner} is annotated {annotation!r}; nothing is sent into it: expected AsyncIterator[...]")
     return arguments[0]
 
 
@@ -213,7 +234,7 @@ class Signature:
     """The inputs and outputs of a program (for one item) or a workflow."""
 
     owner: str
-    parameters: tuple[TensorSpec | StaticSpec, ...]
+    parameters: tuple[TensorSpec | StaticSpec | StreamSpec, ...]
     outputs: OutputSpec
 
     @classmethod
@@ -221,7 +242,7 @@ class Signature:
         """Reads the annotations of `function`; `skip_first` omits ``self``. With `is_streaming`, the outputs are a part's.
 
         Raises:
-            DefinitionError: If one is missing or is neither a tensor nor a bool, int, float or str.
+            DefinitionError: If one is missing or is neither a tensor, nor a stream of tensors, nor a bool, int, float or str.
         """
         try:
             hints = typing.get_type_hints(function, include_extras=True)
@@ -229,7 +250,7 @@ class Signature:
             raise DefinitionError(f"{owner}: an annotation names something unknown: {error}") from error
         if "return" not in hints:
             raise DefinitionError(f"{owner}: the return annotation is missing; expected jaxtyping tensors")
-        parameters: list[TensorSpec | StaticSpec] = []
+        parameters: list[TensorSpec | StaticSpec | StreamSpec] = []
         for parameter in list(inspect.signature(function).parameters.values())[skip_first:]:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -242,6 +263,11 @@ class Signature:
                 if parameter.default is not parameter.empty:
                     raise DefinitionError(f"{owner}: {name!r} is a tensor and has a default; only bool, int, float and str may")
                 parameters.append(tensor)
+            elif typing.get_origin(hints[name]) in _STREAMS:
+                if parameter.default is not parameter.empty:
+                    raise DefinitionError(f"{owner}: {name!r} is a stream and has a default; only bool, int, float and str may")
+                part = OutputSpec.of(_part_of(hints[name], f"{owner}: {name!r}"), owner)
+                parameters.append(StreamSpec(name, part, typing.get_origin(hints[name]) in _ASYNC_STREAMS))
             elif hints[name] in STATIC_TYPES:
                 parameters.append(StaticSpec.of(name, hints[name], parameter.default, owner))
             else:
@@ -268,8 +294,27 @@ class Signature:
         return tuple(p for p in self.parameters if isinstance(p, StaticSpec))
 
     @cached_property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, StreamSpec))
+
+    @cached_property
+    def residents(self) -> tuple[TensorSpec, ...]:
+        """The inputs and outputs that stay in their process."""
+        return tuple(spec for spec in (*self.inputs, *self.outputs.tensors) if spec.is_resident)
+
+    @cached_property
+    def takes_residents(self) -> bool:
+        """Whether a call is bound to the process that holds its residents."""
+        return any(spec.is_resident for spec in self.inputs)
+
+    @cached_property
+    def consumed(self) -> tuple[int, ...]:
+        """Which of `inputs` are residents that the program overwrites."""
+        return tuple(at for at, spec in enumerate(self.inputs) if spec.is_consumed)
+
+    @cached_property
     def _is_plain(self) -> bool:
-        return not self.statics
+        return not self.statics and not self.streams
 
     def without_batch(self) -> "Signature":
         """Returns the signature for one item of a batched program."""
@@ -278,13 +323,28 @@ class Signature:
         return Signature(self.owner, parameters, replace(self.outputs, tensors=tensors))
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[StaticValue, ...]]:
-        """Sorts a call's arguments into tensors (in the order of `inputs`) and statics (in the order of `statics`).
+        """Sorts a request's arguments into tensors (in the order of `inputs`) and statics (in the order of `statics`).
+
+        Raises:
+            InvalidInputError: If one is missing, unknown or given twice, or a static has another type; or if a parameter is a
+                stream, which only a workflow can pass.
+        """
+        if self.streams:
+            raise InvalidInputError(
+                f"{self.owner} takes the stream {self.streams[0].name!r}, which only a workflow can pass; call it in a workflow"
+            )
+        return self.bind_call(args, kwargs)[:2]
+
+    def bind_call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[StaticValue, ...], tuple[Any, ...]]:
+        """Sorts a call's arguments into tensors, statics and streams, each in the order of their parameters.
 
         Raises:
             InvalidInputError: If one is missing, unknown or given twice, or a static has another type.
         """
         if self._is_plain and not kwargs and len(args) == len(self.parameters):
-            return args, ()
+            return args, (), ()
         if len(args) > len(self.parameters):
             raise InvalidInputError(f"{self.owner} takes {len(self.parameters)} arguments, {len(args)} were given")
         arguments = dict(zip((p.name for p in self.parameters), args, strict=False))
@@ -294,6 +354,7 @@ class Signature:
             arguments[name] = value
         tensors: list[Any] = []
         statics: list[StaticValue] = []
+        streams: list[Any] = []
         for parameter in self.parameters:
             value = arguments.pop(parameter.name, inspect.Parameter.empty)
             if isinstance(parameter, StaticSpec):
@@ -304,11 +365,13 @@ class Signature:
                 raise InvalidInputError(f"{self.owner}: {parameter.name!r} is missing{instead}; expected {self.names()}")
             if isinstance(parameter, StaticSpec):
                 statics.append(parameter.check(value, self.owner))
+            elif isinstance(parameter, StreamSpec):
+                streams.append(value)
             else:
                 tensors.append(value)
         if arguments:
             raise InvalidInputError(f"{self.owner} has no parameter {sorted(arguments)}; expected {self.names()}")
-        return tuple(tensors), tuple(statics)
+        return tuple(tensors), tuple(statics), tuple(streams)
 
     def names(self) -> list[str]:
         """Returns the names of all parameters, for messages."""

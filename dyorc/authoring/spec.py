@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from jaxtyping import AbstractDtype
 
-from dyorc.core.tensor import DType, Shape
+from dyorc.authoring.resident import ResidentMark
+from dyorc.core.tensor import TENSOR_TYPES, DType, Shape
 from dyorc.errors import DefinitionError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Finite:
     """Marks a float input that must not hold NaN or infinity: ``Annotated[Float[Tensor, "n"], dyorc.Finite]``."""
 
 
-_NUMBERS = frozenset(DType) - {DType.BYTES, DType.BOOL, DType.BF16}
+_NUMBERS = frozenset(TENSOR_TYPES) - {DType.BYTES, DType.BOOL, DType.BF16}
 """Types that NumPy has under the same names, and converts to each other."""
 
 BATCH = "batch"
@@ -71,6 +72,7 @@ class TensorSpec:
         dims: Its dimensions without the variadic one.
         variadic_at: The position of ``...`` among `dims`; None if the rank is fixed.
         is_finite: Whether NaN and infinity are refused.
+        is_consumed: Whether the program overwrites this resident.
     """
 
     name: str
@@ -79,10 +81,11 @@ class TensorSpec:
     framework: Framework
     variadic_at: int | None = None
     is_finite: bool = False
+    is_consumed: bool = False
 
     @classmethod
     def of(cls, name: str, annotation: Any, owner: str) -> Self | None:
-        """Returns the spec of a jaxtyping annotation; None if `annotation` is something else.
+        """Returns the spec of a jaxtyping annotation, or of a resident; None if `annotation` is something else.
 
         Raises:
             DefinitionError: If the annotation does not determine the type on the wire.
@@ -90,6 +93,8 @@ class TensorSpec:
         is_finite = False
         if typing.get_origin(annotation) is Annotated:
             annotation, *marks = typing.get_args(annotation)
+            if resident := next((mark for mark in marks if isinstance(mark, ResidentMark)), None):
+                return cls(name, DType.RESIDENT, (), Framework.NUMPY, is_consumed=resident.is_consumed)
             is_finite = any(mark is Finite or isinstance(mark, Finite) for mark in marks)
         if not hasattr(annotation, "dim_str") or not hasattr(annotation, "array_type"):
             return None
@@ -101,6 +106,11 @@ class TensorSpec:
             raise DefinitionError(f"{owner}: {name!r} is an array of {library}; expected numpy.ndarray or torch.Tensor")
         dims, variadic_at = _parse_dims(annotation.dim_str)
         return cls(name, _DTYPES[kind], dims, Framework(library), variadic_at, is_finite)
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether it is a Python object that stays in its process, and no tensor."""
+        return self.dtype is DType.RESIDENT
 
     @cached_property
     def fixed_shape(self) -> Shape | None:
@@ -130,6 +140,8 @@ class TensorSpec:
         Raises:
             DefinitionError: If its first dimension is not called "batch".
         """
+        if self.is_resident:
+            return self  # one object per row
         if not self.dims or self.dims[0].name != BATCH or self.variadic_at == 0:
             raise DefinitionError(
                 f'{owner}: {self.name!r} has shape {self.describe()}; a batched program\'s tensors start with "{BATCH}" '

@@ -22,7 +22,7 @@ WorkflowFunction: TypeAlias = Callable[..., Coroutine[Any, Any, Any] | AsyncIter
 
 @dataclass(frozen=True, eq=False)
 class Workflow:
-    """A workflow. Calling it inside another workflow starts a task and returns its Ref, unless it is streaming.
+    """A workflow. Calling it inside another workflow starts a task and returns its Ref; its Stream, if it yields.
 
     Attributes:
         function: The user's coroutine function, or async generator function.
@@ -36,8 +36,8 @@ class Workflow:
     declared_programs: tuple[Program, ...] = ()
     wait_for_effects: bool = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Ref:
-        """Starts it as a task of the running workflow; does not wait."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Starts it as a task of the running workflow; does not wait. Returns a `Ref`; a `Stream`, if the workflow yields."""
         return record_call("workflow", self, args, kwargs)
 
     @cached_property
@@ -73,8 +73,25 @@ class Workflow:
 
 
 def of_program(program: Program) -> Workflow:
-    """Returns the workflow that makes one call of `program`, to serve a single program as a model."""
+    """Returns the workflow that makes one call of `program`, to serve a single program as a model.
+
+    Raises:
+        DefinitionError: If only workflows can call it: it takes a stream, or has residents.
+    """
     _check_names(program.signature)
+    needs = [f"takes the stream {spec.name!r}" for spec in program.signature.streams]
+    needs += [f"has the resident {spec.name!r}" for spec in program.signature.residents]
+    if needs:
+        raise DefinitionError(
+            f"program {program.name!r} cannot be a model by itself: it {needs[0]}; serve a workflow that calls it"
+        )
+    if program.is_streaming:
+
+        async def stream(*tensors: Ref, **statics: Any) -> AsyncIterator[Ref]:
+            async for part in program(*tensors, **statics):
+                yield part
+
+        return Workflow(program.name, stream, program.signature, (program,))
 
     async def call(*tensors: Ref, **statics: Any) -> Ref:
         return program(*tensors, **statics)
@@ -99,8 +116,9 @@ def workflow(
     """Declares a workflow.
 
     The function must be deterministic given the results of its calls: it may be run again from its start. Its inputs are
-    Refs; it may await Refs, `when`, `choose` and `gather`, and nothing else. If it yields, each value is sent as a part of the
-    answer; its return annotation is then ``AsyncIterator[...]`` of a part's type.
+    Refs, or Streams where annotated ``AsyncIterator[...]``; it may await Refs, `when`, `choose`, `gather` and `collect`, read
+    Streams by ``async for``, and nothing else. If it yields, each value is sent as a part of the answer; its return annotation
+    is then ``AsyncIterator[...]`` of a part's type.
 
     Args:
         name: Its name as a model; the function's by default.
@@ -128,6 +146,11 @@ def workflow(
                 raise DefinitionError(f"workflow {chosen!r}: programs has {listed!r}, expected programs")
         signature = Signature.of(f"workflow {chosen!r}", function, is_streaming=is_streaming)
         _check_names(signature)
+        if signature.residents:
+            raise DefinitionError(
+                f"workflow {chosen!r}: {signature.residents[0].name!r} is a resident, which stays in the process of a program; "
+                f"a workflow passes it from one program to another, and neither takes nor returns it"
+            )
         return Workflow(chosen, function, signature, tuple(programs), wait_for_effects)
 
     return decorate if function is None else decorate(function)

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from dyorc.core.tensor import DType, Index, TensorRef
+from dyorc.core.tensor import TENSOR_TYPES, DType, Index, TensorRef
 from dyorc.errors import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
@@ -51,7 +51,9 @@ def dtype_of(array: Array) -> DType:
     try:
         return _DTYPES[array.dtype]
     except KeyError:
-        raise InvalidInputError(f"arrays of {array.dtype} cannot be sent; expected one of {[d.value for d in DType]}") from None
+        raise InvalidInputError(
+            f"arrays of {array.dtype} cannot be sent; expected one of {[d.value for d in TENSOR_TYPES]}"
+        ) from None
 
 
 def as_array(value: Any, dtype: DType, label: str) -> Array:

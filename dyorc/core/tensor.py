@@ -16,7 +16,7 @@ Index: TypeAlias = tuple[IndexItem, ...]
 
 
 class DType(StrEnum):
-    """Element types, by their names in the Open Inference Protocol."""
+    """Element types, by their names in the Open Inference Protocol; and RESIDENT, which no message carries."""
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -32,6 +32,12 @@ class DType(StrEnum):
     FP32 = "FP32"
     FP64 = "FP64"
     BYTES = "BYTES"
+    RESIDENT = "RESIDENT"
+    """A Python object that stays in the process that made it. Its block is its number there; it has no bytes to read."""
+
+
+TENSOR_TYPES = tuple([dtype for dtype in DType if dtype is not DType.RESIDENT])
+"""The element types of tensors, which can be sent."""
 
 
 ITEM_BYTES: dict[DType, int] = {
@@ -91,6 +97,11 @@ BlockId: TypeAlias = tuple[str, int]
 def blocks_of(tensors: Iterable[TensorRef]) -> list[BlockId]:
     """Returns the blocks of `tensors`, one per tensor that is not inline."""
     return [(tensor.holder, tensor.block) for tensor in tensors if tensor.block]
+
+
+def is_resident(tensor: TensorRef) -> bool:
+    """Returns whether it is an object that stays in its process, and no tensor."""
+    return tensor.dtype is DType.RESIDENT
 
 
 class Layout(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from dyorc.authoring.program import Program
+from dyorc.authoring.resident import ChainLink
 from dyorc.authoring.signature import StaticValue
 from dyorc.core.tensor import BlockId, TensorRef
 from dyorc.core.trace_context import TraceContext
@@ -18,6 +19,7 @@ class FormReason(Enum):
 
     QUEUE_EMPTIED = "a replica was free and took all that could share a batch"
     FULL = "max_batch_size was reached"
+    COSTS_ENOUGH = "max_batch_cost was reached"
     SHARED = "several replicas were free and split the queue"
     HELD = "it was held for calls that were about to be ready"
     GUESSED = "a replica was idle and took calls that are not certain yet"
@@ -34,6 +36,9 @@ class DispatchBatch(msgspec.Struct, frozen=True):
         is_suspect: Whether its only call may crash the process that runs it.
         span: Its own, if any of its requests is traced; the parent of the spans that the program's code makes.
         requests: The numbers of the requests that its calls belong to, if the program must not be run twice for a call.
+        max_parts: For a program that yields: how many parts it may send before `GrantParts` allows more.
+        chain: If not empty, the program's ``rebuild`` runs instead, for a chain of these calls. The batch has one call then: its
+            operands are the inputs of all of them, in order, without residents; its outputs are the residents alone.
     """
 
     replica_id: str
@@ -47,6 +52,48 @@ class DispatchBatch(msgspec.Struct, frozen=True):
     is_suspect: bool = False
     span: TraceContext | None = None
     requests: Sequence[int] = ()
+    max_parts: int = 0
+    chain: Sequence[ChainLink] = ()
+
+
+class GrantParts(msgspec.Struct, frozen=True):
+    """Let a batch of a program that yields send more: up to `max_parts` parts, in all since its start."""
+
+    replica_id: str
+    batch_id: int
+    max_parts: int
+
+
+class FeedPart(msgspec.Struct, frozen=True):
+    """Give a running batch the next part of a stream that it reads; it answers with `InputPartsTaken` as it reads on.
+
+    Attributes:
+        stream: Which of the program's streams, in the order of its parameters.
+        index: The part's; parts come in order, from 0.
+        tensors: The part's. They may be read until the batch ends.
+        is_end: Whether no part comes with this message, and none follows.
+        error: Why the stream ended, if it has failed; the program gets it where it waits for the next part.
+    """
+
+    replica_id: str
+    batch_id: int
+    stream: int
+    index: int
+    tensors: tuple[TensorRef, ...] = ()
+    is_end: bool = False
+    error: DyOrcError | None = None
+
+
+class CancelBatch(msgspec.Struct, frozen=True):
+    """End a batch of a program that waits or yields: nothing needs its result. Its ``finally`` blocks run; then it answers like
+    any other, with `BatchDone` or `BatchFailed`."""
+
+    replica_id: str
+    batch_id: int
+
+
+BatchControl: TypeAlias = GrantParts | FeedPart | CancelBatch
+"""What goes to a batch that runs."""
 
 
 class AnswerRequest(msgspec.Struct, frozen=True):
@@ -144,6 +191,9 @@ class ParkReplica(msgspec.Struct, frozen=True):
 
 Action: TypeAlias = (
     DispatchBatch
+    | GrantParts
+    | FeedPart
+    | CancelBatch
     | AnswerRequest
     | AnswerPart
     | FailRequest

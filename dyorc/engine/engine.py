@@ -17,9 +17,11 @@ from dyorc.engine.events import (
     AnswerTaken,
     BatchDone,
     BatchFailed,
+    BatchPart,
     BatchUnsent,
     Event,
     HolderJoined,
+    InputPartsTaken,
     LoadFailed,
     PartTaken,
     ProgramAdded,
@@ -154,7 +156,7 @@ class Engine:
                 self._arrive(event)
             case BatchDone() | BatchFailed() | TensorsLost() | ReplicaJoined() | ReplicaLeft() | LoadFailed() | ReplicasWanted():
                 self.scheduler.take(event)
-            case ReplicaLeaving() | SuspectsReported() | BatchUnsent():
+            case ReplicaLeaving() | SuspectsReported() | BatchUnsent() | BatchPart() | InputPartsTaken():
                 self.scheduler.take(event)
             case ValueFetched():
                 self.scheduler.lose(event.lost)

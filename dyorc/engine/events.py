@@ -102,6 +102,30 @@ class BatchDone(msgspec.Struct, frozen=True):
     moves: Sequence[Move] = ()
 
 
+class BatchPart(msgspec.Struct, frozen=True):
+    """A program has yielded a part. Parts come in order, from 0; then `BatchDone` with ``[()]`` as its outputs, or `BatchFailed`.
+
+    Attributes:
+        tensors: The part's, in the order of the program's outputs.
+        digest: Of their types, shapes and bytes, if the program may be run again: then it has to yield the same.
+    """
+
+    replica_id: str
+    batch_id: int
+    index: int
+    tensors: tuple[TensorRef, ...]
+    digest: bytes = b""
+
+
+class InputPartsTaken(msgspec.Struct, frozen=True):
+    """A running batch has read so many parts of one of its streams, in all, and wants more."""
+
+    replica_id: str
+    batch_id: int
+    stream: int
+    num_taken: int
+
+
 class BatchFailed(msgspec.Struct, frozen=True):
     """The program raised on a batch; or, with `is_capacity`, there was no memory for what it returned."""
 
@@ -131,13 +155,15 @@ class BatchUnsent(msgspec.Struct, frozen=True):
 class ReplicaJoined(msgspec.Struct, frozen=True):
     """A replica has loaded its program and is ready.
 
-    `num_cores` is how many its node has, if its program runs on them; 0: it has its own device.
+    `num_cores` is how many its node has, if its program runs on them; 0: it has its own device. `process` is the name under which
+    it holds residents, the same for all programs of a group that share its process; empty: it has none.
     """
 
     replica_id: str
     program: str
     node: str = ""
     num_cores: int = 0
+    process: str = ""
 
 
 class ReplicaLeft(msgspec.Struct, frozen=True):
@@ -220,6 +246,8 @@ Event: TypeAlias = (
     | AnswerTaken
     | PartTaken
     | BatchDone
+    | BatchPart
+    | InputPartsTaken
     | BatchFailed
     | TensorsLost
     | BatchUnsent

@@ -51,7 +51,24 @@ class CallUnready(msgspec.Struct, frozen=True):
     call: Call
 
 
-CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready
+class CallPart(msgspec.Struct, frozen=True, gc=False):
+    """A running call has yielded a part."""
+
+    call: Call
+    index: int
+    tensors: tuple[TensorRef, ...]
+    digest: bytes
+
+
+class InputTaken(msgspec.Struct, frozen=True, gc=False):
+    """A running call has read so many parts of one of its streams."""
+
+    call: Call
+    stream: int
+    num_taken: int
+
+
+CallEnd: TypeAlias = CallDone | CallFailed | CallLate | CallDeferred | CallUnready | CallPart | InputTaken
 
 
 class Turn:
@@ -60,7 +77,7 @@ class Turn:
     Attributes:
         now_ns: When the current events happened.
         actions: What the shell has to do, in order.
-        ended: How calls ended, for the tasks.
+        ended: How calls ended, and what running ones have yielded and read, for the tasks.
         ready: Calls whose inputs are all there, or have failed.
         restored: What needs lost tensors that are there again or, with an error, cannot be restored.
         settled: Futures whose dependents have not been notified yet.

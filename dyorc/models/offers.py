@@ -11,7 +11,7 @@ import msgspec
 
 from dyorc.authoring.batching import Padding
 from dyorc.authoring.program import Program
-from dyorc.authoring.signature import OutputKind, OutputSpec, Signature, StaticSpec, StaticValue
+from dyorc.authoring.signature import OutputKind, OutputSpec, Signature, StaticSpec, StaticValue, StreamSpec
 from dyorc.authoring.spec import Dim, Framework, TensorSpec
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import DType
@@ -84,7 +84,9 @@ class SignatureOffer(msgspec.Struct, frozen=True, array_like=True):
     def of(cls, signature: Signature) -> Self:
         """Returns a signature as plain values."""
         parameters: list[ParameterOffer] = [
-            TensorOffer.of(spec) if isinstance(spec, TensorSpec) else StaticOffer.of(spec) for spec in signature.parameters
+            TensorOffer.of(spec) if isinstance(spec, TensorSpec) else StaticOffer.of(spec)
+            for spec in signature.parameters
+            if not isinstance(spec, StreamSpec)  # no request can pass a stream
         ]
         outputs = tuple(map(TensorOffer.of, signature.outputs.tensors))
         return cls(signature.owner, tuple(parameters), signature.outputs.kind, outputs)

@@ -8,7 +8,7 @@ from typing import Protocol
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import Event, ReplicaJoined, ReplicaLeft
 
 
@@ -17,7 +17,8 @@ class Fleet(Protocol):
 
     It lives on the event loop: its methods neither wait nor raise, and failures are events. It posts `ReplicaJoined` for each
     replica that is ready and `ReplicaLeft` when one is gone; `BatchDone`, `BatchFailed` or `TensorsLost` for each batch, unless
-    its replica left before; `LoadFailed` when a program cannot be loaded.
+    its replica left before, and until then `BatchPart` and `InputPartsTaken` for programs that yield or read streams;
+    `LoadFailed` when a program cannot be loaded.
     """
 
     def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AbstractAsyncContextManager[object]:
@@ -40,6 +41,10 @@ class Fleet(Protocol):
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Runs a batch."""
+        ...
+
+    def control(self, action: BatchControl) -> None:
+        """Passes something on to a batch that runs. Nothing happens if it has ended."""
         ...
 
     def end_turn(self) -> None:
@@ -124,6 +129,11 @@ class Fleets:
         """Runs a batch. If its replica has left, the engine is about to learn that."""
         if (fleet := self._fleet_of.get(action.replica_id)) is not None:
             fleet.dispatch(action)
+
+    def control(self, action: BatchControl) -> None:
+        """Passes something on to a batch that runs."""
+        if (fleet := self._fleet_of.get(action.replica_id)) is not None:
+            fleet.control(action)
 
     def end_turn(self) -> None:
         for fleet in self._fleets:

@@ -11,9 +11,8 @@ from dyorc.answering.tensor_exchange import OWN, Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LinkConfig, LogsConfig, TransportConfig
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import (
-    BatchDone,
     BatchFailed,
     BatchUnsent,
     Event,
@@ -26,18 +25,18 @@ from dyorc.engine.events import (
 from dyorc.errors import TransportError
 from dyorc.leader_election.leader import LeaderTerm
 from dyorc.models.status import StatusBoard
+from dyorc.orchestrator.batch_messages import BatchMessages
 from dyorc.orchestrator.replica_registry import ReplicaRegistry, Scale
 from dyorc.system.log_throttle import LogThrottle
 from dyorc.transport.arena_file import sweep
 from dyorc.transport.cluster_network import NodeNetwork
 from dyorc.transport.column_codec import Frame
-from dyorc.transport.inbox import InputsLostError
 from dyorc.transport.link import OrchestratorEnd, listen
 from dyorc.transport.messages import (
     Acknowledged,
     BatchFailure,
     BatchReply,
-    BatchRequest,
+    Cancel,
     Forget,
     InputsLost,
     LastWords,
@@ -47,6 +46,8 @@ from dyorc.transport.messages import (
     LogAs,
     Message,
     Parked,
+    PartReply,
+    PartsTaken,
     ReleaseBlocks,
     ReplicaHello,
     ReplicaWelcome,
@@ -114,7 +115,7 @@ class LinkFleet:
         self._stagers: dict[str, bytes] = {}
         self._staged: dict[BlockId, set[str]] = {}
         self._refused = LogThrottle(_log, "message_refused")
-        self._inputs_lost = LogThrottle(_log, "inputs_lost")
+        self._batches = BatchMessages(tensors)
         self._logs: bytes | None = None  # tells how to log, if that has changed
 
     @asynccontextmanager
@@ -156,19 +157,21 @@ class LinkFleet:
         """Sends the replicas of a program nothing from now on."""
         self._registry.remove(program)
 
+    def control(self, action: BatchControl) -> None:
+        """Sends what a batch that runs gets next."""
+        message = self._batches.control(action)
+        if isinstance(message, TensorsLost | BatchFailed):
+            self._tell(action.replica_id, Cancel(action.batch_id))
+            self._post(message)
+        else:  # if the replica is not there, the engine is about to learn that
+            self._send(action.replica_id, message)
+
     def dispatch(self, action: DispatchBatch) -> None:
         """Sends a batch."""
-        try:
-            headers, frames, holders = self._tensors.pack(action.operands)
-            request = BatchRequest(action.batch_id, tuple(headers), action.statics, holders, action.room_share, action.span)
-            is_sent = self._send(action.replica_id, [encode(request), *frames])
-        except InputsLostError as error:
-            self._post(TensorsLost(action.replica_id, action.batch_id, error.blocks))
-            return
-        except Exception as error:  # for example a parameter beyond 64 bits; the replica is not to blame
-            self._post(BatchFailed(action.replica_id, action.batch_id, type(error).__name__, str(error)))
-            return
-        if not is_sent:
+        message = self._batches.request(action)
+        if isinstance(message, TensorsLost | BatchFailed):
+            self._post(message)
+        elif not self._send(action.replica_id, message):
             self._post(BatchUnsent(action.replica_id, action.batch_id))
             self._post(ReplicaLeft(action.replica_id, "not reachable"))
         elif action.replica_id in self._stagers:
@@ -261,15 +264,8 @@ class LinkFleet:
         if isinstance(message, ReplicaHello | Parked | Loading | LoadFailure) and message.program not in self._status.programs:
             raise TransportError(f"a replica of program {message.program!r}, which is not deployed here")
         match message:
-            case BatchReply():
-                self._post(self._batch_done(message, frames))
-            case BatchFailure(error_type=error_type):
-                text, trace = message.message, message.traceback
-                is_capacity = message.is_capacity
-                self._post(BatchFailed(message.replica_id, message.batch_id, error_type, text, trace, is_capacity))
-            case InputsLost(blocks=blocks, reason=reason):
-                self._inputs_lost.report(replica=message.replica_id, reason=reason)
-                self._post(TensorsLost(message.replica_id, message.batch_id, blocks))
+            case BatchReply() | BatchFailure() | InputsLost() | PartReply() | PartsTaken():
+                self._post(self._batches.event(message, frames))
             case ReplicaHello() | Parked():
                 self._greet(peer, message)
             case LoadFailure(program=program):
@@ -289,14 +285,6 @@ class LinkFleet:
                     self._last_words[replica_id] = reason
             case _:
                 raise TransportError(f"a replica sent {type(message).__name__}")
-
-    def _batch_done(self, message: BatchReply, frames: Sequence[Frame]) -> BatchDone | BatchFailed:
-        try:
-            outputs = self._tensors.refs(message.replica_id, message.columns, frames)
-        except TransportError as error:
-            return BatchFailed(message.replica_id, message.batch_id, "TransportError", str(error))
-        times = message.execute_s, message.gather_s, message.infer_s, message.publish_s
-        return BatchDone(message.replica_id, message.batch_id, outputs, *times, message.moves)
 
     def _greet(self, peer: bytes, hello: ReplicaHello | Parked) -> None:
         replica_id = hello.replica_id

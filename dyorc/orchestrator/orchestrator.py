@@ -29,10 +29,13 @@ from dyorc.engine.actions import (
     Action,
     AnswerPart,
     AnswerRequest,
+    CancelBatch,
     DispatchBatch,
     EffectFailed,
     FailRequest,
+    FeedPart,
     FetchValue,
+    GrantParts,
     ParkReplica,
     ProgramStarved,
     ReleaseTensors,
@@ -432,6 +435,8 @@ class Orchestrator:
                     self._barrier.announce(action, self._owners)
                 else:
                     self._fleet.dispatch(action)
+            case GrantParts() | FeedPart() | CancelBatch():
+                self._fleet.control(action)
             case AnswerRequest():
                 self._owners.get(action.request_id, self._answers).answer(action)
             case AnswerPart():

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dyorc.engine.request_trace import Move
 from dyorc.errors import TransportError
 from dyorc.replica.executor import BatchError, BatchResult, ProgramExecutor
-from dyorc.transport.column_codec import ColumnHeader, Frame, StoredColumn, StoredRows
+from dyorc.replica.resident_table import ResidentRows
+from dyorc.transport.column_codec import ColumnHeader, Frame, Rows, StoredColumn, StoredRows
 from dyorc.transport.inbox import Inbox, InputsLostError
 from dyorc.transport.messages import BatchFailure, BatchReply, BatchRequest, InputsLost, encode
 from dyorc.transport.outbox import NoRoomError, Outbox
@@ -57,21 +58,26 @@ class BatchRunner:
             result = self._executor.run(columns, request.statics, self._outbox.reserve, request.span)
             self._inbox.check()
             if isinstance(result, BatchResult):
-                return self._hand_out(request, result, fetch_s, moves)
+                outputs = [rows for rows in result.outputs if not isinstance(rows, ResidentRows)]
+                if len(outputs) < len(result.outputs):
+                    raise TransportError("programs with residents run in the server's process only (dyorc serve --in-process)")
+                return self._hand_out(request, result, outputs, fetch_s, moves)
         except InputsLostError as error:
             return [encode(InputsLost(self._replica_id, request.batch_id, error.blocks, str(error)))]
         except TransportError as error:
             result = BatchError.of(error)
         return [encode(BatchFailure(self._replica_id, request.batch_id, result.error_type, result.message, result.traceback))]
 
-    def _hand_out(self, request: BatchRequest, result: BatchResult, fetch_s: float, moves: tuple[Move, ...]) -> list[Frame]:
+    def _hand_out(
+        self, request: BatchRequest, result: BatchResult, outputs: Sequence[Rows], fetch_s: float, moves: tuple[Move, ...]
+    ) -> list[Frame]:
         """Returns the reply of a batch that ran, once there is room for its outputs."""
         ran_s = time.perf_counter()
         wait_s = self._room_wait.limit_s * request.room_share
         give_up_s = time.monotonic() + wait_s
         while True:
             try:
-                columns, parts = self._outbox.write(result.outputs)
+                columns, parts = self._outbox.write(outputs)
                 self._check(columns)
                 gather_s, publish_s = fetch_s + result.stack_s, result.split_s + time.perf_counter() - ran_s
                 infer_s = result.execute_s - result.stack_s - result.split_s

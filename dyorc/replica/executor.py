@@ -1,6 +1,7 @@
 """Runs batches on a loaded program: gathers the inputs, calls the program, checks and splits its outputs.
 
-Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the caller's process. One thread at a time.
+Called by the replica's worker, by a cell's fleet, and by `dyorc.run` inside the caller's process. One thread at a time. Calls of
+programs that wait or yield run elsewhere (`OngoingCalls`), with what this makes of their inputs and outputs.
 """
 
 import importlib
@@ -13,18 +14,22 @@ import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 
 from dyorc.authoring.array_memory import Reserve, reserve_for_results
 from dyorc.authoring.program import Program, num_threads
+from dyorc.authoring.resident import ChainCall, ChainLink
 from dyorc.authoring.signature import StaticSpec, StaticValue
 from dyorc.authoring.spec import Framework, TensorSpec
 from dyorc.core.arrays import Array, as_array, dtype_of, numpy_to_torch
 from dyorc.core.tensor import Shape
 from dyorc.core.trace_context import TraceContext
 from dyorc.errors import InvalidInputError, ProgramLoadError, bounded, text_of, traceback_of, type_name
+from dyorc.replica.resident_bytes import resident_bytes
+from dyorc.replica.resident_table import ResidentRows
 from dyorc.replica.user_code import settle_thread
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
 from dyorc.transport.column_codec import Rows, each_row
@@ -46,7 +51,7 @@ class BatchResult:
         split_s: The part of it spent on checking and splitting outputs.
     """
 
-    outputs: Sequence[Rows]
+    outputs: Sequence[Rows | ResidentRows]
     execute_s: float
     stack_s: float = 0.0
     split_s: float = 0.0
@@ -80,6 +85,7 @@ class ProgramExecutor:
         self._function = function
         self._outputs = program.signature.outputs
         self._cuts = self._find_cuts()
+        self._keeps_state = any(spec.is_resident for spec in self._outputs.tensors)
         self._uses_torch = any(spec.framework is Framework.TORCH for spec in (*program.signature.inputs, *self._outputs.tensors))
 
     @classmethod
@@ -99,6 +105,16 @@ class ProgramExecutor:
         return executor
 
     @property
+    def program(self) -> Program:
+        """The program."""
+        return self._program
+
+    @property
+    def function(self) -> Any:
+        """What was loaded: the program's function, or its object."""
+        return self._function
+
+    @property
     def is_plain_function(self) -> bool:
         """Whether the program is a function, which loads nothing."""
         return inspect.isfunction(self._function)
@@ -108,13 +124,48 @@ class ProgramExecutor:
         if self._uses_torch and "DYORC_NUM_THREADS" in os.environ:  # under `dyorc.run`, the user decides about threads
             importlib.import_module("torch").set_num_threads(num_threads())
 
+    def turn_gradients_off(self) -> None:
+        """Turns torch's gradients off for all that this thread runs."""
+        if self._uses_torch:
+            importlib.import_module("torch").set_grad_enabled(False)
+
     def reuse_memory(self) -> None:
-        """Makes all later batches share memory: results of `run` may be part of it, and are valid until the next `run`."""
-        self._buffers = self._find_buffers()
+        """Makes all later batches share memory: results of `run` may be part of it, and are valid until the next `run`.
+
+        Not for a program whose residents may refer to its inputs.
+        """
+        if not self._keeps_state:
+            self._buffers = self._find_buffers()
 
     def trace_by(self, spans: ProgramSpans | None) -> None:
         """Lets the program's code make spans below those of its batches."""
         self._spans = spans
+
+    def enter_span(self, span: TraceContext | None) -> None:
+        """Makes a batch's span the current one in the present context, for good."""
+        if self._spans is not None and span is not None:
+            self._spans.enter(span)
+
+    def arguments(self, columns: Sequence[Rows], statics: Sequence[StaticValue]) -> dict[str, Any]:
+        """Returns a batch's arguments by their names, without streams. The program may keep them and write to them.
+
+        Args:
+            columns, statics: As for `run`. Rows that this process may not write are copied.
+        """
+        return self._arguments(columns, statics)
+
+    def outputs(self, value: Any, verb: str = "returned") -> Sequence[Rows]:
+        """Returns what an unbatched program returned or yielded, checked: for each output, its one array, which the program may
+        still write to.
+
+        Args:
+            verb: What the program did, for errors.
+
+        Raises:
+            InvalidInputError: If it is not what the program declares.
+        """
+        rows = self._split_all(value, (), verb)
+        return cast("Sequence[Rows]", rows)  # such programs have no residents
 
     def run(
         self,
@@ -122,15 +173,21 @@ class ProgramExecutor:
         statics: Sequence[StaticValue],
         reserve: Reserve | None = None,
         span: TraceContext | None = None,
+        chain: Sequence[ChainLink] = (),
     ) -> BatchResult | BatchError:
         """Runs one batch.
 
         Args:
-            columns: For each input of the program, the arrays of the batch's calls in order.
+            columns: For each input of the program, the arrays of the batch's calls in order; for a resident, the objects.
             statics: Values of the static parameters, the same for all calls.
             reserve: Provides memory for results, if the program requests it (`dyorc.empty`).
             span: The batch's span, if it is traced.
+            chain: See `DispatchBatch`.
         """
+        if chain:
+            return self._rebuild(columns, chain)
+        if self._keeps_state:
+            reserve = None  # what a resident refers to must not end with a result
         if self._program.options.batch_invariant and columns and len(columns[0]) > 1:
             return self._run_each(columns, statics, span)
         try:
@@ -155,18 +212,40 @@ class ProgramExecutor:
         self, columns: Sequence[Rows], statics: Sequence[StaticValue], span: TraceContext | None
     ) -> BatchResult | BatchError:
         """Runs the calls of a batch one by one: kernels choose their order of summation by a batch's size and a row's place."""
-        outputs: list[list[Array]] = [[] for _ in self._outputs.tensors]
+        outputs: list[Any] = [ResidentRows() if spec.is_resident else [] for spec in self._outputs.tensors]
         execute_s = stack_s = split_s = 0.0
         for at in range(len(columns[0])):
             result = self.run([rows[at : at + 1] for rows in columns], statics, None, span)
             if isinstance(result, BatchError):
                 return result
             for column, rows in zip(outputs, result.outputs, strict=True):
-                column.append(np.array(rows[0]))  # a copy: the next call may be read into its memory
+                if isinstance(rows, ResidentRows):
+                    column.objects.extend(rows.objects)
+                    column.sizes.extend(rows.sizes)
+                else:
+                    column.append(np.array(rows[0]))  # a copy: the next call may be read into its memory
             execute_s += result.execute_s
             stack_s += result.stack_s
             split_s += result.split_s
         return BatchResult(outputs, execute_s, stack_s, split_s)
+
+    def _rebuild(self, columns: Sequence[Rows], chain: Sequence[ChainLink]) -> BatchResult | BatchError:
+        """Has the program make the resident of a whole chain."""
+        arrays = iter([np.array(rows[0]) for rows in columns])
+        calls = [ChainCall(link.program, tuple(islice(arrays, link.num_inputs)), tuple(link.statics)) for link in chain]
+        started_s = time.perf_counter()
+        try:
+            specs = [spec for spec in self._outputs.tensors if spec.is_resident]
+            with self._without_gradients():
+                rebuilt = self._function.rebuild(calls)
+                parts = rebuilt if len(specs) > 1 else (rebuilt,)
+                if not isinstance(parts, tuple | list) or len(parts) != len(specs):
+                    what = type(rebuilt).__name__
+                    raise InvalidInputError(f"program {self._program.name!r} rebuilt a {what}, expected {len(specs)} residents")
+                outputs = [self._take(spec.name, [part], 1, "rebuilt") for spec, part in zip(specs, parts, strict=True)]
+            return BatchResult(outputs, time.perf_counter() - started_s)
+        except BaseException as error:
+            return BatchError.of(error)
 
     def _call_under(self, span: TraceContext, arguments: dict[str, Any]) -> Any:
         """Calls the program with its batch's span as the current one."""
@@ -183,21 +262,25 @@ class ProgramExecutor:
         for parameter in self._program.signature.parameters:
             if isinstance(parameter, StaticSpec):
                 arguments[parameter.name] = next(values)
-            else:
-                arguments[parameter.name] = self._gather(next(tensors), parameter, columns)
+            elif isinstance(parameter, TensorSpec):
+                at = next(tensors)
+                if parameter.is_resident:
+                    arguments[parameter.name] = list(columns[at]) if self._program.options.batched else columns[at][0]
+                else:
+                    arguments[parameter.name] = self._gather(at, parameter, columns)
         return arguments
 
-    def _split_all(self, returned: Any, columns: Sequence[Rows]) -> Sequence[Rows]:
+    def _split_all(self, returned: Any, columns: Sequence[Rows], verb: str = "returned") -> Sequence[Rows | ResidentRows]:
         """Returns what the program returned, output by output and call by call."""
-        parts = self._outputs.flatten(returned, f"program {self._program.name!r}")
-        return [self._split(spec, part, columns) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
+        parts = self._outputs.flatten(returned, f"program {self._program.name!r}", verb)
+        return [self._split(spec, part, columns, verb) for spec, part in zip(self._outputs.tensors, parts, strict=True)]
 
     def _gather(self, at: int, spec: TensorSpec, columns: Sequence[Rows]) -> Any:
         """Returns one input of the whole batch, padded to its bucket where the program declares one."""
         rows = columns[at]
         is_batched = self._program.options.batched
         shape = self._program.batch_keys.padded_shape(at, rows[0].shape) if is_batched else rows[0].shape
-        if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape:
+        if not isinstance(rows, np.ndarray) or rows.shape[1:] != shape or self._keeps_state:
             array = self._bring_together(at, rows, shape)
         elif rows.flags.writeable and rows.flags.aligned:
             array = rows  # this process owns it and may write to it
@@ -246,12 +329,14 @@ class ProgramExecutor:
             lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=True).numpy().data
         )
 
-    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows]) -> Rows:
+    def _split(self, spec: TensorSpec, part: Any, columns: Sequence[Rows], verb: str) -> Rows | ResidentRows:
         """Returns one output, call by call, checked against the program's declaration."""
         program = self._program
-        where = f"program {program.name!r} returned"
-        array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
+        where = f"program {program.name!r} {verb}"
         num_calls = len(columns[0]) if columns else 1
+        if spec.is_resident:
+            return self._take(spec.name, part if program.options.batched else [part], num_calls, verb)
+        array = as_array(part, spec.dtype, f"{where} {spec.name!r}")
         if not program.options.batched:
             rows: Rows = (array,)
         else:
@@ -264,6 +349,28 @@ class ProgramExecutor:
         for shape in (rows.shape[1:],) if isinstance(rows, np.ndarray) else (row.shape for row in rows):
             spec.check(dtype, shape, {}, where)
         return rows
+
+    def _take(self, name: str, part: Any, num_calls: int, verb: str) -> ResidentRows:
+        """Returns an output that stays here: one object per call, with its size."""
+        where = f"program {self._program.name!r} {verb}"
+        if not isinstance(part, list | tuple):
+            raise InvalidInputError(f"{where} a {type(part).__name__} as {name!r}, expected a list with one object per row")
+        objects: list[Any] = list(part)  # pyright: ignore[reportUnknownArgumentType]
+        if len(objects) != num_calls:
+            raise InvalidInputError(f"{where} {len(objects)} residents as {name!r}, expected {num_calls}, one per row")
+        for row, resident in enumerate(objects):
+            if resident is None:
+                raise InvalidInputError(f"{where} None as {name!r} of row {row}, expected an object")
+        measure = getattr(self._function, "resident_bytes", resident_bytes)
+        return ResidentRows(objects, [self._size(measure(resident)) for resident in objects])
+
+    def _size(self, num_bytes: Any) -> int:
+        """Returns what a program says of a resident's size, as a whole number."""
+        if isinstance(num_bytes, bool) or not isinstance(num_bytes, int | np.integer) or num_bytes < 0:
+            raise InvalidInputError(
+                f"program {self._program.name!r}: resident_bytes returned {num_bytes!r}, expected a whole number of at least 0"
+            )
+        return int(num_bytes)
 
     def _cut_back(self, spec: TensorSpec, array: Array, columns: Sequence[Rows]) -> Rows:
         """Removes the padding from outputs that declare a padded dimension."""

@@ -24,7 +24,7 @@ _log = structlog.get_logger("dyorc.replica")
 
 
 def load_and_warm_up(program: Program) -> ProgramExecutor:
-    """Loads a program, and runs a batch of zeros if it is a class without effects. The result of that batch does not matter.
+    """Loads a program that computes, and runs a batch of zeros if it is a class without effects. The result does not matter.
 
     Raises:
         ProgramLoadError: If it cannot be loaded.
@@ -33,6 +33,8 @@ def load_and_warm_up(program: Program) -> ProgramExecutor:
     statics = _statics(program)
     if not program.options.warmup or not program.options.pure or statics is None or executor.is_plain_function:
         return executor
+    if any(spec.is_resident for spec in program.signature.inputs):
+        return executor  # only a program of its group makes them
     columns = [_zeros(program, spec) for spec in program.signature.inputs]
     result = executor.run(columns, statics)
     if isinstance(result, BatchError):

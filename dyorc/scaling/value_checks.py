@@ -21,6 +21,10 @@ def is_count(value: Any) -> bool:
 BOOL: Check = ("True or False", lambda value: isinstance(value, bool))
 COUNT: Check = ("a whole number of at least 0", is_count)
 POSITIVE_COUNT: Check = ("a whole number of at least 1", lambda value: is_count(value) and value > 0)
+OPTIONAL_POSITIVE_COUNT: Check = (
+    "a whole number of at least 1, or None",
+    lambda value: value is None or (is_count(value) and value > 0),
+)
 OPTIONAL_COUNT: Check = ("a whole number of at least 0, or None", lambda value: value is None or is_count(value))
 POSITIVE: Check = ("a number above 0", lambda value: is_number(value) and value > 0)
 OPTIONAL_POSITIVE: Check = ("a number above 0, or None", lambda value: value is None or (is_number(value) and value > 0))

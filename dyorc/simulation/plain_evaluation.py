@@ -51,7 +51,9 @@ class _PlainRun:
 
     calls: list[tuple[Program, Value]] = field(default_factory=list[tuple[Program, Value]])
 
-    def call(self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...]) -> Ref:
+    def call(
+        self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
+    ) -> Ref:
         values = [as_operand(_look(value) if isinstance(value, Ref) else value) for value in tensors]
         if isinstance(callee, Program):
             value = value_of(callee, values)

@@ -20,10 +20,13 @@ from dyorc.engine.actions import (
     Action,
     AnswerPart,
     AnswerRequest,
+    CancelBatch,
     DispatchBatch,
     EffectFailed,
     FailRequest,
+    FeedPart,
     FetchValue,
+    GrantParts,
     ParkReplica,
     ProgramStarved,
     ReleaseTensors,
@@ -219,6 +222,8 @@ class World:
                 if self._scaling is None:
                     raise InternalError(f"the engine parks simulated replica {replica_id}, and nothing was said of their number")
                 self._scaling.parked(replica_id)
+            case GrantParts() | FeedPart() | CancelBatch():
+                raise InternalError(f"{type(action).__name__} for a simulated program, which neither waits nor yields")
             case ReplaceReplica(replica_id=replica_id, reason=reason):
                 raise InternalError(f"the engine gave up simulated replica {replica_id}: {reason}")
             case _:

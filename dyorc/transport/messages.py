@@ -14,10 +14,11 @@ from dyorc.core.tensor import BlockId
 from dyorc.core.trace_context import TraceContext
 from dyorc.engine.request_trace import Move
 from dyorc.transport.column_codec import ColumnHeader
+from dyorc.transport.error_codec import PackedError
 from dyorc.transport.header_codec import HeaderCodec, encode_header
 from dyorc.transport.tiers import ByteSpan, TensorHolder
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class ReplicaHello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -90,7 +91,8 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Orchestrator: run this batch.
 
     `holders` are the owners of the arenas that its columns point to. If there is no room for its results, they may wait for
-    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one.
+    `room_share` of the replica's longest wait. Spans of the program's code are children of `span`, if there is one. A program
+    that yields may send `max_parts` parts, until `PartGrant` allows more.
     """
 
     batch_id: int
@@ -99,6 +101,7 @@ class BatchRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
     holders: tuple[TensorHolder, ...] = ()
     room_share: float = 1.0
     span: TraceContext | None = None
+    max_parts: int = 0
 
 
 class BatchReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -209,6 +212,56 @@ class LogAs(msgspec.Struct, frozen=True, array_like=True, tag=18):
     format: Literal["console", "json"]
 
 
+class PartReply(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Replica: the program has yielded this part.
+
+    Its columns, of one row each, are like those of `BatchReply`, which follows after the last part, without columns. `digest` is
+    as in `BatchPart`.
+    """
+
+    replica_id: str
+    batch_id: int
+    index: int
+    columns: tuple[ColumnHeader, ...]
+    digest: bytes = b""
+
+
+class PartGrant(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Orchestrator: this batch may send up to `max_parts` parts, in all."""
+
+    batch_id: int
+    max_parts: int
+
+
+class PartFeed(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Orchestrator: the next part of a stream that this batch reads, or its end; see `FeedPart`. Its columns, of one row each,
+    are like those of `BatchRequest`.
+    """
+
+    batch_id: int
+    stream: int
+    index: int
+    columns: tuple[ColumnHeader, ...] = ()
+    holders: tuple[TensorHolder, ...] = ()
+    is_end: bool = False
+    error: PackedError | None = None
+
+
+class PartsTaken(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Replica: this batch has read so many parts of this stream, in all, and wants more."""
+
+    replica_id: str
+    batch_id: int
+    stream: int
+    num_taken: int
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Orchestrator: end this batch; nothing needs its result. Answer as usual once it has ended."""
+
+    batch_id: int
+
+
 Message: TypeAlias = (
     ReplicaHello
     | LoadFailure
@@ -230,6 +283,11 @@ Message: TypeAlias = (
     | Acknowledged
     | LastWords
     | LogAs
+    | PartReply
+    | PartGrant
+    | PartFeed
+    | PartsTaken
+    | Cancel
 )
 
 _headers = HeaderCodec[Message](

@@ -20,7 +20,7 @@ from dyorc.engine.guessing.prediction import Distribution, HistoryPredictor, Pre
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome
 from dyorc.engine.model.journal import BranchPoint, Context, Segment, StreamPart
 from dyorc.engine.model.program_call import Call, CallState
-from dyorc.engine.model.request_tree import Request, Restoration, Stream, Task
+from dyorc.engine.model.request_tree import Request, Restoration, StreamProgress, Task
 from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.generators import Generating
 from dyorc.errors import DyOrcError, ProgramError
@@ -304,7 +304,7 @@ _OWN_TYPES = (
     Argument,
     Restoration,
     StreamPart,
-    Stream,
+    StreamProgress,
     Generating,
 )
 

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dyorc.core.arrays import Array, numpy_dtype, same_array
-from dyorc.core.tensor import DType
+from dyorc.core.tensor import TENSOR_TYPES, DType
 from dyorc.errors import TransportError
 from dyorc.transport.column_codec import StoredColumn, StoredRows, check_stored, decode_stored
 from dyorc.transport.messages import BatchReply, BatchRequest, encode
@@ -84,7 +84,7 @@ def test_an_empty_view_may_begin_anywhere(path: TensorPath) -> None:
 @given(st.data(), st.integers(1, 4), limits)
 def test_calls_of_two_batches_are_read_in_any_order(path: TensorPath, data: st.DataObject, num_calls: int, limit: int) -> None:
     """One of the batches may be stored while the other travels inline."""
-    dtype = data.draw(st.sampled_from(list(DType)))
+    dtype = data.draw(st.sampled_from(list(TENSOR_TYPES)))
     one, other = (data.draw(rows(num_rows=num_calls, dtype=dtype)) for _ in range(2))
     order = data.draw(st.lists(st.integers(0, 2 * num_calls - 1), min_size=1, max_size=6))
     other_limit = data.draw(limits)
@@ -113,7 +113,7 @@ def test_inputs_of_requests_survive(path: TensorPath, column: list[Array], limit
     path.check_empty()
 
 
-@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("dtype", list(TENSOR_TYPES))
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (2, 3)])
 @pytest.mark.parametrize("is_stacked", [False, True])
 def test_every_type_survives(path: TensorPath, dtype: DType, shape: tuple[int, ...], is_stacked: bool) -> None:
@@ -131,7 +131,7 @@ def test_every_type_survives(path: TensorPath, dtype: DType, shape: tuple[int, .
     path.release(calls)
 
 
-@given(st.sampled_from(list(DType)), st.data())
+@given(st.sampled_from(list(TENSOR_TYPES)), st.data())
 def test_nan_and_signed_zero_keep_their_bits(path: TensorPath, dtype: DType, data: st.DataObject) -> None:
     if dtype is not DType.BF16:
         dtype = DType.FP16
@@ -173,7 +173,7 @@ def hostile_rows(draw: st.DrawFn, target: Target) -> StoredRows:
 @settings(max_examples=examples(400))
 @given(st.data())
 def test_hostile_pieces_are_refused_or_read_within_their_block(target: Target, data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from([DType.FP32, DType.BYTES]) | st.sampled_from(list(DType)))
+    dtype = data.draw(st.sampled_from([DType.FP32, DType.BYTES]) | st.sampled_from(list(TENSOR_TYPES)))
     parts = data.draw(st.lists(hostile_rows(target), min_size=1, max_size=3).map(tuple))
     producer = target.producer
     for holder in (producer, TensorHolder("producer", NODE, data.draw(st.text(max_size=40)))):
@@ -209,7 +209,7 @@ def test_undamaged_messages_are_accepted(target: Target) -> None:
 
 
 @given(
-    st.sampled_from(list(DType)),
+    st.sampled_from(list(TENSOR_TYPES)),
     st.builds(
         StoredRows,
         st.just(0),

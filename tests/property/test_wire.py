@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dyorc.core.arrays import numpy_dtype, same_array
-from dyorc.core.tensor import DType
+from dyorc.core.tensor import TENSOR_TYPES, DType
 from dyorc.errors import TransportError
 from dyorc.protocol.raw import decode_bytes, encode_bytes
 from dyorc.transport.column_codec import Column, StoredColumn, StoredRows, decode_column, encode_column, num_frames
@@ -62,7 +62,7 @@ def rows(
     draw: st.DrawFn, *, is_uniform: bool | None = None, num_rows: int | None = None, dtype: DType | None = None
 ) -> list[np.ndarray]:
     """Draws a column as a list of arrays of one type; of one shape if `is_uniform`. Some are strided."""
-    dtype = dtype or draw(st.sampled_from(list(DType)))
+    dtype = dtype or draw(st.sampled_from(list(TENSOR_TYPES)))
     if is_uniform is None:
         is_uniform = draw(st.booleans())
     shape = draw(shapes)
@@ -134,7 +134,7 @@ def test_all_columns_of_a_batch_survive(path: TensorPath, data: st.DataObject, n
 texts = st.text(max_size=8)
 ids = st.integers(0, 2**40)
 any_shapes = st.lists(st.lists(st.integers(0, 9)).map(tuple), max_size=3).map(tuple)
-column_headers = st.builds(Column, st.sampled_from(list(DType)), any_shapes, st.integers(0, 9))
+column_headers = st.builds(Column, st.sampled_from(list(TENSOR_TYPES)), any_shapes, st.integers(0, 9))
 anything = st.integers(-(2**63), 2**64 - 1)
 spans = st.builds(ByteSpan, anything, anything, anything)
 holders = st.builds(TensorHolder, texts, texts, texts, texts, texts, st.none() | spans)
@@ -143,7 +143,7 @@ stored_rows = st.builds(
     StoredRows, ids, anything, anything, ids, st.lists(ids, max_size=3).map(tuple), ids, ids, anything, strides
 )
 stored_columns = st.builds(
-    StoredColumn, st.sampled_from(list(DType)), st.lists(column_headers | stored_rows, max_size=3).map(tuple)
+    StoredColumn, st.sampled_from(list(TENSOR_TYPES)), st.lists(column_headers | stored_rows, max_size=3).map(tuple)
 )
 column_tuples = st.lists(column_headers | stored_columns, max_size=3).map(tuple)
 block_ids = st.lists(st.tuples(texts, anything), max_size=3).map(tuple)
@@ -198,7 +198,7 @@ def test_a_damaged_header_is_refused_or_another_message(message: Message, data: 
 sizes = st.integers(-2, 5) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])
 hostile_columns = st.builds(
     Column,
-    st.sampled_from(list(DType)),
+    st.sampled_from(list(TENSOR_TYPES)),
     st.lists(st.lists(sizes, max_size=5).map(tuple), max_size=3).map(tuple),
     st.integers(-2, 3) | st.just(2**63 - 1),
 )

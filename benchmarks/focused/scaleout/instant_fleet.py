@@ -10,7 +10,7 @@ from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.core.arrays import inline
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import BatchDone, Event, ReplicaJoined
 from dyorc.models.status import StatusBoard
 
@@ -39,6 +39,9 @@ class InstantFleet:
         self._post, self._flush = post, flush
         self.start_over()
         yield
+
+    def control(self, action: BatchControl) -> None:
+        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
 
     def dispatch(self, action: DispatchBatch) -> None:
         self.num_batches += 1

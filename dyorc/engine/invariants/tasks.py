@@ -42,6 +42,8 @@ def requests_can_progress(engine: Engine) -> None:
         for entry in entries_of(request):
             if is_unfinished(entry):
                 num_expected.update(entry.future.dependents)
+                if entry.parts is not None:
+                    num_expected.update(entry.parts.last.dependents)
         for restoration in request.restoring.values():
             num_expected.update(waiter for waiter in restoration.waiters if isinstance(waiter, Call | StreamPart))
     num_expected.update(waiter for waiters in engine.tasks.fetches.waiters.values() for waiter in waiters)

@@ -10,6 +10,7 @@ from dyorc.authoring.workflow import Workflow
 from dyorc.core.tensor import BlockId
 from dyorc.engine.model.futures import Argument, Future, Outcome
 from dyorc.engine.model.journal import BranchPoint, Entry, Segment, StreamPart
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_context import RequestContext
 from dyorc.errors import DyOrcError
@@ -68,12 +69,13 @@ class Task:
         num_awaited: Pending futures of its result.
         result: Its result, once it has returned; for a streaming task, the parts still to be sent.
         started_ns: When it was called.
+        parts: Its parts, if it yields them to another workflow.
     """
 
     __deletable__ = ("journal",)  # for mypyc
     __slots__ = (
-        "arguments", "callee", "depth", "future", "journal", "num_awaited", "paths", "request", "result", "segment", "started_ns",
-        "state", "statics",
+        "arguments", "callee", "depth", "future", "journal", "num_awaited", "parts", "paths", "request", "result", "segment",
+        "started_ns", "state", "statics",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,7 @@ class Task:
         self.state = TaskState.ACTIVE
         self.journal = Segment(self, is_certain=segment is None or segment.is_certain)
         self.paths: list[Run] = []
+        self.parts: PartList | None = None
         self.num_awaited = 0
         self.started_ns = 0
         self.result: tuple[Argument, ...] = ()
@@ -121,7 +124,7 @@ class Task:
         return f"workflow {self.callee.name!r}"
 
 
-class Stream:
+class StreamProgress:
     """The progress of a request that answers in parts.
 
     Attributes:
@@ -235,7 +238,7 @@ class Request:
         self.is_answered = False
         self.is_untaken = False
         self.num_answers = 0
-        self.stream: Stream | None = None
+        self.stream: StreamProgress | None = None
 
     def add_effect(self) -> None:
         """Counts a call or a task that must run even if its result is not needed."""

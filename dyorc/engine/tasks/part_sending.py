@@ -21,7 +21,7 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.events import PartTaken
 from dyorc.engine.model.futures import Argument, FutureState
 from dyorc.engine.model.journal import StreamPart
-from dyorc.engine.model.request_tree import Request, Stream, Task
+from dyorc.engine.model.request_tree import Request, StreamProgress, Task
 from dyorc.engine.tasks.early_release import EarlyRelease
 from dyorc.engine.tasks.execution_paths import ExecutionPath
 from dyorc.engine.tasks.task_endings import TaskEndings
@@ -60,7 +60,7 @@ class PartSender:
             self._turn.runnable.append(part)
         return part
 
-    def _has_room(self, stream: Stream, index: int) -> bool:
+    def _has_room(self, stream: StreamProgress, index: int) -> bool:
         return index - stream.num_taken < self._config.max_untaken_parts
 
     def end_stream(self, request: Request, error: DyOrcError | None) -> None:
@@ -189,7 +189,7 @@ class PartSender:
         self._resume(stream, root)
         self._turn.runnable.append(part)
 
-    def _lose(self, request: Request, stream: Stream, part: StreamPart, lost: Sequence[BlockId]) -> None:
+    def _lose(self, request: Request, stream: StreamProgress, part: StreamPart, lost: Sequence[BlockId]) -> None:
         """Makes a part again that could not be read, together with other lost ones that wait to be taken: one by one, they would
         need the same values again and again, since those are released when a part is taken.
         """
@@ -203,7 +203,7 @@ class PartSender:
             each.is_lost = True
             self._send(request, each)
 
-    def _resume(self, stream: Stream, root: Task) -> None:
+    def _resume(self, stream: StreamProgress, root: Task) -> None:
         """Resumes the paths that waited for room."""
         for path in root.paths:
             if path.awaits_room and self._has_room(stream, path.num_parts):

@@ -10,7 +10,7 @@ from dyorc.engine.model.futures import Argument, Future
 from dyorc.engine.model.journal import Entry
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.model.request_context import QueueOrder, RequestContext
-from dyorc.engine.model.request_tree import Request, Stream, Task, TaskState
+from dyorc.engine.model.request_tree import Request, StreamProgress, Task, TaskState
 from dyorc.engine.model.tree_walks import dismantle, is_effect, live_effects
 from dyorc.engine.tasks.execution_paths import open_path
 from dyorc.engine.tasks.part_sending import PartSender
@@ -70,7 +70,7 @@ class RequestLifecycle:
                 self._leases.pin_new(request.pinned, argument.future, blocks_of((tensor,)))
         request.root = Task(request, workflow, arguments, event.statics)
         if workflow.is_streaming:
-            request.stream = Stream(request.root.journal)
+            request.stream = StreamProgress(request.root.journal)
         self.requests[event.request_id] = request
         if (observer := self._host.observer) is not None:
             observer.arrived(event.request_id, workflow.name, now_ns)

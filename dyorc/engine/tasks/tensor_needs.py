@@ -35,7 +35,7 @@ class TensorNeeds:
 
     def await_future(self, request: Request, future: Future, waiter: Future | Request) -> bool:
         """Requests the restoration of a future, if it is lost, before a waiter reads it. Returns whether it is lost."""
-        if self._leases.are_there(blocks_of(future.tensors)):
+        if self._leases.are_there(blocks_of(future.readable)):
             return False
         self._need(request, future, waiter)
         return True
@@ -97,10 +97,11 @@ class Fetches:
 
     def _ask_for(self, future: Future) -> None:
         self._num_fetches += 1
-        blocks = blocks_of(future.tensors)
+        tensors = future.readable
+        blocks = blocks_of(tensors)
         self._leases.acquire(blocks)
         self.in_progress[self._num_fetches] = (future, blocks)
-        self._turn.actions.append(FetchValue(self._num_fetches, future.tensors))
+        self._turn.actions.append(FetchValue(self._num_fetches, tensors))
 
     def value_fetched(self, event: ValueFetched) -> None:
         """Shows a fetched value to its waiters; fetches it again if it was lost on the way."""

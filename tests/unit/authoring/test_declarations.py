@@ -12,6 +12,7 @@ from torch import Tensor
 
 import dyorc
 from dyorc.authoring.loading import load
+from dyorc.authoring.workflow import of_program
 from dyorc.errors import DefinitionError, ModuleImportError
 
 B = Float[np.ndarray, "batch n"]
@@ -38,11 +39,46 @@ async def async_generator(x: B) -> AsyncIterator[B]:
 @pytest.mark.parametrize(
     ("function", "kind"), [(coroutine, "an `async def`"), (generator, "a generator"), (async_generator, "an async generator")]
 )
-def test_code_that_does_not_return_its_tensors_when_it_is_called_is_refused(function: Any, kind: str) -> None:
-    with pytest.raises(DefinitionError, match=rf"it is {kind}, expected a plain function.*test_declarations\.py, line \d+"):
+def test_a_program_that_waits_or_yields_takes_one_call_at_a_time(function: Any, kind: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"it is {kind}, which takes one call at a time; declare batched=False"):
         dyorc.program(function)
-    with pytest.raises(DefinitionError, match=rf"program class Late: __call__ is {kind}, expected"):
-        dyorc.program(type("Late", (), {"__call__": function}))
+    with pytest.raises(DefinitionError, match=rf"it is {kind}, which takes one call at a time; declare batched=False"):
+        dyorc.program(type("Late", (), {"__call__": function}))()
+
+
+def test_a_plain_function_neither_runs_several_batches_at_once_nor_reads_streams() -> None:
+    with pytest.raises(DefinitionError, match="max_ongoing is 4, but it is a plain function, which runs one batch at a time"):
+        dyorc.program(max_ongoing=4)(plain)
+
+    def joins(words: AsyncIterator[V]) -> V:
+        return np.zeros(1, np.float32)
+
+    with pytest.raises(DefinitionError, match="takes the stream 'words', and is a plain function; only an `async def`"):
+        dyorc.program(batched=False)(joins)
+
+
+def test_residents_are_declared_by_programs_and_refused_in_workflows() -> None:
+    @dyorc.program(group="lm")
+    def step(x: B, state: dyorc.Resident[dict, dyorc.Consumed]) -> tuple[B, dyorc.Resident[dict]]:
+        return x, state
+
+    state, new = step.signature.residents
+    assert (state.is_consumed, new.is_consumed, step.group) == (True, False, "lm")
+    with pytest.raises(DefinitionError, match="'state' is a resident, which stays in the process of a program"):
+
+        @dyorc.workflow
+        async def flow(state: dyorc.Resident[dict]) -> V:
+            return state
+
+    with pytest.raises(DefinitionError, match="cannot be a model by itself: it has the resident 'state'"):
+        of_program(step)
+
+
+def test_the_cost_of_a_call_and_its_limit_belong_together() -> None:
+    with pytest.raises(DefinitionError, match="belong together; cost is missing"):
+        dyorc.program(max_batch_cost=4)(plain)
+    with pytest.raises(DefinitionError, match="cost is 3, expected a function"):
+        dyorc.program(max_batch_cost=4, cost=3)(plain)
 
 
 @pytest.mark.parametrize(
@@ -190,3 +226,24 @@ def test_a_target_that_is_no_file_and_no_module_is_named(tmp_path: Path) -> None
     (tmp_path / "relative_app.py").write_text("from .nets import x\n")
     with pytest.raises(ModuleImportError, match=r"name its module, like pkg\.relative_app:flow"):
         load(f"{tmp_path}/relative_app.py:flow")
+
+
+def test_streams_are_declared_as_they_are_read() -> None:
+    with pytest.raises(DefinitionError, match=r"its stream 'words' has to be an Iterator"):
+
+        @dyorc.program(batched=False)
+        def plain(words: AsyncIterator[V]) -> Iterator[V]:
+            yield from ()
+
+    with pytest.raises(DefinitionError, match=r"its stream 'words' has to be an AsyncIterator"):
+
+        @dyorc.program(batched=False)
+        async def waits(words: Iterator[V]) -> V: ...
+
+
+def test_only_plain_functions_have_residents() -> None:
+    with pytest.raises(DefinitionError, match="'cache' is a resident, and it is an async generator"):
+
+        @dyorc.program(batched=False)
+        async def decode(cache: dyorc.Resident[list[int]]) -> AsyncIterator[V]:
+            yield np.zeros(2)

@@ -325,7 +325,7 @@ def test_a_part_may_be_anything_that_a_result_may_be(part: Any, kind: OutputKind
         ),
         (AsyncIterator, "expected AsyncIterator"),
         (list[Float[np.ndarray, "4"]], "expected AsyncIterator"),
-        (AsyncGenerator[Float[np.ndarray, "4"], int], "nothing is sent into a workflow"),
+        (AsyncGenerator[Float[np.ndarray, "4"], int], "nothing is sent into it"),
         (AsyncIterator[int], "expected a jaxtyping tensor"),
         (AsyncIterator[AsyncIterator[Float[np.ndarray, "4"]]], "does not yield"),
     ],

@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from dyorc.client.operations import merge_inputs
-from dyorc.core.tensor import DType
+from dyorc.core.tensor import TENSOR_TYPES, DType
 from dyorc.errors import InvalidInputError
 from dyorc.protocol.api_paths import model_path
 from dyorc.protocol.inference_request import Options, PreparedRequest, infer_request
 from dyorc.protocol.metadata import ModelMetadata, TensorMetadata
 
 MODEL = ModelMetadata(
-    "m", tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in DType), (TensorMetadata("y", DType.FP32, ()),)
+    "m",
+    tuple(TensorMetadata(dtype.value.lower(), dtype, (-1,)) for dtype in TENSOR_TYPES),
+    (TensorMetadata("y", DType.FP32, ()),),
 )
 
 

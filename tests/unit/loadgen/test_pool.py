@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dyorc.core.tensor import DType
+from dyorc.core.tensor import TENSOR_TYPES
 from dyorc.protocol.metadata import TensorMetadata
 from loadgen.drawing import check_names, draw, read_pool, shapes_of, split_rows
 from loadgen.pool import Pool
@@ -45,7 +45,7 @@ def test_arrays_with_a_dimension_more_hold_a_request_in_each_row() -> None:
 
 
 def test_requests_have_the_types_that_were_asked_for() -> None:
-    metadata = [TensorMetadata(dtype.value, dtype, (2, 3)) for dtype in DType]
+    metadata = [TensorMetadata(dtype.value, dtype, (2, 3)) for dtype in TENSOR_TYPES]
     tensors = draw(metadata, {one.name: one.shape for one in metadata}, np.random.default_rng(0))
 
     assert {name: array.shape for name, array in tensors.items()} == dict.fromkeys(tensors, (2, 3))

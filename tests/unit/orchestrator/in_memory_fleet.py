@@ -8,7 +8,7 @@ from dyorc.answering.tensor_exchange import Tensors
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
 from dyorc.core.tensor import BlockId, TensorRef
-from dyorc.engine.actions import DispatchBatch
+from dyorc.engine.actions import BatchControl, DispatchBatch
 from dyorc.engine.events import BatchDone, BatchFailed, Event, ReplicaJoined, ReplicaLeft
 from dyorc.replica.executor import BatchError, ProgramExecutor
 
@@ -49,6 +49,9 @@ class InMemoryFleet:
         """Announces all replicas."""
         for name in self._executors:
             self._post(ReplicaJoined(self._replica(name), name))
+
+    def control(self, action: BatchControl) -> None:
+        raise NotImplementedError(f"{type(action).__name__} comes with programs that yield")
 
     def dispatch(self, action: DispatchBatch) -> None:
         """Runs a batch in the loop's next turn, or keeps it."""

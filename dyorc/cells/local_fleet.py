@@ -16,15 +16,16 @@ from dyorc.authoring.program import Program
 from dyorc.cells.batches import CrashNotes, LocalBatch
 from dyorc.cells.hosted_program import FleetContext, HostedProgram
 from dyorc.cells.loop_watch import BatchWatchdog
+from dyorc.cells.program_group import ProgramGroup, ProgramGroups
 from dyorc.config import CellsConfig, LogsConfig
-from dyorc.core.tensor import BlockId, TensorRef
+from dyorc.core.tensor import BlockId, TensorRef, is_resident
 from dyorc.engine.actions import BatchControl, DispatchBatch
-from dyorc.engine.events import BatchFailed, Event, LoadFailed, TensorsLost
+from dyorc.engine.events import BatchFailed, Event, LoadFailed, ReplicaLeft, TensorsLost
 from dyorc.errors import DefinitionError, ProgramLoadError
 from dyorc.models.status import StatusBoard
 from dyorc.replica.executor import ProgramExecutor
 from dyorc.replica.program_lifecycle import free_memory, load_and_warm_up
-from dyorc.replica.program_thread import ProgramThread, interpreter_settings
+from dyorc.replica.program_thread import ProgramThread, ThreadStoppedError, interpreter_settings
 from dyorc.replica.user_code import has_thread_settings, keep_ours
 from dyorc.scaling.model import LeadTimes
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
@@ -85,6 +86,7 @@ class LocalFleet:
         self._threads: list[ProgramThread] = []
         self._loading = asyncio.Lock()
         self._freed = threading.Condition()
+        self._groups = ProgramGroups()
 
     @asynccontextmanager
     async def running(self, post: Callable[[Event], None], flush: Callable[[], None]) -> AsyncGenerator[None]:
@@ -168,35 +170,49 @@ class LocalFleet:
 
     async def _load(self, program: Program) -> bool:
         """Loads a program on its thread. One at a time: loading user code may change settings of the whole process."""
-        name = program.name
+        name, group = program.name, self._groups.of(program)
         async with self._loading:
             self._threads = [thread for thread in self._threads if thread.is_alive]
-            if sum(thread.program == name for thread in self._threads) >= self._site.config.max_hung:
+            thread = self._thread_of(program, group)
+            if thread is None:
                 reason = f"{self._site.config.max_hung} of its batches hang, and threads cannot be killed; restart the server"
                 self._failed(ProgramLoadError(name, "TimeoutError", reason))
                 return False
             self._status.loading(name)
-            thread = ProgramThread(name, asyncio.get_running_loop())
-            self._threads.append(thread)
             try:
                 loaded = await thread.run(partial(_load, program))
+            except ThreadStoppedError:
+                return False  # its group was given up
             except asyncio.CancelledError:
-                thread.stop()
+                _end(thread, name, group)
                 raise
         if isinstance(loaded, ProgramLoadError):
-            thread.stop()
+            _end(thread, name, group)
             self._failed(loaded)
             return False
         executor, load_s, has_settings = loaded
         keep_ours()
         executor.trace_by(self._site.spans)
         hosted = self._hosted[name] = HostedProgram(
-            program, executor, thread, self._context_of(program), may_move=not has_settings
+            program, executor, thread, self._context_of(program), may_move=not has_settings, group=group
         )
+        if group is not None:
+            group.joined(name)
         self._status.programs[name].lead = LeadTimes(load_s, load_s)
         hosted.join()
         self._context.flush()
         return True
+
+    def _thread_of(self, program: Program, group: ProgramGroup | None) -> ProgramThread | None:
+        """Returns the thread that loads a program: its group's, or a new one; None if too many of its threads hang."""
+        owner, threads = program.name if group is None else group.name, self._threads
+        if group is not None and (thread := group.running_thread) is not None:
+            return thread
+        if sum(thread.program == owner for thread in threads) >= self._site.config.max_hung:
+            return None
+        thread = ProgramThread(owner, asyncio.get_running_loop()) if group is None else group.start_thread()
+        threads.append(thread)
+        return thread
 
     def _context_of(self, program: Program) -> FleetContext:
         """Returns the program's context: no cores if it has its own device."""
@@ -222,7 +238,7 @@ class LocalFleet:
         if hosted is None or hosted.replica_id != action.replica_id:
             return  # it was given up meanwhile, and the engine knows
         hosted.hold()
-        stored = [tensor for operands in action.operands for tensor in operands if tensor.block]
+        stored = [tensor for operands in action.operands for tensor in operands if tensor.block and not is_resident(tensor)]
         if stored and not self._tensors.is_near(stored):
             task = asyncio.get_running_loop().create_task(self._fetch(hosted, action, stored))
             self._tasks.add(task)
@@ -232,12 +248,11 @@ class LocalFleet:
 
     async def _fetch(self, hosted: HostedProgram, action: DispatchBatch, stored: Sequence[TensorRef]) -> None:
         """Fetches inputs from other nodes, then runs the batch."""
-        flat = [tensor for operands in action.operands for tensor in operands]
+        flat = [tensor for operands in action.operands for tensor in operands if not is_resident(tensor)]
         moves = InputMoves()
         fetching = self._tensors.fetch(flat, moves)
         await asyncio.wait([fetching])
-        num_inputs = len(action.operands[0])
-        self._run(hosted, action, stored, lambda: ([fetching.result()[at::num_inputs] for at in range(num_inputs)], None), moves)
+        self._run(hosted, action, stored, lambda: (hosted.inputs.beside(action.operands, fetching.result()), None), moves)
         self.end_turn()
         self._context.flush()
 
@@ -262,7 +277,7 @@ class LocalFleet:
             batch = LocalBatch(
                 action.replica_id, action.batch_id, len(action.operands), columns, action.statics, stored, gather_s,
                 () if moves is None else moves.take(), action.room_share, _digests(action.inputs) if action.inputs else (),
-                action.is_suspect, action.span, inbox,
+                action.is_suspect, action.span, inbox, action.chain,
             )  # fmt: skip
             if hosted.is_inline:
                 self._due.append((hosted, batch, partial(self._run, hosted, action, stored, gather, fetched)))
@@ -277,7 +292,8 @@ class LocalFleet:
                 hosted.run(batch, run_again)
 
     def release(self, blocks: Sequence[BlockId]) -> None:
-        """Wakes programs that wait for room in the arena."""
+        """Drops residents, and wakes programs that wait for room in the arena."""
+        self._groups.release(blocks)
         with self._freed:
             self._freed.notify_all()
 
@@ -308,12 +324,22 @@ class LocalFleet:
             self._start_loading(self._programs[hosted.program])  # it may be wanted again by now
 
     def give_up(self, replica_id: str, reason: str) -> None:
-        """Drops a program with a batch that hangs, with its thread, and loads it again on another thread."""
+        """Drops a program with a batch that hangs, with its thread and its group, and loads them again on another thread."""
         hosted = self._take_out(replica_id)
-        if hosted is not None:
-            _log.warning("batch_hangs", program=hosted.program, reason=reason)
-            hosted.give_up()
-            self._start_loading(self._programs[hosted.program])
+        if hosted is None:
+            return
+        _log.warning("batch_hangs", program=hosted.program, reason=reason)
+        hosted.give_up()
+        group = hosted.group
+        others = [] if group is None else [each for each in self._hosted.values() if each.group is group]
+        if group is not None:
+            group.give_up()
+        for other in others:
+            del self._hosted[other.program]
+            other.give_up()
+            self._context.post(ReplicaLeft(other.replica_id, f"{hosted.program} of its group {reason}"))
+        for each in (hosted, *others):
+            self._start_loading(self._programs[each.program])
 
     def _take_out(self, replica_id: str) -> HostedProgram | None:
         """Removes a loaded program, and returns it; None if the program has another name by now."""
@@ -327,6 +353,7 @@ class LocalFleet:
 
     def start_over(self) -> None:
         """Announces all programs, to a new engine."""
+        self._groups.clear()
         for hosted in self._hosted.values():
             hosted.join_again()
 
@@ -338,6 +365,7 @@ class LocalFleet:
             "num_batches_inline": sum(each.num_inline for each in hosted),
             "num_batches_on_threads": sum(each.num_on_thread for each in hosted),
             "num_batches_run_again": sum(each.num_run_again for each in hosted),
+            **self._groups.report(),
         }
 
 
@@ -347,6 +375,14 @@ def _check_is_whole(program: Program) -> None:
             f"program {program.name!r} has the plan {program.options.plan}, whose ranks are separate processes, so it cannot "
             "run in the server's process: serve it on Ray, without --in-process, or without the plan"
         )
+
+
+def _end(thread: ProgramThread, program: str, group: ProgramGroup | None) -> None:
+    """Ends the thread of a program that was not loaded, unless others of its group use it."""
+    if group is None:
+        thread.stop()
+    else:
+        group.left(program)
 
 
 def _digests(inputs: Sequence[Hashable]) -> list[bytes]:

@@ -25,6 +25,7 @@ _REPEATED_FILES: frozenset[str] = frozenset(
 _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
+    "dyorc/cells": 1,
     "dyorc/engine": 1,
     "dyorc/planner": 4,
     "dyorc/replica": 1,

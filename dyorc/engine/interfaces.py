@@ -45,13 +45,16 @@ class Load(msgspec.Struct, frozen=True):
     Attributes:
         num_queued: Calls that are certain and wait.
         num_running: Calls in batches that have been sent, guesses included.
-        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch.
+        line: How long a batch of n calls takes, as measured: (b, a) of b + a*n seconds; None before the first batch. If calls
+            differ in their cost, n calls of the mean cost.
+        max_size: Most calls in a batch, if they are of the mean cost.
         waiting_bytes: Bytes of the tensors that the first of the waiting calls will read, by the node that holds them.
     """
 
     num_queued: int
     num_running: int
     line: tuple[float, float] | None
+    max_size: int
     waiting_bytes: Mapping[str, int] = {}
 
 
@@ -68,6 +71,10 @@ class Dispatcher(Protocol):
 
     def withdraw(self, call: Call) -> None:
         """Takes a call out of its queue, if it is in one. The caller sets its new state."""
+        ...
+
+    def grant(self, call: Call) -> None:
+        """Lets a call that yields go on, if it runs, as far as its stream was read."""
         ...
 
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:

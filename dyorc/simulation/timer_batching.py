@@ -87,6 +87,9 @@ class TimerScheduler:
     def withdraw(self, call: Call) -> None:
         """Does nothing: a withdrawn call is dropped when its batch is closed."""
 
+    def grant(self, call: Call) -> None:
+        """Does nothing: simulated programs do not yield."""
+
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Does nothing: this scheduler does not look ahead."""
 
@@ -121,7 +124,7 @@ class TimerScheduler:
         """Returns how many calls wait and run; nothing is measured."""
         num_queued = sum(len(batcher.open) for batcher in self._by_program[program])
         num_running = sum(len(calls) for batcher, calls in self._batches.values() if batcher.program.name == program)
-        return Load(num_queued, num_running, None)
+        return Load(num_queued, num_running, None, self._programs[program].options.max_batch_size)
 
     def coldness(self, program: str) -> str:
         """Returns nothing: replicas are there from the start."""

@@ -8,7 +8,7 @@ from dyorc.engine.scheduling.fair_shares import SharedLanes
 from dyorc.engine.scheduling.lanes import Lanes
 
 
-def _unit_price(size: int) -> float:
+def _unit_price(size: int, cost: float) -> float:
     """Returns the same price for every slot."""
     return 1.0
 
@@ -23,13 +23,13 @@ class CallQueue:
     Cost: logarithmic in the queue's length, per call; no operation but `take_out` looks at all calls.
 
     Args:
-        price: Of a slot in a batch of this many calls, in any unit: what it takes from a tenant's share.
+        price: Of a slot in a batch of this many calls, each of this cost, in any unit: what it takes from a tenant's share.
 
     Attributes:
         size: How many calls wait.
     """
 
-    def __init__(self, price: Callable[[int], float] = _unit_price) -> None:
+    def __init__(self, price: Callable[[int, float], float] = _unit_price) -> None:
         self._price = price
         self._tenant: str | None = None
         """The only tenant whose calls wait; None with several, until all their calls have left."""
@@ -51,6 +51,10 @@ class CallQueue:
         if isinstance(self._lanes, SharedLanes):
             return self._lanes.num_calls_by_tenant()
         return {self._tenant or "": self._lanes.size} if self._lanes.size else {}
+
+    def total_cost(self) -> float:
+        """Returns what all waiting calls cost together, without retries. Cost: looks at all lanes of all tenants."""
+        return self._lanes.total_cost()
 
     def add(self, call: Call) -> None:
         """Puts a call in its place."""

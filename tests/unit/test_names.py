@@ -14,7 +14,7 @@ _VAGUE = frozenset({"found", "told", "one", "what"})
 
 _REPEATED_CLASSES: frozenset[str] = frozenset(
     """
-    Finding ModelMetadata Process TensorMetadata
+    Finding ModelMetadata OngoingBatches Process TensorMetadata
     """.split()  # noqa: SIM905
 )
 _REPEATED_FILES: frozenset[str] = frozenset(

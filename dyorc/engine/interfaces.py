@@ -73,6 +73,10 @@ class Dispatcher(Protocol):
         """Takes a call out of its queue, if it is in one. The caller sets its new state."""
         ...
 
+    def grant(self, call: Call) -> None:
+        """Lets a call that yields go on, if it runs, as far as its stream was read."""
+        ...
+
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Learns how long a task took, since decisions may wait for similar ones."""
         ...

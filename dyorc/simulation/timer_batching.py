@@ -87,6 +87,9 @@ class TimerScheduler:
     def withdraw(self, call: Call) -> None:
         """Does nothing: a withdrawn call is dropped when its batch is closed."""
 
+    def grant(self, call: Call) -> None:
+        """Does nothing: simulated programs do not yield."""
+
     def task_ended(self, workflow: Workflow, duration_ns: int) -> None:
         """Does nothing: this scheduler does not look ahead."""
 

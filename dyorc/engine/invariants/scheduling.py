@@ -32,6 +32,7 @@ def calls_are_in_one_place(engine: Engine) -> None:
             CallState.QUEUED: (0, 1, 0),
             CallState.RUNNING: (0, 0, 1),
             CallState.WITHDRAWN: (0, 0, where[2]),
+            CallState.SETTLED: (0, 0, where[2] if call.parts is not None else 0),  # it may have failed before it could be ended
         }
         if where != expected.get(call.state, (0, 0, 0)):
             raise InvariantError(
@@ -93,10 +94,12 @@ def batches_belong_to_replicas(engine: Engine) -> None:
     for replica in scheduler.replicas.values():
         if (replica.pool.draining | replica.pool.replicas).get(replica.replica_id) is not replica:
             raise InvariantError(f"replica {replica.replica_id!r} is not in the pool of {replica.pool.program.name!r}")
-        if len(replica.batches) > engine.config.max_in_flight_batches:
+        pool = replica.pool
+        limit = engine.config.max_in_flight_batches if pool.ongoing is None else pool.max_ongoing
+        if len(replica.batches) > limit:
             raise InvariantError(f"replica {replica.replica_id!r} holds {len(replica.batches)} batches")
         for position, batch in enumerate(replica.batches.values()):
-            if (batch.started_ns is not None) != (position == 0):
+            if (batch.started_ns is not None) != (position == 0 or pool.ongoing is not None):
                 raise InvariantError(f"batch {batch.batch_id} is number {position} of its replica, {batch.started_ns=}")
     if sum(len(pool.replicas) + len(pool.draining) for pool in scheduler.pools.values()) != len(scheduler.replicas):
         raise InvariantError("a pool has a replica that the scheduler does not know")
@@ -118,10 +121,11 @@ def no_more_replicas_than_wanted(engine: Engine) -> None:
 
 
 def idle_bookkeeping_agrees(engine: Engine) -> None:
-    """Replicas without batches are listed as idle, each under its own node."""
+    """Replicas without batches, or with room beside those that run, are listed as idle, each under its own node."""
     for pool in pools(engine):
         listed = {(node, name) for node, here in pool.idle.items() for name in here}
-        actual = {(replica.node, name) for name, replica in pool.replicas.items() if not replica.batches}
+        limit = 1 if pool.ongoing is None else pool.max_ongoing
+        actual = {(replica.node, name) for name, replica in pool.replicas.items() if len(replica.batches) < limit}
         if listed != actual or pool.num_idle != len(actual):
             raise InvariantError(f"{pool.program.name!r}: idle are {actual}, listed {listed}, counted {pool.num_idle}")
 
@@ -183,9 +187,11 @@ def requests_have_deadlines(engine: Engine) -> None:
 
 
 def started_batches_have_timers(engine: Engine) -> None:
-    """Each batch that runs has a timer that declares its replica hung; nothing else has."""
+    """Each batch that runs has a timer that declares its replica hung, unless it may not yield before its parts are read."""
     live = {timer for timer in engine.timers if timer.kind is TimerKind.EXECUTION}
-    if live != {batch.timeout for batch in batches(engine) if batch.started_ns is not None}:
+    running = [batch for batch in batches(engine) if batch.started_ns is not None]
+    timed = {batch.timeout for batch in running if batch.timeout is not None or batch.ongoing is None or batch.ongoing.is_timed}
+    if live != timed:
         raise InvariantError(
             f"in flight are {sorted(scheduler_of(engine).batches)}, timers are set for {sorted(str(t.key) for t in live)}"
         )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dyorc.authoring.batching import BatchKey
     from dyorc.authoring.program import Program
     from dyorc.engine.model.journal import Segment
+    from dyorc.engine.model.part_list import PartList
     from dyorc.engine.model.request_tree import Restoration
 
 
@@ -93,13 +94,14 @@ class Call:
         restores: The restoration it runs for, if it repeats a call whose result was lost; then it is in no journal.
         submitted_ns: When all its inputs were there.
         expected_ns: When its result is expected, once it was submitted.
+        parts: Its parts, if its program yields.
         segment: Where it is in its task's journal.
         trace: None if its request is not recorded.
     """
 
     __slots__ = (
         "arguments", "awaits_commit", "batch_key", "bet", "blocks", "call_id", "callee", "context", "cost", "expected_ns",
-        "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "restores",
+        "future", "is_guess", "is_suspect", "num_attempts", "num_awaited", "num_losses", "operands", "order", "parts", "restores",
         "room_share", "segment", "state", "statics", "submitted_ns", "trace",
     )  # fmt: skip
 
@@ -132,6 +134,7 @@ class Call:
         self.batch_key: BatchKey = ((), ())
         self.cost = 1.0
         self.order = self.context.order
+        self.parts: PartList | None = None
         self.submitted_ns = 0
         self.expected_ns = 0
         self.trace: CallTrace | None = None

@@ -37,6 +37,8 @@ def dismantle(journal: Segment, unpin: Callable[[Future], None] | None = None) -
             entry.future.dependents = []
             if unpin is not None:
                 unpin(entry.future)
+            if entry.parts is not None:
+                entry.parts.dismantle(unpin)
             if isinstance(entry, Task):
                 pending.append(entry.journal)
                 entry.forget_runs()

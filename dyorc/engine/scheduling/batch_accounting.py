@@ -52,7 +52,7 @@ def end_trace(batch: Batch, outcome: str, now_ns: int, done: BatchDone | None = 
 def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     """Learns from the time a batch took."""
     pool, size = batch.replica.pool, batch.cost
-    if batch.expected_ns is not None:
+    if batch.expected_ns is not None and not pool.program.is_streaming:  # one that yields may wait for its readers
         pool.lateness_ns.add(max(0, now_ns - batch.expected_ns))
     processor, expected_s = batch.replica.processor, pool.latency.predict(size)
     if processor is not None and expected_s and batch.started_ns is not None:
@@ -64,7 +64,7 @@ def learn_from_batch(batch: Batch, execute_s: float, now_ns: int) -> None:
     pool.last_done_ns = now_ns
     pool.loop_ratio.calls_ended(batch.calls, now_ns)
     batch.replica.latency.observe(size, execute_s)
-    if batch.started_ns == batch.dispatched_ns:
+    if batch.started_ns == batch.dispatched_ns and not pool.program.is_streaming:
         pool.link_ns.add(now_ns - batch.dispatched_ns - execute_s * _NS_PER_S)
     sample = batch.calls[len(batch.calls) // 2]
     if sample.bet is None:

@@ -8,6 +8,7 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.model.program_call import Call
 from dyorc.engine.scheduling.batch_accounting import begin_trace
 from dyorc.engine.scheduling.holding import foresee
+from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
 from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, FormedBatch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy
@@ -22,12 +23,18 @@ class BatchSender:
 
     Args:
         pools: Programs by name.
+        ongoing: Speaks to batches that wait or yield.
         batches: The batches in flight; sent ones are added.
         retrying: Says how long the results of a batch may wait for room.
     """
 
     def __init__(
-        self, context: EngineContext, pools: Mapping[str, ReplicaPool], batches: dict[int, Batch], retrying: RetryPolicy
+        self,
+        context: EngineContext,
+        pools: Mapping[str, ReplicaPool],
+        batches: dict[int, Batch],
+        retrying: RetryPolicy,
+        ongoing: OngoingBatches,
     ) -> None:
         self._config = context.config
         self._turn = context.turn
@@ -39,6 +46,7 @@ class BatchSender:
         self._pools = pools
         self._batches = batches
         self._retrying = retrying
+        self._ongoing = ongoing
 
     def send(self, pool: ReplicaPool, formed: FormedBatch) -> None:
         """Sends calls as one batch."""
@@ -53,6 +61,12 @@ class BatchSender:
             if replica.processor is not None:
                 replica.processor.enter(replica.replica_id, self._turn.now_ns)
             self.start(batch)
+        elif pool.ongoing is not None:
+            self.start(batch)
+        max_parts = 0
+        if pool.ongoing is not None:
+            pool.ongoing[calls[0]] = batch
+            max_parts = self._ongoing.begin(batch)
         pool.set_busy(replica, self.prefetch_ns(replica))
         if self._config.hold:
             foresee(self._pools, batch, self._batches)
@@ -68,7 +82,7 @@ class BatchSender:
         requests = () if options.pure or options.idempotent else [call.context.number for call in calls]
         dispatch = DispatchBatch(
             replica.replica_id, batch.batch_id, pool.program, operands, calls[0].statics, formed.reason, share,
-            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests,
+            inputs, calls[0].is_suspect, None if batch.trace is None else batch.trace.span, requests, max_parts,
         )  # fmt: skip
         self._turn.actions.append(dispatch)
 

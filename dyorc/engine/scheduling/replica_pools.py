@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from dyorc.authoring.call_style import CallStyle
 from dyorc.authoring.program import Program
 from dyorc.config import EngineConfig
 from dyorc.engine.engine_statistics import ModelRecord
@@ -77,7 +78,8 @@ class ReplicaPool:
         replicas: Replicas that are ready and take batches, by id.
         draining: Surplus replicas, which finish their batches and take no more.
         num_replicas_on: How many replicas take batches, by node.
-        idle: Replicas that hold no batch, by node; the longest idle first.
+        idle: Replicas that hold no batch, by node; the longest idle first. If batches run side by side, those with room for one.
+        ongoing: The batch of each running call, if batches run side by side; None for programs that neither wait nor yield.
         max_cost: What the calls of a batch may cost together; None if the program declares no cost of a call.
         latency: T(n); over the cost of a batch, if the program declares one.
         mean_cost: What a call costs on average.
@@ -122,6 +124,8 @@ class ReplicaPool:
         self.num_replicas_on: dict[str, int] = {}
         self.idle: dict[str, dict[str, Replica]] = {}
         self.num_idle = 0
+        self.max_ongoing = program.max_ongoing
+        self.ongoing: dict[Call, Batch] | None = {} if program.style is not CallStyle.PLAIN else None
         self.num_load_failures = 0
         self.num_starved = 0
         self.load_error: DyOrcError | None = None
@@ -174,8 +178,13 @@ class ReplicaPool:
         replica.prefetch_ns = NEVER_NS
 
     def set_busy(self, replica: Replica, prefetch_ns: int) -> None:
-        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`."""
+        """Marks a replica as busy; it may be sent another batch at `prefetch_ns`. If batches run side by side, it counts as idle
+        while it has room for another."""
         self._leave_idle(replica)
+        if self.ongoing is not None:
+            if len(replica.batches) < self.max_ongoing:
+                self.set_idle(replica)
+            return
         if len(replica.batches) < self._max_in_flight:
             replica.prefetch_ns = prefetch_ns
             heapq.heappush(self._prefetchable, (prefetch_ns, replica.replica_id))
@@ -249,7 +258,7 @@ class ReplicaPool:
         Args:
             replica: The one that takes the batch; None if it is idle.
         """
-        batch_s = self.least_latency.predict(size)
+        batch_s = None if self.program.is_streaming else self.least_latency.predict(size)  # parts are of use before the end
         if batch_s is None or (self.num_idle == len(self.replicas) and now_ns - self.last_done_ns > _STALE_NS):
             return 0
         if replica is None or replica.expected_free_ns is None:
@@ -335,6 +344,8 @@ class ReplicaPool:
         Cost: proportional to the inputs, not to the replicas.
         """
         nodes = self.idle
+        if self.ongoing is not None:
+            return min((replica for here in nodes.values() for replica in here.values()), key=lambda r: len(r.batches))
         if len(nodes) == 1:
             return next(iter(next(iter(nodes.values())).values()))
         num_bytes = _bytes_by_node(calls)

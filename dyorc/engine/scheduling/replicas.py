@@ -28,6 +28,35 @@ class FormedBatch(msgspec.Struct, frozen=True, gc=False):
     reason: FormReason
 
 
+class Ongoing:
+    """What is known of a batch that waits or yields, while it runs (`dyorc.engine.scheduling.ongoing`).
+
+    Attributes:
+        num_parts: Parts that it has sent.
+        max_parts: How many it may send; 0 if it does not yield.
+        due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
+        is_cancelled: Whether it was told to end.
+    """
+
+    __slots__ = ("due_ns", "is_cancelled", "max_parts", "num_parts")
+
+    def __init__(self) -> None:
+        self.num_parts = 0
+        self.max_parts = 0
+        self.due_ns = 0
+        self.is_cancelled = False
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it may send another part."""
+        return self.num_parts < self.max_parts or not self.max_parts
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has to go on by itself."""
+        return self.has_credit or self.is_cancelled
+
+
 class Batch:
     """Calls that were sent to a replica together.
 
@@ -38,12 +67,13 @@ class Batch:
         expected_ns: When its result is expected here; None while the program's latency is unknown.
         blocks: Where its stored inputs lie, one per input; it may read them until it ends.
         awaited_by: Programs with calls that will be ready when it ends.
+        ongoing: None if its program neither waits nor yields.
         trace: None if no request in it is recorded.
     """
 
     __slots__ = (
-        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "reason", "replica",
-        "started_ns", "timeout", "trace",
+        "awaited_by", "batch_id", "blocks", "busy_ns", "calls", "cost", "dispatched_ns", "expected_ns", "ongoing", "reason",
+        "replica", "started_ns", "timeout", "trace",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, formed: FormedBatch, dispatched_ns: int) -> None:
@@ -57,6 +87,7 @@ class Batch:
         self.blocks: Sequence[BlockId] = ()
         self.awaited_by: list[str] = []
         self.busy_ns = 0
+        self.ongoing: Ongoing | None = None
         self.started_ns: int | None = None
         self.timeout: Timer | None = None
         self.trace: BatchTrace | None = None

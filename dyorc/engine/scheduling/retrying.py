@@ -47,15 +47,19 @@ class RetryPolicy:
         until_ns = pool.suspects.add(call, self._turn.now_ns)
         self._timers.set(until_ns, TimerKind.POOL, pool.program.name)
 
-    def replica_lost(self, batch: Batch, event: ReplicaLeft, *, was_running: bool) -> None:
+    def replica_lost(self, batch: Batch, event: ReplicaLeft, num_running: int) -> None:
         """Handles a batch whose replica is gone.
 
         Only a batch that was running can have been the cause. A call that may have been the cause is tried alone next, and
         refused if that costs another replica.
+
+        Args:
+            num_running: How many batches the replica was running.
         """
         pool = batch.replica.pool
         name = pool.program.name
-        is_alone = was_running and len(batch.calls) == 1
+        was_running = batch.started_ns is not None
+        is_alone = was_running and len(batch.calls) == 1 and (num_running == 1 or batch.calls[0].is_suspect)
         for call in batch.calls:
             if was_running:
                 call.num_attempts += 1

@@ -40,11 +40,12 @@ from dyorc.engine.scheduling.batch_accounting import (
 )
 from dyorc.engine.scheduling.batch_forming import BatchFormer
 from dyorc.engine.scheduling.batch_sending import NS_PER_S, BatchSender, InputStaging
+from dyorc.engine.scheduling.ongoing import OngoingBatches
 from dyorc.engine.scheduling.parking import Parking
 from dyorc.engine.scheduling.processes import Processes
 from dyorc.engine.scheduling.processors import Processor
 from dyorc.engine.scheduling.replica_pools import ReplicaPool
-from dyorc.engine.scheduling.replicas import Batch, Replica
+from dyorc.engine.scheduling.replicas import NEVER_NS, Batch, Replica
 from dyorc.engine.scheduling.retrying import RetryPolicy, fail
 from dyorc.engine.scheduling.speculation_policy import GuessAppraiser, SpeculationPolicy
 from dyorc.engine.scheduling.suspects import Refusals
@@ -74,7 +75,8 @@ class Scheduler:
         self._appraiser = GuessAppraiser(self.pools)
         self.replicas: dict[str, Replica] = {}
         self.batches: dict[int, Batch] = {}
-        self._sender = BatchSender(context, self.pools, self.batches, self._retrying)
+        self._ongoing = OngoingBatches(context, self.batches)
+        self._sender = BatchSender(context, self.pools, self.batches, self._retrying, self._ongoing)
         self._parking = Parking(context, self.pools, self.replicas, self._sender.prefetch_ns)
         self.processors: dict[str, Processor] = {}
         self.processes = Processes(context.leases)
@@ -86,8 +88,10 @@ class Scheduler:
         match event:
             case BatchDone():
                 self._batch_done(event)
-            case BatchPart() | InputPartsTaken():
-                raise NotImplementedError(f"{type(event).__name__} comes with programs that yield")
+            case BatchPart():
+                self._ongoing.part_came(event)
+            case InputPartsTaken():
+                self._ongoing.input_taken(event)
             case BatchFailed():
                 self._batch_failed(event)
             case TensorsLost():
@@ -241,6 +245,14 @@ class Scheduler:
             pool.queue.withdraw(call)
         elif call.state is CallState.GUESSED:
             pool.guesses.withdraw(call)
+        elif pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
+            self._ongoing.cancel(batch)
+
+    def grant(self, call: Call) -> None:
+        """Lets a call that yields go on, if it runs, as far as its stream was read."""
+        pool = self.pools[call.callee.name]
+        if pool.ongoing is not None and (batch := pool.ongoing.get(call)) is not None:
+            self._ongoing.grant(batch)
 
     def load(self, program: str) -> Load:
         """Returns a program's load. Cost: looks at its replicas."""
@@ -272,8 +284,8 @@ class Scheduler:
 
     def _processor(self, event: ReplicaJoined) -> Processor | None:
         """Returns the cores that a new replica shares; one object per node."""
-        if not event.num_cores:
-            return None
+        if not event.num_cores or self.pools[event.program].ongoing is not None:
+            return None  # a program that waits leaves the cores to others
         processor = self.processors.get(event.node)
         if processor is None:
             processor = self.processors[event.node] = Processor(event.num_cores)
@@ -298,10 +310,11 @@ class Scheduler:
             pool.target.awaited_ns = self._turn.now_ns
         if replica.batches:
             self._leave_core(replica)
-        for position, batch in enumerate(replica.batches.values()):
+        num_running = len(replica.batches) if pool.ongoing is not None else 1
+        for batch in replica.batches.values():
             self._forget(batch)
             end_trace(batch, "lost", self._turn.now_ns)
-            self._retrying.replica_lost(batch, event, was_running=position == 0)
+            self._retrying.replica_lost(batch, event, num_running)
         replica.batches.clear()
         self._parking.balance(pool)
         self._touch(pool.program.name)
@@ -372,7 +385,8 @@ class Scheduler:
         end_trace(batch, "done", self._turn.now_ns, event)
         if pool.num_starved:
             end_starvation(self._turn, pool)
-        learn_from_batch(batch, event.execute_s, self._turn.now_ns)
+        if batch.ongoing is None or not batch.ongoing.is_cancelled:
+            learn_from_batch(batch, event.execute_s, self._turn.now_ns)
         count_batch(batch, event, self._turn.now_ns)
         if batch.calls[0].is_suspect:  # it is alone
             self._retrying.clear_suspect(batch.calls[0], pool)
@@ -402,7 +416,7 @@ class Scheduler:
     def _execution_timed_out(self, batch_id: int) -> None:
         """Gives up a batch that has run for longer than its program may."""
         batch = self.batches.get(batch_id)
-        if batch is None:
+        if batch is None or self._ongoing.is_timely(batch):
             return
         replica_id = batch.replica.replica_id
         reason = f"no result after {batch.replica.pool.program.options.execution_timeout_s} s"
@@ -424,8 +438,10 @@ class Scheduler:
             self._leave_core(replica)
             if is_draining:
                 self._parking.park(replica)
-            else:
+            elif pool.ongoing is None:
                 pool.set_idle(replica)
+            else:
+                pool.set_busy(replica, NEVER_NS)  # it was listed as idle if it had room beside this batch
         else:
             if running.started_ns is None:
                 self._sender.start(running)
@@ -451,6 +467,8 @@ class Scheduler:
 
     def _forget(self, batch: Batch) -> None:
         del self.batches[batch.batch_id]
+        if (ongoing := batch.replica.pool.ongoing) is not None:
+            ongoing.pop(batch.calls[0], None)
         if batch.blocks:
             self._leases.release(batch.blocks)
         for program in batch.awaited_by:

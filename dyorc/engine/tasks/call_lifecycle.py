@@ -5,6 +5,7 @@ from dyorc.engine.engine_context import EngineContext
 from dyorc.engine.interfaces import Dispatcher
 from dyorc.engine.model.futures import FutureState
 from dyorc.engine.model.program_call import Call, CallState
+from dyorc.engine.tasks.part_taking import PartTaker
 from dyorc.engine.tasks.recovery import Recovery
 from dyorc.engine.tasks.tensor_needs import TensorNeeds
 from dyorc.engine.tasks.trace_events import trace_call, trace_end, trace_inputs
@@ -14,13 +15,16 @@ from dyorc.errors import DyOrcError, ProgramError, SizeLimitError
 class CallLifecycle:
     """Hands over calls whose inputs are there, and takes their results."""
 
-    def __init__(self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery) -> None:
+    def __init__(
+        self, context: EngineContext, dispatcher: Dispatcher, needs: TensorNeeds, recovery: Recovery, parts: PartTaker
+    ) -> None:
         self._turn = context.turn
         self._leases = context.leases
         self._host = context.host
         self._dispatcher = dispatcher
         self._needs = needs
         self._recovery = recovery
+        self._parts = parts
         self._num_calls = 0
 
     def issue(self, call: Call) -> None:
@@ -101,7 +105,7 @@ class CallLifecycle:
 
     def finish(self, call: Call, outputs: tuple[TensorRef, ...]) -> None:
         """Settles a call that ran."""
-        if call.state is CallState.WITHDRAWN:
+        if call.state is not CallState.RUNNING:  # it is not needed, or has failed before its program ended
             self._leases.discard(blocks_of(outputs))
             return
         call.settle()
@@ -116,6 +120,8 @@ class CallLifecycle:
                 request.has_stored = True
                 self._leases.pin_new(request.pinned, call.future, blocks_of(outputs))
                 break
+        if call.parts is not None:
+            self._parts.end(call.parts, None)
         self._turn.settle(call.future, outputs)
 
     def fail(self, call: Call, error: DyOrcError) -> None:
@@ -128,6 +134,8 @@ class CallLifecycle:
         if call.restores is not None:
             self._recovery.fail(call.restores, error)
             return
+        if call.parts is not None:
+            self._parts.end(call.parts, error)
         self._turn.fail(call.future, error)
 
     def defer(self, call: Call) -> None:

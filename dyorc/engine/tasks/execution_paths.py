@@ -18,11 +18,13 @@ from dyorc.authoring.program import Program
 from dyorc.authoring.ref import Ref
 from dyorc.authoring.signature import StaticValue
 from dyorc.authoring.spec import TensorSpec
+from dyorc.authoring.stream import END_OF_STREAM, NextPart, Stream
 from dyorc.authoring.workflow import Workflow
 from dyorc.core.arrays import as_array, inline
 from dyorc.core.tensor import DType
 from dyorc.engine.model.futures import Argument, Future, FutureState, Outcome, read_ref
 from dyorc.engine.model.journal import BranchPoint, Entry, StepInterrupted, StreamPart, last_line
+from dyorc.engine.model.part_list import PartList
 from dyorc.engine.model.request_tree import Task
 from dyorc.engine.tasks.generators import MAX_REFUSALS, Generating, Yielded
 from dyorc.engine.tasks.resident_uses import check_consumed, check_passed, how_to_pick, refusal_to_read
@@ -58,6 +60,10 @@ class Guide(Protocol):
 
     def make_part(self, path: "ExecutionPath", arguments: tuple[Argument, ...]) -> StreamPart | None:
         """Returns a new part; None to wait. May refuse by raising `WorkflowError`."""
+        ...
+
+    def read_on(self, parts: PartList) -> None:
+        """Lets a stream go on, because more of it was read than ever before."""
         ...
 
     def record_decision(self, point: BranchPoint) -> None:
@@ -195,6 +201,8 @@ class ExecutionPath:
                 return self._values(refs) or self._failure(refs) or ([read_ref(ref) for ref in refs],)
             case Yielded(value=value):
                 return self._yield(value)
+            case NextPart(stream=stream, index=index):
+                return self._next_part(stream, index)
             case _:
                 kind = "nothing (a bare yield, as asyncio.sleep(0) makes)" if wanted is None else f"a {type(wanted).__name__}"
                 raise self._foreign(f"awaits {kind}", self._current_line())
@@ -214,6 +222,19 @@ class ExecutionPath:
     @staticmethod
     def _failure(refs: Sequence[Ref]) -> DyOrcError | None:
         return next((ref.future.error for ref in refs if ref.future.state is FutureState.FAILED), None)
+
+    def _next_part(self, stream: Stream, index: int) -> Blocked | DyOrcError | tuple[Any]:
+        """Returns a part, as a Ref, or the end of a stream."""
+        parts: PartList = stream.parts
+        if index > parts.num_read:
+            parts.num_read = index
+            self._guide.read_on(parts)
+        cell = parts.cells[index]
+        if cell.state is FutureState.PENDING:
+            return Blocked((cell,))
+        if cell.error is not None:
+            return cell.error
+        return (END_OF_STREAM if cell.is_end else Ref(cell, stream.outputs),)
 
     def _decide(self, decision: Decision) -> Undecided | DyOrcError | tuple[Any]:
         point = self._branch_point(decision)
@@ -291,7 +312,7 @@ class ExecutionPath:
 
     def call(
         self, callee: Program | Workflow, tensors: Sequence[Any], statics: tuple[StaticValue, ...], streams: Sequence[Any] = ()
-    ) -> Ref:
+    ) -> Ref | Stream:
         """Records a call: from the journal if it is known there, else as a new entry."""
         signature = callee.signature
         arguments = tuple([_argument(callee, spec, value, True) for spec, value in zip(signature.inputs, tensors, strict=True)])
@@ -312,6 +333,8 @@ class ExecutionPath:
             entries.append(entry)
             self.issued.append(entry)
         self._cursor += 1
+        if entry.parts is not None:
+            return Stream(entry.parts, signature.outputs)
         return Ref(entry.future, signature.outputs)
 
     def mistake(self, error: InvalidInputError) -> WorkflowError:
@@ -388,8 +411,8 @@ class ExecutionPath:
 
     def _foreign(self, does: str, where: str) -> ForeignAwaitError:
         return ForeignAwaitError(
-            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose and "
-            f"dyorc.gather, and everything else belongs in a program"
+            f"workflow {self._workflow.name!r} {does} ({where}); a workflow may await Refs, dyorc.when, dyorc.choose, "
+            f"dyorc.gather and dyorc.collect, and everything else belongs in a program"
         )
 
     def _line_of(self, error: BaseException) -> str:

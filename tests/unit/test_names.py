@@ -19,7 +19,7 @@ _REPEATED_CLASSES: frozenset[str] = frozenset(
 )
 _REPEATED_FILES: frozenset[str] = frozenset(
     """
-    counts.py diagnosis.py processors.py program_loading.py
+    counts.py diagnosis.py processors.py
     """.split()  # noqa: SIM905
 )
 _VAGUE_LOCALS: dict[str, int] = {

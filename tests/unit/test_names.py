@@ -26,6 +26,7 @@ _VAGUE_LOCALS: dict[str, int] = {
     "benchmarks": 91,
     "dyorc": 1,
     "dyorc/cells": 1,
+    "dyorc/cli": 1,
     "dyorc/engine": 1,
     "dyorc/planner": 4,
     "dyorc/replica": 1,

@@ -35,15 +35,17 @@ class Ongoing:
         num_parts: Parts that it has sent.
         max_parts: How many it may send; 0 if it does not yield.
         due_ns: When its replica counts as hung; `NEVER_NS` while it has no credit.
+        since_ns: Since when it works on the next part: since it began, sent one, or was allowed to send more.
         is_cancelled: Whether it was told to end.
     """
 
-    __slots__ = ("due_ns", "is_cancelled", "max_parts", "num_parts")
+    __slots__ = ("due_ns", "is_cancelled", "max_parts", "num_parts", "since_ns")
 
     def __init__(self) -> None:
         self.num_parts = 0
         self.max_parts = 0
         self.due_ns = 0
+        self.since_ns = 0
         self.is_cancelled = False
 
     @property

@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from typing import Any
 
 from dyorc.authoring.program import Program
 from dyorc.config import LogsConfig
@@ -20,6 +21,7 @@ from dyorc.replica.fork_client import GroupSite
 from dyorc.replica.leader_link import LeaderLink, LeaderTracker
 from dyorc.replica.program_copy import ProgramCopy, failure_of
 from dyorc.replica.program_lifecycle import process_age_s
+from dyorc.replica.shared_process import SharedProcess
 from dyorc.replica.stager import Stager
 from dyorc.telemetry import logs
 from dyorc.telemetry.tracing.program_spans import ProgramSpans
@@ -35,6 +37,7 @@ from dyorc.transport.messages import (
     Message,
     Park,
     ReleaseBlocks,
+    ReleaseResidents,
     ReplicaWelcome,
     Warm,
     decode,
@@ -57,13 +60,20 @@ class Worker:
         find: Imports the user's module, and returns the program.
         plan: A digest of its code and options.
         site: Where members come from, if its program is split over a group.
+        shared: What it shares with the workers of other programs of its process; None if it shares nothing.
 
     Attributes:
         exchange: Its end of the tensor path.
     """
 
     def __init__(
-        self, find: Callable[[], Program], identity: Identity, uplink: Uplink, plan: str = "", site: GroupSite | None = None
+        self,
+        find: Callable[[], Program],
+        identity: Identity,
+        uplink: Uplink,
+        plan: str = "",
+        site: GroupSite | None = None,
+        shared: SharedProcess | None = None,
     ) -> None:
         self._find = find
         self._name = identity.program
@@ -71,6 +81,7 @@ class Worker:
         self._uplink = uplink
         self._plan = plan
         self._site = site
+        self._shared = shared
         self._following = LeaderTracker(uplink)
         network = uplink.network(identity.host)
         self.exchange = TensorExchange(identity.replica_id, identity.node, uplink.transport, network)
@@ -156,7 +167,7 @@ class Worker:
                 stack.enter_context(Stager(self._identity.replica_id, self._uplink, self._following, staging))
             routes = exchange.routes()
             stack.callback(routes.close)
-            session = _Session(link, exchange, routes, copy, staging)
+            session = _Session(link, exchange, routes, copy, staging, self._shared)
             session.run(self._stopping, self._leaving, self._busy)
 
     def _spans(self) -> ProgramSpans | None:
@@ -178,13 +189,21 @@ class _Session:
     """A replica at work: carries out the orchestrator's messages, one after the other."""
 
     def __init__(
-        self, link: LeaderLink, exchange: TensorExchange, routes: Routes, copy: ProgramCopy, staging: StagingArea | None
+        self,
+        link: LeaderLink,
+        exchange: TensorExchange,
+        routes: Routes,
+        copy: ProgramCopy,
+        staging: StagingArea | None,
+        shared: SharedProcess | None,
     ) -> None:
         self._link = link
         self._exchange = exchange
         self._routes = routes
         self._copy = copy
         self._staging = staging
+        self._turn: AbstractContextManager[Any] = nullcontext() if shared is None else shared.turn
+        self._residents = None if shared is None else shared.residents
         self._runner: BatchRunner | None = None
         self._batches: deque[tuple[BatchRequest, list[Frame]]] = deque()
         self._is_announcing = True
@@ -197,13 +216,14 @@ class _Session:
                 self._link.send([encode(self._copy.introduction(self._link.fence))])
                 continue
             while self._batches:
-                busy(True)
-                self._run_batch(*self._batches.popleft())
-                busy(False)
+                with self._turn:
+                    busy(True)
+                    self._run_batch(*self._batches.popleft())
+                    busy(False)
 
     def _is_done(self) -> bool:
         """Returns whether the orchestrator has parked it, and needs nothing that it holds."""
-        return self._runner is None and not self._batches and not self._exchange.num_tensors
+        return self._runner is None and not self._batches and not self._exchange.num_tensors and not self._residents
 
     def _run_batch(self, request: BatchRequest, frames: list[Frame]) -> None:
         if self._runner is None:
@@ -212,7 +232,8 @@ class _Session:
 
     def _warm(self) -> None:
         """Loads the program, and reports a failure."""
-        failure = self._copy.warm()
+        with self._turn:
+            failure = self._copy.warm()
         self._is_announcing = True
         executor = self._copy.executor
         if failure is not None:
@@ -222,7 +243,9 @@ class _Session:
             inbox = Inbox(self._routes, buffers, self._staging.take) if self._staging else Inbox(self._routes, buffers)
             memory = self._exchange.holder.memory
             room_wait = RoomWait(self._wait_for_room, self._exchange.config.arena_wait_s, memory)
-            self._runner = BatchRunner(self._exchange.holder.holder_id, executor, inbox, self._exchange.outbox, room_wait)
+            self._runner = BatchRunner(
+                self._exchange.holder.holder_id, executor, inbox, self._exchange.outbox, room_wait, self._residents
+            )
 
     def _park(self) -> None:
         """Drops the program. Tensors in the arena stay."""
@@ -251,6 +274,8 @@ class _Session:
         is_another = fence != self._link.fence
         if self._link.check_fence(fence):
             self._exchange.free_all()
+            if self._residents is not None:
+                self._residents.clear()
             if self._staging is not None:
                 self._staging.clear()
         else:
@@ -263,6 +288,9 @@ class _Session:
             case ReleaseBlocks(blocks=blocks):
                 for block in blocks:
                     self._exchange.arena.free(block)
+            case ReleaseResidents(numbers=numbers):
+                if self._residents is not None:
+                    self._residents.release(numbers)
             case Forget(holder_id=holder_id):
                 self._routes.forget(holder_id)
             case Warm():
